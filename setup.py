@@ -1,0 +1,56 @@
+"""Builds the kernel with the machine's C++ compiler; without one the install goes on and says so."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+KERNEL = Path("src/mlayer/exponential/kernel")
+COMMON = ["-std=c++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+# Each instruction set is a file of its own, compiled for it alone; entry.cpp chooses at run time.
+INSTRUCTIONS = {
+    "isa_avx512.cpp": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
+    "isa_avx2.cpp": ["-mavx2", "-mfma"],
+}
+
+
+class BuildKernel(build_ext):
+    """A shared library with plain C entry points, its sources compiled with different flags."""
+
+    def build_extension(self, ext: Extension) -> None:
+        x86 = platform.machine().lower() in ("x86_64", "amd64")
+        try:
+            objects = []
+            for source in ext.sources:
+                flags = COMMON + (INSTRUCTIONS.get(Path(source).name, []) if x86 else [])
+                objects += self.compiler.compile(
+                    [source], output_dir=self.build_temp, extra_postargs=flags, depends=ext.depends
+                )
+            self.compiler.link_shared_object(
+                objects,
+                self.get_ext_fullpath(ext.name),
+                extra_postargs=["-pthread"],
+                libraries=["dl"] if sys.platform == "linux" else [],
+                target_lang="c++",
+            )
+        except Exception as error:
+            print(f"mlayer: the kernel was not built ({error}).", file=sys.stderr)
+            print("mlayer: everything works without it, slower; mlayer.expm_path() says so.", file=sys.stderr)
+
+
+setup(
+    cmdclass={"build_ext": BuildKernel},
+    ext_modules=[
+        Extension(
+            "mlayer.exponential._kernel",
+            sources=[str(source) for source in sorted(KERNEL.glob("*.cpp"))],
+            depends=[str(header) for header in sorted(KERNEL.glob("*.h"))],
+            language="c++",
+            optional=True,
+        )
+    ],
+)

@@ -1,0 +1,7 @@
+"""mlayer: the M-layer, a model whose only nonlinearity is one matrix exponential."""
+
+from mlayer.errors import MLayerError
+from mlayer.exponential import ExpmPath, expm, expm_path
+from mlayer.version import __version__
+
+__all__ = ["ExpmPath", "MLayerError", "__version__", "expm", "expm_path"]

@@ -1,0 +1,33 @@
+"""The error family. One message form: which argument, what it must be, what came, what to do."""
+
+from __future__ import annotations
+
+__all__ = ["ArgumentError", "ArgumentTypeError", "KernelError", "MLayerError"]
+
+
+class MLayerError(Exception):
+    """Base of every error that mlayer raises on purpose."""
+
+
+class ArgumentError(MLayerError, ValueError):
+    """An argument has the right type but a value that cannot be used."""
+
+    def __init__(self, argument: str, must_be: str, got: str, hint: str) -> None:
+        super().__init__(_message(argument, must_be, got, hint))
+        self.argument = argument
+
+
+class ArgumentTypeError(MLayerError, TypeError):
+    """An argument has a type that cannot be used."""
+
+    def __init__(self, argument: str, must_be: str, got: str, hint: str) -> None:
+        super().__init__(_message(argument, must_be, got, hint))
+        self.argument = argument
+
+
+class KernelError(MLayerError, RuntimeError):
+    """The compiled kernel is not to be had, or failed."""
+
+
+def _message(argument: str, must_be: str, got: str, hint: str) -> str:
+    return f"{argument} must be {must_be}; got {got}. {hint}"

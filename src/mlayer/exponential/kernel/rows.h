@@ -1,0 +1,138 @@
+// Larger matrices: one at a time, its whole chain in cache.
+#pragma once
+#include <cstring>
+
+#include "careful.h"
+#include "chain.h"
+#include "job.h"
+#include "series.h"
+
+namespace MLAYER_NAMESPACE {
+
+template <typename T>
+struct RowShape {
+  static constexpr int lanes = Simd<T>::lanes;
+  int n, row_vectors, padded_rows;
+  explicit RowShape(int size) : n(size) {
+    row_vectors = (n + lanes - 1) / lanes;
+    padded_rows = row_vectors * lanes;
+    // Rows an even number of cache lines apart would compete for few cache sets.
+    if (row_vectors >= 4 && row_vectors % 2 == 0) ++row_vectors;
+  }
+  size_t vectors() const { return size_t(padded_rows) * row_vectors; }
+};
+
+template <typename T>
+static void load_rows(const T* from, const RowShape<T>& shape, typename Simd<T>::V* to) {
+  T* entries = reinterpret_cast<T*>(to);
+  const size_t row_length = size_t(shape.row_vectors) * RowShape<T>::lanes;
+  for (int i = 0; i < shape.n; ++i) {
+    std::memcpy(entries + i * row_length, from + size_t(i) * shape.n, shape.n * sizeof(T));
+    std::memset(entries + i * row_length + shape.n, 0, (row_length - shape.n) * sizeof(T));
+  }
+}
+
+// Transposes in blocks of lanes x lanes; rows past n of `from` are taken as they are, so they must be 0.
+template <typename T>
+static void transpose_rows(const RowShape<T>& shape, typename Simd<T>::V* from, typename Simd<T>::V* to) {
+  constexpr int lanes = RowShape<T>::lanes;
+  using V = typename Simd<T>::V;
+  const int blocks = shape.padded_rows / lanes;
+  for (size_t at = size_t(shape.n) * shape.row_vectors; at < shape.vectors(); ++at) from[at] = V{};
+  for (int bi = 0; bi < blocks; ++bi)
+    for (int bj = 0; bj < blocks; ++bj) {
+      V rows[lanes];
+      for (int k = 0; k < lanes; ++k) rows[k] = from[size_t(bi * lanes + k) * shape.row_vectors + bj];
+      Simd<T>::transpose(rows);
+      for (int k = 0; k < lanes; ++k) to[size_t(bj * lanes + k) * shape.row_vectors + bi] = rows[k];
+    }
+}
+
+template <typename T>
+static T one_norm_rows(const RowShape<T>& shape, const typename Simd<T>::V* a) {
+  using V = typename Simd<T>::V;
+  const int used = shape.padded_rows / RowShape<T>::lanes;
+  V largest{};
+  for (int j = 0; j < used; ++j) {
+    V sum{};
+    for (int i = 0; i < shape.n; ++i) sum += Simd<T>::absolute(a[size_t(i) * shape.row_vectors + j]);
+    largest = largest >= sum ? largest : sum;
+    largest = sum == sum ? largest : sum;
+  }
+  T norm = 0;
+  for (int lane = 0; lane < RowShape<T>::lanes; ++lane) norm = norm >= largest[lane] ? norm : largest[lane];
+  for (int lane = 0; lane < RowShape<T>::lanes; ++lane)
+    if (largest[lane] != largest[lane]) norm = largest[lane];
+  return norm;
+}
+
+template <typename T, bool dual>
+static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* memory) {
+  using V = typename Simd<T>::V;
+  const mlayer_table& table = *job.table;
+  const RowShape<T> shape(job.n);
+  const RowLayout<T, dual> layout{job.n, shape.row_vectors};
+  const Buffers<T> b(memory, shape.vectors(), dual);
+  const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
+  if (job.transposed) {
+    load_rows<T>(job.a + index * entries, shape, b.right2.x);
+    transpose_rows<T>(shape, b.right2.x, b.a.x);
+  } else {
+    load_rows<T>(job.a + index * entries, shape, b.a.x);
+  }
+  if constexpr (dual) load_rows<T>(job.direction + index * entries, shape, b.a.h);
+  const T norm = one_norm_rows<T>(shape, b.a.x);
+  if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
+
+  layout.product(b.a, b.a, Store<T>{b.a2});
+  const double norm2 = one_norm_rows<T>(shape, b.a2.x);
+  const int depth = nilpotent_depth<T>(job.n, reinterpret_cast<const T*>(b.a.x), row_length);
+  const auto within = [&](int k) { return norm2 <= table.theta[k] * table.theta[k]; };
+  int degree = within(0) ? 2 : within(1) ? 4 : within(2) ? 8 : 16, squarings = 0;
+  if (depth >= 0) {
+    const int exact = depth <= 2 ? 2 : depth <= 4 ? 4 : depth <= 8 ? 8 : 16;
+    if (exact < degree) degree = exact;
+  } else if (!within(3)) {
+    const double excess = norm2 / (table.theta[3] * table.theta[3]);
+    int exponent;
+    const double fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
+    if (fraction == 0.5) --exponent;
+    squarings = (exponent + 1) / 2;
+  }
+
+  Pair<T> x;
+  if (depth > 15 && !within(3)) {
+    x = nilpotent_series<T, dual>(layout, shape.vectors(), depth, b);
+  } else {
+    V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
+    if (squarings > 8) {
+      for (size_t at = 0; at < layout.vectors(); ++at) {
+        b.a.x[at] *= sigma;
+        b.a2.x[at] *= sigma * sigma;
+        if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
+      }
+      sigma = Simd<T>::broadcast(1);
+    }
+    x = polynomial<T, dual>(layout, table, degree, sigma, b);
+  }
+  Pair<T> other = b.right;
+  for (int k = 0; k < squarings; ++k) {
+    layout.product(x, x, Store<T>{other});
+    const Pair<T> squared = other;
+    other = x;
+    x = squared;
+  }
+
+  const V* result = dual ? x.h : x.x;
+  V check{};
+  for (int i = 0; i < job.n; ++i)
+    for (int j = 0; j < shape.padded_rows / Simd<T>::lanes; ++j)
+      check += result[size_t(i) * shape.row_vectors + j] * T(0);
+  for (int lane = 0; lane < Simd<T>::lanes; ++lane)
+    if (check[lane] != 0) return careful<T>(job, index);
+  T* out = job.out + index * entries;
+  for (int i = 0; i < job.n; ++i)
+    std::memcpy(out + size_t(i) * job.n, reinterpret_cast<const T*>(result) + i * row_length, job.n * sizeof(T));
+}
+
+}  // namespace MLAYER_NAMESPACE

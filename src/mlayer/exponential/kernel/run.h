@@ -1,0 +1,25 @@
+// What an instruction set offers to the entry points.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "job.h"
+
+template <typename T>
+struct Engine {
+  int64_t (*unit)(int n);                       // how many matrices belong together
+  size_t (*scratch_bytes)(int n, bool dual);    // working memory of one thread
+  void (*range)(const Job<T>& job, int64_t first, int64_t last, void* scratch);
+};
+
+struct Isa {
+  const char* name;
+  Engine<float> single;
+  Engine<double> twice;
+};
+
+extern const Isa mlayer_isa_portable;
+#if defined(__x86_64__)
+extern const Isa mlayer_isa_avx2;
+extern const Isa mlayer_isa_avx512;
+#endif

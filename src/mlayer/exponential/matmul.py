@@ -1,0 +1,218 @@
+"""The exponential in torch's own matrix products: every device and dtype, and exportable.
+
+The same mathematics as the kernel (schedule.py, docs/theory/expm.md). A `Jet` carries a batch of
+matrices and, for the derivative, their tangents; its product is the product rule. Matrices with the
+same schedule are taken together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mlayer.exponential.careful import careful
+from mlayer.exponential.schedule import (
+    EIGHT,
+    FOUR,
+    SIXTEEN,
+    exact_degree,
+    one_norm,
+    schedule_for,
+)
+
+
+@dataclass(frozen=True)
+class Jet:
+    """X and, where a derivative is wanted, its tangent H; both (b, n, n)."""
+
+    x: Tensor
+    h: Tensor | None = None
+
+    def __matmul__(self, other: Jet) -> Jet:
+        x = self.x @ other.x
+        if self.h is None or other.h is None:
+            return Jet(x)
+        return Jet(x, torch.baddbmm(self.x @ other.h, self.h, other.x))
+
+    def __add__(self, other: Jet) -> Jet:
+        return Jet(self.x + other.x, None if self.h is None or other.h is None else self.h + other.h)
+
+    def __rmul__(self, scale: float | Tensor) -> Jet:
+        return Jet(scale * self.x, None if self.h is None else scale * self.h)
+
+    def plus_identity(self) -> Jet:
+        return Jet(self.x + torch.eye(self.x.shape[-1], dtype=self.x.dtype, device=self.x.device), self.h)
+
+    def select(self, index: Tensor) -> Jet:
+        return Jet(self.x[index], None if self.h is None else self.h[index])
+
+
+def _degree_2(a: Jet, a2: Jet) -> Jet:
+    return 0.5 * a2 + a
+
+
+def _degree_4(a: Jet, a2: Jet) -> Jet:
+    return a2 @ (FOUR[0] * a2 + FOUR[1] * a) + (0.5 * a2 + a)
+
+
+def _degree_8(a: Jet, a2: Jet) -> Jet:
+    e = EIGHT
+    y = a2 @ (e[0] * a2 + e[1] * a)
+    return (y + e[2] * a2 + e[3] * a) @ (y + e[4] * a2) + (e[5] * y + 0.5 * a2 + a)
+
+
+def _degree_16(a: Jet, a2: Jet) -> Jet:
+    c = SIXTEEN
+    y = a2 @ (c[0] * a2 + c[1] * a)
+    w = (y + c[2] * a2 + c[3] * a) @ (y + c[4] * a2) + (c[5] * y + c[6] * a2)
+    rest = c[11] * w + c[12] * y + c[13] * a2 + c[14] * a
+    return (w + c[7] * a2 + c[8] * a) @ (w + c[9] * y + c[10] * a) + rest
+
+
+_POLYNOMIALS: dict[int, Callable[[Jet, Jet], Jet]] = {
+    2: _degree_2,
+    4: _degree_4,
+    8: _degree_8,
+    16: _degree_16,
+}
+
+
+def _series(a: Jet, a2: Jet, depth: int) -> Jet:
+    """sum over k <= depth of A^k / k! by Paterson and Stockmeyer, for A^(depth + 1) = 0."""
+    q = min(6, max(2, round(depth**0.5)))
+    powers = [a, a, a2]
+    while len(powers) <= q:
+        powers.append(powers[-1] @ a)
+    result: Jet | None = None
+    for block in range(depth // q, -1, -1):
+        ratio, partial = 1.0, 0.0 * a
+        for j in range(1, min(q, depth - block * q + 1)):
+            ratio /= block * q + j
+            partial = partial + ratio * powers[j]
+        partial = partial.plus_identity()
+        if result is not None:
+            # Factorials enter as ratios within a block, so none over- or underflows.
+            for j in range(min(q, depth - block * q + 1), q + 1):
+                ratio /= block * q + j
+            partial = partial + ratio * (powers[q] @ result)
+        result = partial
+    assert result is not None
+    return result
+
+
+_SERIES = -1  # stands for a degree
+
+
+def _plan(a: Tensor, a2: Tensor, derivative: bool) -> Tensor:
+    """Degree and squarings of every matrix, as integers.  (b, n, n) twice -> (b, 2)"""
+    n = a.shape[-1]
+    schedule = schedule_for(a.dtype, derivative)
+    theta = torch.tensor(schedule.theta, dtype=torch.float64, device="cpu")
+    d = one_norm(a2).to("cpu", torch.float64).sqrt()
+    degree = torch.tensor([2, 4, 8, 16, 16])[torch.bucketize(d, theta)]
+    squarings = torch.log2(d / theta[-1]).ceil().clamp(min=0).to(torch.int64)
+    triangular = _strictly_triangular(a).cpu()
+    if triangular.any():
+        exact = exact_degree(n - 1)
+        if exact is None:
+            degree = torch.where(triangular & (d > theta[-1]), _SERIES, degree)
+        else:
+            degree = torch.where(triangular, degree.clamp(max=exact), degree)
+        squarings = torch.where(triangular, 0, squarings)
+    return torch.stack([degree, squarings], dim=1)
+
+
+def _strictly_triangular(a: Tensor) -> Tensor:
+    return (a.tril() == 0).flatten(1).all(1) | (a.triu() == 0).flatten(1).all(1)
+
+
+def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
+    shape = matrices.shape
+    jet = Jet(
+        matrices.reshape(-1, *shape[-2:]), None if direction is None else direction.reshape(-1, *shape[-2:])
+    )
+    out = torch.empty_like(jet.x, memory_format=torch.contiguous_format)
+    if out.numel() == 0:
+        return out.reshape(shape)
+    # Mixed precision is for the products of the user's network, not for the inside of ours.
+    with torch.autocast(matrices.device.type, enabled=False):
+        ordinary = one_norm(jet.x) <= schedule_for(matrices.dtype).largest_norm  # False for NaN
+        rare = ~ordinary
+        index = ordinary.nonzero().squeeze(1)
+        if len(index):
+            value = _ordinary(jet if len(index) == len(out) else jet.select(index), derivative=direction is not None)
+            out[index] = value
+            rare[index] = ~value.isfinite().flatten(1).all(1)
+        if rare.any():
+            index = rare.nonzero().squeeze(1)
+            out[index] = careful(jet.x[index], None if jet.h is None else jet.h[index])
+    return out.reshape(shape)
+
+
+def _ordinary(a: Jet, derivative: bool) -> Tensor:
+    a2 = a @ a
+    groups, members = torch.unique(_plan(a.x, a2.x, derivative), dim=0, return_inverse=True)
+    out = torch.empty_like(a.x)
+    for group, (degree, squarings) in enumerate(groups.tolist()):
+        index = (members == group).nonzero().squeeze(1).to(a.x.device)
+        whole = len(groups) == 1
+        part, part2 = (a, a2) if whole else (a.select(index), a2.select(index))
+        if degree == _SERIES:
+            x = _series(part, part2, part.x.shape[-1] - 1)
+        else:
+            sigma = 2.0**-squarings
+            if squarings:
+                part, part2 = sigma * part, sigma * (sigma * part2)
+            x = _POLYNOMIALS[degree](part, part2).plus_identity()
+        for _ in range(squarings):
+            x = x @ x
+        result = x.h if derivative else x.x
+        assert result is not None
+        if whole:
+            return result
+        out[index] = result
+    return out
+
+
+def expm(matrices: Tensor) -> Tensor:
+    """exp(A).  (..., n, n) -> (..., n, n), n >= 1"""
+    return _evaluate(matrices, None)
+
+
+def frechet(matrices: Tensor, direction: Tensor) -> Tensor:
+    """L(A, E), the derivative of exp at A in direction E; both (..., n, n)."""
+    return _evaluate(matrices, direction)
+
+
+def expm_traced(matrices: Tensor) -> Tensor:
+    """exp(A) in operations that torch.export and the ONNX exporter can write down.
+
+    One polynomial for all, squarings in a loop that runs as often as the neediest matrix wants; the
+    others wait. A result that overflows has infinities where its largest entries overflowed, and NaN
+    may stand in the rest.
+    """
+    from torch._higher_order_ops.while_loop import while_loop
+
+    a = matrices.reshape(-1, *matrices.shape[-2:])
+    schedule = schedule_for(a.dtype)
+    # Halve first where A^2 could overflow.
+    first = torch.log2(one_norm(a) / schedule.largest_norm).ceil().clamp(min=0)
+    a = a * torch.exp2(-first)[:, None, None]
+    a2 = a @ a
+    d = one_norm(a2).sqrt()
+    more = torch.log2(d / schedule.theta[-1]).ceil().clamp(min=0, max=float(1100))
+    scale = torch.exp2(-more)[:, None, None]
+    x = _degree_16(Jet(a * scale), Jet(a2 * scale * scale)).plus_identity().x
+    squarings = first + more
+
+    def unfinished(step: Tensor, _: Tensor) -> Tensor:
+        return step < squarings.max()
+
+    def square(step: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return step + 1, torch.where((step < squarings)[:, None, None], x @ x, x)
+
+    _, x = while_loop(unfinished, square, (torch.zeros((), dtype=a.dtype, device=a.device), x))
+    return x.reshape(matrices.shape)

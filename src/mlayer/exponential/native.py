@@ -1,0 +1,154 @@
+"""The compiled kernel: found, loaded and called. Plain C entry points through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mlayer.errors import KernelError
+from mlayer.exponential.schedule import EIGHT, FOUR, SIXTEEN, Schedule, schedule_for
+
+KERNEL_VERSION = 1
+
+# Above this size one matrix no longer stays in cache and the BLAS behind torch.matmul is as fast.
+LARGEST_SIZE = 192
+
+
+class KernelTable(ctypes.Structure):
+    """`mlayer_table` of kernel/table.h."""
+
+    _fields_ = (
+        ("theta", ctypes.c_double * 4),
+        ("four", ctypes.c_double * 2),
+        ("eight", ctypes.c_double * 6),
+        ("sixteen", ctypes.c_double * 15),
+        ("largest_norm", ctypes.c_double),
+    )
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> KernelTable:
+        table = cls()
+        table.theta[:] = schedule.theta
+        table.four[:] = FOUR
+        table.eight[:] = EIGHT
+        table.sixteen[:] = SIXTEEN
+        table.largest_norm = schedule.largest_norm
+        return table
+
+
+_DTYPES = (torch.float32, torch.float64)
+_TABLES = {
+    (dtype, derivative): KernelTable.of(schedule_for(dtype, derivative))
+    for dtype in _DTYPES
+    for derivative in (False, True)
+}
+_TABLE_POINTERS = {key: ctypes.addressof(table) for key, table in _TABLES.items()}
+
+
+@cache
+def _load() -> tuple[ctypes.CDLL | None, str]:
+    """The library, or None and why not. Tried once a process."""
+    found = sorted(Path(__file__).parent.glob("_kernel*.so"))
+    if not found:
+        return None, "no kernel was built (there was no C++ compiler when mlayer was installed)"
+    try:
+        library = ctypes.CDLL(str(found[0]))
+        version = library.mlayer_kernel_version()
+    except (OSError, AttributeError) as error:
+        return None, f"the kernel {found[0].name} does not load: {error}"
+    if version != KERNEL_VERSION:
+        return None, f"the kernel is of version {version}, this mlayer needs {KERNEL_VERSION}: install again"
+    library.mlayer_kernel_isa.restype = ctypes.c_char_p
+    for function in (library.mlayer_expm_f32, library.mlayer_expm_f64):
+        function.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_int32,
+            ctypes.c_int32,
+            ctypes.c_void_p,
+            ctypes.c_int32,
+        )
+    return library, f"compiled kernel, {library.mlayer_kernel_isa().decode()} instructions"
+
+
+@cache
+def _functions() -> dict[torch.dtype, ctypes._NamedFuncPointer]:
+    library, why = _load()
+    if library is None:
+        raise KernelError(why)
+    return {torch.float32: library.mlayer_expm_f32, torch.float64: library.mlayer_expm_f64}
+
+
+def available() -> bool:
+    """Is there a kernel to call?"""
+    return _load()[0] is not None
+
+
+def description() -> str:
+    """The kernel in use, or why there is none."""
+    library, why = _load()
+    return f"compiled kernel, {library.mlayer_kernel_isa().decode()} instructions" if library else why
+
+
+def use_instruction_set(name: str) -> bool:
+    """For tests: compute with "avx512", "avx2" or "portable" from now on. False if this machine cannot."""
+    library, _ = _load()
+    return library is not None and library.mlayer_kernel_use_isa(name.encode()) == 0
+
+
+def shares_torch_threads() -> bool:
+    """Does the kernel run on torch's own thread pool?"""
+    library, _ = _load()
+    return library is not None and bool(library.mlayer_kernel_shares_torch_pool())
+
+
+def supports(matrices: Tensor) -> bool:
+    """Is this a (dense) tensor the kernel can take, with any strides?"""
+    return matrices.dtype in _DTYPES and matrices.is_cpu and matrices.shape[-1] <= LARGEST_SIZE
+
+
+def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tensor:
+    # Every microsecond here is one of a training step with small matrices.
+    if matrices.is_neg():
+        matrices = matrices.resolve_neg()
+    if not matrices.is_contiguous():
+        if matrices.mT.is_contiguous():
+            transposed = not transposed
+        else:
+            matrices = matrices.contiguous()
+    if direction is not None:
+        if direction.is_neg():
+            direction = direction.resolve_neg()
+        direction = direction.contiguous()
+    out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
+    n = out.shape[-1]
+    dtype = out.dtype
+    failed = _functions()[dtype](
+        matrices.data_ptr(),
+        None if direction is None else direction.data_ptr(),
+        out.data_ptr(),
+        out.numel() // (n * n),
+        n,
+        transposed,
+        _TABLE_POINTERS[dtype, direction is not None],
+        torch.get_num_threads(),
+    )
+    if failed:
+        raise KernelError("the kernel ran out of memory")
+    return out
+
+
+def expm(matrices: Tensor) -> Tensor:
+    """exp(A).  (..., n, n) -> (..., n, n), n >= 1"""
+    return _call(matrices, None, False)
+
+
+def frechet(matrices: Tensor, direction: Tensor, adjoint: bool = False) -> Tensor:
+    """L(A, E), the derivative of exp at A (or at its transpose) in direction E; both (..., n, n)."""
+    return _call(matrices, direction, adjoint)

@@ -1,0 +1,112 @@
+"""Which Taylor polynomial, how many squarings: the promise behind every exponential.
+
+exp(A) is computed as T(2^-s A)^(2^s), T one of four nested Taylor polynomials that cost 1, 2, 3
+and 4 matrix products. Both numbers follow from one cheap norm, d = ||A^2||_1^(1/2), which is never
+larger than ||A||_1 and often far smaller, so that matrices far from normal are not overscaled.
+
+The promise (proved in docs/theory/expm.md): in exact arithmetic the result is exp(A + E) with
+||E||_1 <= u ||A||_1, u the unit roundoff of the dtype, because s is chosen so that 2^-s d <= theta.
+The derivative has thresholds of its own, with the same promise for its direction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+DEGREES = (2, 4, 8, 16)
+
+# The degree-16 polynomial equals the Taylor series up to the term of degree 15; its last
+# coefficient is 0.546 / 16!. A strictly triangular matrix needs the whole series, hence 15.
+EXACT_DEGREES = (2, 4, 8, 15)
+
+# Degree 4: A2 (FOUR[0] A2 + FOUR[1] A) + A2 / 2 + A + I.
+FOUR = (1 / 24, 1 / 6)
+
+# Degrees 8 and 16: J. Sastre, "Efficient evaluation of matrix polynomials" (2018) and J. Sastre,
+# J. Ibanez, E. Defez, "Boosting the computation of the matrix exponential" (2019). The digits are our
+# own solution of their equations, docs/theory/derive_coefficients.py.
+#   Y = A2 (e0 A2 + e1 A)
+#   (Y + e2 A2 + e3 A) (Y + e4 A2) + e5 Y + A2 / 2 + A + I
+EIGHT = (
+    0.004980119205559973,
+    0.019920476822239893,
+    0.07665265321119147,
+    0.8765009801785553,
+    0.12255211501120747,
+    2.9743072048476265,
+)
+#   Y = A2 (c0 A2 + c1 A)
+#   W = (Y + c2 A2 + c3 A) (Y + c4 A2) + c5 Y + c6 A2
+#   (W + c7 A2 + c8 A) (W + c9 Y + c10 A) + c11 W + c12 Y + c13 A2 + c14 A + I
+SIXTEEN = (
+    0.00040187616102010355,
+    0.002945531440279683,
+    -0.008709066576837676,
+    0.4017568440673568,
+    0.03230762888122312,
+    5.768988513026145,
+    0.02338576034271299,
+    0.23810703738709872,
+    2.2242091724963737,
+    -5.792361707073261,
+    -0.04130276365929783,
+    10.408017352313543,
+    -63.31712455883371,
+    0.3484665863364574,
+    1.0,
+)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Thresholds for one precision."""
+
+    unit_roundoff: float
+    theta: tuple[float, float, float, float]
+    # A^2 is safe from overflow up to this norm; beyond it A is halved first.
+    largest_norm: float
+
+    def degree(self, d: float) -> int:
+        """Smallest degree that needs no squaring at ``d`` = ||A^2||^(1/2), else 16."""
+        return next((m for m, t in zip(DEGREES, self.theta, strict=True) if d <= t), DEGREES[-1])
+
+    def squarings(self, d: float) -> int:
+        """Squarings that bring ``d`` within reach of degree 16."""
+        return max(0, math.ceil(math.log2(d / self.theta[-1]))) if d > self.theta[-1] else 0
+
+
+# With log(exp(-x) T(x)) = sum_{k > m} c_k x^k, theta solves sum |c_k| theta^(k - 1) = u, and for the
+# derivative sum k |c_k| theta^(k - 1) = u; rounded down (docs/theory/derive_coefficients.py).
+SINGLE = Schedule(
+    unit_roundoff=2.0**-24,
+    theta=(5.978858893e-04, 5.116619363e-02, 5.800524627e-01, 2.346206912e00),
+    largest_norm=2.0**60,
+)
+SINGLE_DERIVATIVE = replace(SINGLE, theta=(3.452073937e-04, 3.428861923e-02, 4.450800247e-01, 1.978508768e00))
+DOUBLE = Schedule(
+    unit_roundoff=2.0**-53,
+    theta=(2.580956802e-08, 3.397168839e-04, 4.991228871e-02, 6.764217495e-01),
+    largest_norm=2.0**500,
+)
+DOUBLE_DERIVATIVE = replace(DOUBLE, theta=(1.490116108e-08, 2.271855482e-04, 3.795820911e-02, 5.647764526e-01))
+
+
+def schedule_for(dtype: torch.dtype, derivative: bool = False) -> Schedule:
+    """The thresholds for the precision in which ``dtype`` is computed."""
+    if dtype in (torch.float64, torch.complex128):
+        return DOUBLE_DERIVATIVE if derivative else DOUBLE
+    return SINGLE_DERIVATIVE if derivative else SINGLE
+
+
+def one_norm(matrices: Tensor) -> Tensor:
+    """Largest absolute column sum.  (..., n, n) -> (...)"""
+    return matrices.abs().sum(-2).amax(-1)
+
+
+def exact_degree(depth: int) -> int | None:
+    """Degree of the polynomial that is exact when A^(depth + 1) = 0, if there is one."""
+    return next((m for m, e in zip(DEGREES, EXACT_DEGREES, strict=True) if depth <= e), None)
