@@ -76,7 +76,10 @@ def _generator_of_markov_chain(n: int, rate: float) -> Tensor:
 
 
 def _block_diagonal() -> Tensor:
-    return torch.block_diag(random_matrix(5, 1e-3), random_matrix(6, 1.0), random_matrix(7, 12.0))
+    matrix = torch.zeros(18, 18, dtype=torch.float64)
+    for start, n, norm in ((0, 5, 1e-3), (5, 6, 1.0), (11, 7, 12.0)):
+        matrix[start : start + n, start : start + n] = random_matrix(n, norm)
+    return matrix
 
 
 def _badly_scaled(n: int, decades: float) -> Tensor:
@@ -86,7 +89,7 @@ def _badly_scaled(n: int, decades: float) -> Tensor:
 
 def _defective(n: int) -> Tensor:
     """A Jordan block seen from another basis; both triangles full."""
-    basis = torch.linalg.qr(random_matrix(n, 1.0, seed=4)).Q
+    basis: Tensor = torch.linalg.qr(random_matrix(n, 1.0, seed=4)).Q
     return basis @ _jordan(n, -1.0, 2.0) @ basis.mT
 
 
