@@ -132,7 +132,7 @@ _SCHEDULES = {
 @pytest.mark.parametrize("degree", DEGREES)
 @pytest.mark.parametrize("name", _SCHEDULES)
 def test_thresholds(name: str, degree: int) -> None:
-    """The largest theta with sum |c_k| theta^(k - 1) <= u (terms times k for the derivative), rounded down."""
+    """The largest theta with sum |c_k| theta^(k - 1) <= u, rounded down; terms times k for derivatives."""
     thresholds, u, derivative = _SCHEDULES[name]
     c = _backward_series(degree)
     first = EXACT_DEGREES[DEGREES.index(degree)] + 1

@@ -1,4 +1,4 @@
-"""Batch shapes, strides and views; the same bits whatever stands beside a matrix; nothing of the user's changed."""
+"""Batch shapes, strides and views; the same bits in any company; nothing of the user's is changed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_matrices_without_entries(shape: tuple[int, ...], dtype: torch.dtype, pa
     a = torch.zeros(shape, dtype=dtype, requires_grad=True)
     value = mlayer.expm(a)
     assert value.shape == shape
-    value.sum().backward()
+    torch.autograd.backward(value.sum())
     assert a.grad is not None
     assert a.grad.shape == shape
 
@@ -124,10 +124,10 @@ def test_argument_and_incoming_gradient_are_never_changed(dtype: torch.dtype, im
 
 def test_leaf_and_inner_node(dtype: torch.dtype, path: str) -> None:
     leaf = _batch((2,), 5, dtype).requires_grad_()
-    mlayer.expm(leaf).sum().backward()
+    torch.autograd.backward(mlayer.expm(leaf).sum())
     assert leaf.grad is not None
     inner = torch.nn.Parameter(leaf.detach() / 2)
-    mlayer.expm(2 * inner).sum().backward()
+    torch.autograd.backward(mlayer.expm(2 * inner).sum())
     assert inner.grad is not None
     torch.testing.assert_close(inner.grad, 2 * leaf.grad)
     with torch.no_grad():
@@ -137,7 +137,7 @@ def test_leaf_and_inner_node(dtype: torch.dtype, path: str) -> None:
 
 
 def _company(n: int, dtype: torch.dtype) -> Tensor:
-    """Matrices of every degree and several numbers of squarings, triangular ones, NaN, overflow, tiny entries."""
+    """Matrices of every degree, few and many squarings, triangular ones, NaN, overflow, tiny entries."""
     norms = (0.0, 1e-12, 1e-5, 2e-4, 0.02, 0.04, 0.3, 0.5, 1.0, 2.1, 4.0, 9.0, 40.0, 5000.0, 1e20, 1e30)
     matrices = [random_matrix(n, x, seed=k, dtype=dtype) for k, x in enumerate(norms)]
     matrices += [random_matrix(n, 8.0, dtype=dtype).triu(1), random_matrix(n, 8.0, dtype=dtype).tril(-1)]
@@ -195,7 +195,7 @@ def test_same_bits_of_subnormal_entries_beside_a_large_matrix(n: int, instructio
     transposed=st.booleans(),
 )
 def test_shapes_and_magnitudes(
-    batch: list[int], n: int, exponent: float, seed: int, double: bool, transposed: bool, path: str
+    *, batch: list[int], n: int, exponent: float, seed: int, double: bool, transposed: bool, path: str
 ) -> None:
     """Shape and layout are right, and exp(A) exp(-A) = I to what the size of the two allows."""
     dtype = torch.float64 if double else torch.float32
@@ -223,7 +223,7 @@ def test_shapes_and_magnitudes(
     seed=st.integers(0, 2**16),
 )
 def test_same_bits_at_random(
-    n: int, batch: int, position: int, exponents: list[float], seed: int, instruction_set: str
+    *, n: int, batch: int, position: int, exponents: list[float], seed: int, instruction_set: str
 ) -> None:
     position %= batch
     scale = 2.0 ** torch.tensor(exponents[:batch])[:, None, None]
