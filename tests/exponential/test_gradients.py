@@ -133,12 +133,15 @@ def test_jacobians_and_hessian(name: str, path: str) -> None:
                 torch.testing.assert_close(got, _series_derivative(a, e, f), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "modes", list(product((jacfwd, jacrev), repeat=3)), ids=lambda modes: "-".join(m.__name__ for m in modes)
-)
-def test_modes_mix_to_the_third_order(
-    modes: tuple[Callable[..., Callable[[Tensor], Tensor]], ...], path: str
-) -> None:
+Mode = Callable[..., Callable[[Tensor], Tensor]]
+
+
+def _names(modes: tuple[Mode, ...]) -> str:
+    return "-".join(mode.__name__ for mode in modes)
+
+
+@pytest.mark.parametrize("modes", product((jacfwd, jacrev), repeat=3), ids=_names)
+def test_modes_mix_to_the_third_order(modes: tuple[Mode, ...], path: str) -> None:
     a = random_matrix(2, 2.0)
     f: Callable[[Tensor], Tensor] = mlayer.expm
     for mode in modes:
