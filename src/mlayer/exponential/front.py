@@ -10,7 +10,7 @@ from mlayer.exponential import operator
 from mlayer.exponential.matmul import expm_traced
 
 _HALVES = (torch.float16, torch.bfloat16)
-_FULL = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+_DTYPES = frozenset((*_HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128))
 
 
 def expm(A: Tensor) -> Tensor:
@@ -57,14 +57,15 @@ def _is_exporting() -> bool:
 def _check(A: Tensor) -> None:
     if not isinstance(A, Tensor):
         raise ArgumentTypeError("A", "a torch.Tensor", type(A).__name__, "Convert it with torch.as_tensor(A).")
-    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+    shape = A.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ArgumentError(
             "A",
             "a square matrix or a batch of them, shape (..., n, n)",
-            f"shape {tuple(A.shape)}",
+            f"shape {tuple(shape)}",
             "The last two dimensions must be equal.",
         )
-    if A.dtype not in _FULL and A.dtype not in _HALVES:
+    if A.dtype not in _DTYPES:
         raise ArgumentTypeError(
             "A", "of floating point or complex dtype", str(A.dtype), "Convert it with A.float() or A.double()."
         )

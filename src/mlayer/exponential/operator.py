@@ -205,9 +205,12 @@ class _Frechet(torch.autograd.Function):
         return result
 
 
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+
 def _is_plain(matrices: Tensor) -> bool:
     """An ordinary tensor with memory behind it, not a fake, meta or batched one."""
-    if type(matrices) not in (Tensor, torch.nn.Parameter) or matrices.device.type == "meta":
+    if type(matrices) not in _PLAIN_TYPES or matrices.is_meta:
         return False
     try:
         matrices.data_ptr()

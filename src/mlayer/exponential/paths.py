@@ -23,7 +23,10 @@ class ExpmPath:
 
 
 def _wish() -> str:
-    wish = os.environ.get(VARIABLE, "auto")
+    # Read at every call, so that a notebook can change it; `in` because a missing key costs twice `get`.
+    if VARIABLE not in os.environ:
+        return "auto"
+    wish = os.environ[VARIABLE]
     if wish not in _CHOICES:
         raise ArgumentError(
             f"the environment variable {VARIABLE}",
