@@ -100,6 +100,13 @@ def _nilpotent_full(n: int) -> Tensor:
     return 3 * u @ v
 
 
+def _positive(n: int, size: float) -> Tensor:
+    """u v^T with positive entries and ||A^2||^(1/2) = size; unequal, so that rounding goes both ways."""
+    u, v = random_matrix(n, 1.0, seed=6).abs()[:2]
+    matrix = torch.outer(u + u.mean(), v + v.mean())
+    return matrix * (size / (matrix @ matrix).sum(0).max().sqrt())
+
+
 def _triangular_ones(n: int, value: float) -> Tensor:
     return value * torch.ones(n, n, dtype=torch.float64).triu(1)
 
@@ -178,14 +185,8 @@ GALLERY: tuple[Case, ...] = (
     Case("block_diagonal", _fixed(_block_diagonal())),
     Case("markov_8", _fixed(_generator_of_markov_chain(8, 3.0))),
     Case("markov_24", _fixed(_generator_of_markov_chain(24, 20.0))),
-    *(
-        Case(f"positive_{x:g}", _fixed(torch.full((4, 4), x / 4, dtype=torch.float64)))
-        for x in _NEAR_THRESHOLDS
-    ),
-    *(
-        Case(f"positive_{x:g}_n20", _fixed(torch.full((20, 20), x / 20, dtype=torch.float64)))
-        for x in _NEAR_THRESHOLDS
-    ),
+    *(Case(f"positive_{x:g}_n4", _fixed(_positive(4, x))) for x in _NEAR_THRESHOLDS),
+    *(Case(f"positive_{x:g}_n20", _fixed(_positive(20, x))) for x in _NEAR_THRESHOLDS),
     *(Case(f"random_{n}", _fixed(random_matrix(n, 3.0))) for n in _SIZES),
     *(Case(f"random_norm_{x:g}_n6", _fixed(random_matrix(6, x))) for x in _NORMS),
     *(Case(f"random_norm_{x:g}_n20", _fixed(random_matrix(20, x))) for x in _NORMS),
