@@ -187,6 +187,9 @@ GALLERY: tuple[Case, ...] = (
     Case("markov_24", _fixed(_generator_of_markov_chain(24, 20.0))),
     *(Case(f"positive_{x:g}_n4", _fixed(_positive(4, x))) for x in _NEAR_THRESHOLDS),
     *(Case(f"positive_{x:g}_n20", _fixed(_positive(20, x))) for x in _NEAR_THRESHOLDS),
+    # And where exp(A) is small the same truncation error is large beside it.
+    *(Case(f"minus_{x:g}_n4", _fixed(-x * torch.eye(4, dtype=torch.float64))) for x in _NEAR_THRESHOLDS),
+    *(Case(f"minus_{x:g}_n20", _fixed(-x * torch.eye(20, dtype=torch.float64))) for x in _NEAR_THRESHOLDS),
     *(Case(f"random_{n}", _fixed(random_matrix(n, 3.0))) for n in _SIZES),
     *(Case(f"random_norm_{x:g}_n6", _fixed(random_matrix(6, x))) for x in _NORMS),
     *(Case(f"random_norm_{x:g}_n20", _fixed(random_matrix(20, x))) for x in _NORMS),
