@@ -256,13 +256,6 @@ def test_strictly_triangular_needs_no_squarings(n: int, most: int, products: lis
             assert float(entry) == pytest.approx(4.0**k / prod(range(1, k + 1)), rel=2e-15)
 
 
-def test_exact_degree_is_large_enough() -> None:
-    for depth in range(40):
-        degree = schedule.exact_degree(depth)
-        assert degree is None or EXACT_DEGREES[DEGREES.index(degree)] >= depth
-        assert (degree is not None) or depth > 8
-
-
 def test_half_precisions_use_the_thresholds_of_single() -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
         assert schedule.schedule_for(dtype) is schedule.SINGLE
