@@ -14,7 +14,14 @@ KERNEL = Path("src/mlayer/exponential/kernel")
 COMMON = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 # Each instruction set is a file of its own, compiled for it alone; entry.cpp chooses at run time.
 INSTRUCTIONS = {
-    "isa_avx512.cpp": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
+    "isa_avx512.cpp": [
+        "-mavx512f",
+        "-mavx512dq",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mfma",
+        "-mprefer-vector-width=512",
+    ],
     "isa_avx2.cpp": ["-mavx2", "-mfma"],
 }
 

@@ -109,7 +109,9 @@ def reference(A: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     block[:, :n, n:] = G.double()
     flint.ctx.prec = 150
     exact = [flint.arb_mat(matrix.tolist()).exp().tolist() for matrix in block]
-    X = torch.tensor([[[float(entry.mid()) for entry in row] for row in m] for m in exact], dtype=torch.float64)
+    X = torch.tensor(
+        [[[float(entry.mid()) for entry in row] for row in m] for m in exact], dtype=torch.float64
+    )
     return X[:, :n, :n].mT, X[:, :n, n:]
 
 
@@ -199,7 +201,10 @@ def targets(cells: list[Cell]) -> list[Target]:
         Target(
             "memory kept for backward, in units of M",
             1,
-            max(c.kept_bytes["mlayer"] / (c.batch * c.n**2 * (4 if c.dtype == "float32" else 8)) for c in cells),
+            max(
+                c.kept_bytes["mlayer"] / (c.batch * c.n**2 * (4 if c.dtype == "float32" else 8))
+                for c in cells
+            ),
             at_most=True,
         ),
     ]
@@ -213,16 +218,22 @@ def targets(cells: list[Cell]) -> list[Target]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="a few small cells, in seconds; no targets")
-    parser.add_argument("--others", action="store_true", help="JAX, TensorFlow and SciPy beside, where installed")
+    parser.add_argument(
+        "--others", action="store_true", help="JAX, TensorFlow and SciPy beside, where installed"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="where expm.json and expm.png go")
     options = parser.parse_args()
     facts = circumstances() | {"norm": NORM, "others": expm_others.versions() if options.others else {}}
     print(facts, flush=True)
     cells: list[Cell] = []
     grid: list[tuple[int, int, torch.dtype]] = [(n, b, torch.float32) for n in SIZES for b in BATCHES]
-    grid += [(n, b, torch.float64) for n in SIZES for b in BATCHES] + [(n, b, torch.float32) for n, b in LARGE]
+    grid += [(n, b, torch.float64) for n in SIZES for b in BATCHES] + [
+        (n, b, torch.float32) for n, b in LARGE
+    ]
     if options.quick:
         grid = [(6, 32, torch.float32), (12, 32, torch.float64)]
     repetitions = 3 if options.quick else 7

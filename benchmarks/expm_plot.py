@@ -43,5 +43,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
     axes[1].set_xticks(range(len(cells)), labels)
     axes[1].set_xlabel("matrix size n (above), batch (below)")
     facts = content["circumstances"]
-    figure.suptitle(f"mlayer.expm, float32, {facts['threads']} threads, torch {facts['torch']}", x=0.01, ha="left")
+    figure.suptitle(
+        f"mlayer.expm, float32, {facts['threads']} threads, torch {facts['torch']}", x=0.01, ha="left"
+    )
     return figure

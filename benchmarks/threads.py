@@ -46,7 +46,12 @@ def main() -> int:
             f"{times['exponential'].median * 1e6:.0f} us, alternating {times['alternating'].median * 1e6:.0f} us"
         )
         found.append(
-            Target(f"alternating / sum, n={n} batch={batch}", 1.1, times["alternating"].median / alone, at_most=True)
+            Target(
+                f"alternating / sum, n={n} batch={batch}",
+                1.1,
+                times["alternating"].median / alone,
+                at_most=True,
+            )
         )
     save("threads", {"circumstances": facts, "ratios": {t.claim: t.reached for t in found}})
     return verdict(found)

@@ -42,7 +42,8 @@ def faster(n: int, batch: int) -> tuple[float, float]:
 
     def ratio(run: Callable[[Callable[[Tensor], Tensor]], object]) -> float:
         pairs = [
-            (seconds(lambda: run(torch.linalg.matrix_exp)), seconds(lambda: run(mlayer.expm))) for _ in range(5)
+            (seconds(lambda: run(torch.linalg.matrix_exp)), seconds(lambda: run(mlayer.expm)))
+            for _ in range(5)
         ]
         return statistics.median(theirs / ours for theirs, ours in pairs)
 
@@ -85,7 +86,10 @@ def main() -> None:
 
 
 def picture(
-    sizes: list[float], errors: dict[str, list[float]], cells: list[tuple[int, int]], ratios: list[tuple[float, float]]
+    sizes: list[float],
+    errors: dict[str, list[float]],
+    cells: list[tuple[int, int]],
+    ratios: list[tuple[float, float]],
 ) -> Path:
     import matplotlib
 

@@ -36,7 +36,7 @@ def expm(A: Tensor) -> Tensor:
     if A.dtype in _HALVES:
         return expm(A.float()).to(A.dtype)
     if A.shape[-1] <= 1:
-        return A.exp()
+        return A.exp().contiguous()
     if _is_exporting():
         return expm_traced(A)
     return operator.expm(A)
@@ -56,7 +56,9 @@ def _is_exporting() -> bool:
 
 def _check(A: Tensor) -> None:
     if not isinstance(A, Tensor):
-        raise ArgumentTypeError("A", "a torch.Tensor", type(A).__name__, "Convert it with torch.as_tensor(A).")
+        raise ArgumentTypeError(
+            "A", "a torch.Tensor", type(A).__name__, "Convert it with torch.as_tensor(A)."
+        )
     shape = A.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ArgumentError(
@@ -67,7 +69,10 @@ def _check(A: Tensor) -> None:
         )
     if A.dtype not in _DTYPES:
         raise ArgumentTypeError(
-            "A", "of floating point or complex dtype", str(A.dtype), "Convert it with A.float() or A.double()."
+            "A",
+            "of floating point or complex dtype",
+            str(A.dtype),
+            "Convert it with A.float() or A.double().",
         )
     if A.layout != torch.strided:
         raise ArgumentTypeError("A", "a dense tensor", str(A.layout), "Convert it with A.to_dense().")

@@ -13,7 +13,7 @@ from torch import Tensor
 from mlayer.errors import KernelError
 from mlayer.exponential.schedule import EIGHT, FOUR, SIXTEEN, Schedule, schedule_for
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 
 # Above this size one matrix no longer stays in cache and the BLAS behind torch.matmul is as fast.
 LARGEST_SIZE = 192
@@ -24,6 +24,7 @@ class KernelTable(ctypes.Structure):
 
     _fields_ = (
         ("theta", ctypes.c_double * 4),
+        ("norm_theta", ctypes.c_double * 4),
         ("four", ctypes.c_double * 2),
         ("eight", ctypes.c_double * 6),
         ("sixteen", ctypes.c_double * 15),
@@ -34,6 +35,7 @@ class KernelTable(ctypes.Structure):
     def of(cls, schedule: Schedule) -> KernelTable:
         table = cls()
         table.theta[:] = schedule.theta
+        table.norm_theta[:] = schedule.norm_theta
         table.four[:] = FOUR
         table.eight[:] = EIGHT
         table.sixteen[:] = SIXTEEN

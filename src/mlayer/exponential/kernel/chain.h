@@ -14,14 +14,17 @@
 
 namespace MLAYER_NAMESPACE {
 
+// Up to this many squarings sigma^4 stays in the range of float and is folded into the coefficients.
+constexpr int kFoldedSquarings = 8;
+
 template <typename T>
 struct Buffers {
-  Pair<T> a, a2, y, left, right, inner, keep, spare;
-  static constexpr int count = 8;
+  Pair<T> a, a2, y, left, right, inner, keep;
+  static constexpr int count = 7;
 
   // Carves the buffers, `vectors` vectors each, out of one allocation of count (or 2 count) times that.
   Buffers(typename Simd<T>::V* memory, size_t vectors, bool dual) {
-    for (Pair<T>* buffer : {&a, &a2, &y, &left, &right, &inner, &keep, &spare}) {
+    for (Pair<T>* buffer : {&a, &a2, &y, &left, &right, &inner, &keep}) {
       buffer->x = memory;
       memory += vectors;
       buffer->h = dual ? memory : nullptr;

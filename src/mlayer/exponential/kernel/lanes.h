@@ -123,7 +123,7 @@ static inline typename Simd<T>::I strictly_triangular(int n, const typename Simd
   return ~diagonal & (~above | ~below);
 }
 
-template <typename T>
+template <typename T, bool dual>
 static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, const typename Simd<T>::V* a,
                                             const typename Simd<T>::V* a2) {
   using V = typename Simd<T>::V;
@@ -132,21 +132,22 @@ static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, co
   const I triangular = strictly_triangular<T>(n, a);
   const V norm = one_norm<T>(n, a), norm2 = one_norm<T>(n, a2);
   plan.alone = ~(norm <= Simd<T>::broadcast(T(table.largest_norm)));
-  const auto within = [&](int k) { return norm2 <= Simd<T>::broadcast(T(table.theta[k] * table.theta[k])); };
+  const auto within = [&](int k) {
+    return (norm2 <= Simd<T>::broadcast(T(table.theta[k] * table.theta[k]))) |
+           (norm <= Simd<T>::broadcast(T(table.norm_theta[k])));
+  };
   const I two = I{} + 2, four = I{} + 4, eight = I{} + 8, sixteen = I{} + 16;
   plan.degree = within(0) ? two : (within(1) ? four : (within(2) ? eight : sixteen));
   const V excess = norm2 * Simd<T>::broadcast(T(1 / (table.theta[3] * table.theta[3])));
   const I exponent = Simd<T>::ceil_log2(Simd<T>::maximum(excess, Simd<T>::broadcast(1)));
-  plan.squarings = (exponent + 1) >> 1;
-  if (any<T>(triangular)) {
+  plan.squarings = within(3) ? I{} : (exponent + 1) >> 1;
+  if (any<T>(triangular))
     for (int lane = 0; lane < Simd<T>::lanes; ++lane) {
       if (!triangular[lane]) continue;
-      const int depth = nilpotent_depth(n, [&](int i, int j) { return a[i * n + j][lane] != 0; });
-      if (exact_degree(depth) < plan.degree[lane]) plan.degree[lane] = exact_degree(depth);
-      if (depth > 15 && plan.squarings[lane] > 0) plan.alone[lane] = -1;  // needs the series of rows.h
+      const int exact = exact_degree(nilpotent_depth(n, [&](int i, int j) { return a[i * n + j][lane] != 0; }), dual);
+      if (exact < plan.degree[lane]) plan.degree[lane] = exact;
+      if (exact < 16) plan.squarings[lane] = 0;
     }
-    plan.squarings = triangular ? I{} : plan.squarings;
-  }
   plan.squarings = plan.alone ? I{} : plan.squarings;
   plan.degree = plan.alone ? two : plan.degree;
   return plan;
@@ -165,17 +166,19 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   if constexpr (dual) LaneBlock<T>::load(job.direction + first * entries, n, count, false, b.a.h);
   layout.product(b.a, b.a, Store<T>{b.a2});
 
-  const LaneSchedule<T> plan = lane_schedule<T>(n, *job.table, b.a.x, b.a2.x);
-  V sigma = Simd<T>::power_of_two(-plan.squarings);
+  const LaneSchedule<T> plan = lane_schedule<T, dual>(n, *job.table, b.a.x, b.a2.x);
   using Integer = typename Simd<T>::Integer;
-  if (any<T>(plan.squarings > Integer(8))) {
-    // sigma^4 in a coefficient could underflow: scale A and A2 themselves instead.
+  V sigma = Simd<T>::power_of_two(-plan.squarings);
+  const I many = plan.squarings > Integer(kFoldedSquarings);
+  if (any<T>(many)) {
+    // sigma^4 in a coefficient could underflow: these lanes scale A and A2 themselves instead.
+    const V scale = many ? sigma : Simd<T>::broadcast(1);
     for (size_t at = 0; at < entries; ++at) {
-      b.a.x[at] *= sigma;
-      b.a2.x[at] *= sigma * sigma;
-      if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
+      b.a.x[at] *= scale;
+      b.a2.x[at] *= scale * scale;
+      if constexpr (dual) b.a.h[at] *= scale, b.a2.h[at] *= scale * scale;
     }
-    sigma = Simd<T>::broadcast(1);
+    sigma = many ? Simd<T>::broadcast(1) : sigma;
   }
 
   Pair<T> x = b.y;

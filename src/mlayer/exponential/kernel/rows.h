@@ -5,7 +5,7 @@
 #include "careful.h"
 #include "chain.h"
 #include "job.h"
-#include "series.h"
+#include "nilpotent.h"
 
 namespace MLAYER_NAMESPACE {
 
@@ -75,8 +75,8 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   const Buffers<T> b(memory, shape.vectors(), dual);
   const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   if (job.transposed) {
-    load_rows<T>(job.a + index * entries, shape, b.spare.x);
-    transpose_rows<T>(shape, b.spare.x, b.a.x);
+    load_rows<T>(job.a + index * entries, shape, b.keep.x);
+    transpose_rows<T>(shape, b.keep.x, b.a.x);
   } else {
     load_rows<T>(job.a + index * entries, shape, b.a.x);
   }
@@ -85,36 +85,35 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
 
   layout.product(b.a, b.a, Store<T>{b.a2});
-  const double norm2 = one_norm_rows<T>(shape, b.a2.x);
+  const T norm2 = one_norm_rows<T>(shape, b.a2.x);
   const T* entry = reinterpret_cast<const T*>(b.a.x);
   const int depth = nilpotent_depth(job.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
-  const auto within = [&](int k) { return norm2 <= table.theta[k] * table.theta[k]; };
+  const auto within = [&](int k) {
+    return norm2 <= T(table.theta[k] * table.theta[k]) || norm <= T(table.norm_theta[k]);
+  };
   int degree = within(0) ? 2 : within(1) ? 4 : within(2) ? 8 : 16, squarings = 0;
-  if (depth >= 0) {
-    degree = degree < exact_degree(depth) ? degree : exact_degree(depth);
-  } else if (!within(3)) {
-    const double excess = norm2 / (table.theta[3] * table.theta[3]);
+  if (depth >= 0) {  // strictly triangular
+    degree = degree < exact_degree(depth, dual) ? degree : exact_degree(depth, dual);
+  }
+  if (degree == 16 && !within(3)) {
+    const T excess = norm2 * T(1 / (table.theta[3] * table.theta[3]));
     int exponent;
-    const double fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
-    if (fraction == 0.5) --exponent;
-    squarings = (exponent + 1) / 2;
+    const T fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
+    if (fraction == T(0.5)) --exponent;
+    squarings = exponent > 0 ? (exponent + 1) / 2 : 0;
   }
 
   Pair<T> x = b.y;
-  if (depth > 15 && !within(3)) {
-    x = nilpotent_series<T, dual>(layout, shape.vectors(), depth, b);
-  } else {
-    V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
-    if (squarings > 8) {
-      for (size_t at = 0; at < layout.vectors(); ++at) {
-        b.a.x[at] *= sigma;
-        b.a2.x[at] *= sigma * sigma;
-        if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
-      }
-      sigma = Simd<T>::broadcast(1);
+  V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
+  if (squarings > kFoldedSquarings) {  // as in lanes.h
+    for (size_t at = 0; at < layout.vectors(); ++at) {
+      b.a.x[at] *= sigma;
+      b.a2.x[at] *= sigma * sigma;
+      if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
     }
-    polynomial<T, dual>(layout, table, degree, sigma, b, squarings == 0);
+    sigma = Simd<T>::broadcast(1);
   }
+  polynomial<T, dual>(layout, table, degree, sigma, b, squarings == 0);
   Pair<T> other = b.left;
   for (int k = 0; k < squarings; ++k) {
     if (dual && k == squarings - 1)
