@@ -164,7 +164,8 @@ def show(cell: Cell) -> None:
     print(f"{cell.dtype} n={cell.n:3d} batch={cell.batch:4d}  forward {column('forward')}")
     print(f"{'':25}  both    {column('both')}")
     errors = "  ".join(
-        f"{name} {cell.forward_error[name]:.1e}/{cell.gradient_error[name]:.1e}, keeps {cell.kept_bytes[name] / 1e6:.2f} MB"
+        f"{name} {cell.forward_error[name]:.1e}/{cell.gradient_error[name]:.1e}, "
+        f"keeps {cell.kept_bytes[name] / 1e6:.2f} MB"
         for name in cell.forward_error
     )
     fraction = f"  {cell.gemm_fraction:.2f} of the large-product rate" if cell.gemm_fraction else ""

@@ -105,7 +105,8 @@ class Target:
 
     def __str__(self) -> str:
         sign = "<=" if self.at_most else ">="
-        return f"{'yes' if self.holds else 'NO ':3}  {self.claim}: {self.reached:.3g} (wanted {sign} {self.wanted:g})"
+        answer = "yes" if self.holds else "NO "
+        return f"{answer}  {self.claim}: {self.reached:.3g} (wanted {sign} {self.wanted:g})"
 
 
 def verdict(targets: list[Target]) -> int:

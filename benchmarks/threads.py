@@ -41,10 +41,8 @@ def main() -> int:
             {"product": product, "exponential": exponential, "alternating": alternating}, repetitions=15
         )
         alone = times["product"].median + times["exponential"].median
-        print(
-            f"n={n} batch={batch}: product {times['product'].median * 1e6:.0f} us, exponential "
-            f"{times['exponential'].median * 1e6:.0f} us, alternating {times['alternating'].median * 1e6:.0f} us"
-        )
+        medians = {name: round(time.median * 1e6) for name, time in times.items()}
+        print(f"n={n} batch={batch}, microseconds: {medians}")
         found.append(
             Target(
                 f"alternating / sum, n={n} batch={batch}",

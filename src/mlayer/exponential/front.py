@@ -43,7 +43,7 @@ def expm(A: Tensor) -> Tensor:
 
 
 def _is_exporting() -> bool:
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise ArgumentError(
             "the exporter",
             "torch.export or torch.onnx.export(..., dynamo=True)",
