@@ -13,6 +13,7 @@ from torch.func import hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import mlayer
 from cases import random_matrix
+from mlayer.errors import ArgumentError
 
 # Forward mode makes torch load its own decompositions, which it still compiles with torch.jit.script.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -87,9 +88,9 @@ def _series_derivative(a: Tensor, *directions: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["zero", "identity", "nilpotent 2", "nilpotent 4", "degree 8", "squarings"])
-def test_forward_mode_to_the_third_order(name: str, path: str) -> None:
+def test_forward_mode_to_the_second_order(name: str, path: str) -> None:
     a = CHECKED[name]
-    directions = [random_matrix(len(a), 1.0, seed=k) for k in (11, 12, 13)]
+    directions = [random_matrix(len(a), 1.0, seed=k) for k in (11, 12)]
 
     def along(f: Callable[[Tensor], Tensor], direction: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda x: jvp(f, (x,), (direction,))[1]
@@ -142,10 +143,15 @@ def _names(modes: tuple[Mode, ...]) -> str:
 
 @pytest.mark.parametrize("modes", list(product((jacfwd, jacrev), repeat=3)), ids=_names)
 def test_modes_mix_to_the_third_order(modes: tuple[Mode, ...], path: str) -> None:
+    """Torch loses the outer of two nested forward modes on a user's function: refused, never zero."""
     a = random_matrix(2, 2.0)
     f: Callable[[Tensor], Tensor] = mlayer.expm
     for mode in modes:
         f = mode(f)
+    if modes[1:] == (jacfwd, jacfwd):
+        with pytest.raises(ArgumentError, match=r"without two nested forward modes .* Use reverse mode"):
+            f(a)
+        return
     got = f(a).reshape(2, 2, 4, 4, 4)
     basis = torch.eye(4, dtype=a.dtype).reshape(4, 2, 2)
     for i, j, k in ((0, 1, 2), (3, 1, 1), (2, 2, 0), (3, 3, 3)):
@@ -186,8 +192,8 @@ def test_vmap(in_dim: int, path: str) -> None:
 def test_forward_ad_levels(path: str) -> None:
     a, e = random_matrix(4, 2.0), random_matrix(4, 1.0, seed=1)
     with forward_ad.dual_level():
-        dual = forward_ad.make_dual(a, e)  # type: ignore[no-untyped-call]
-        tangent = forward_ad.unpack_dual(mlayer.expm(dual)).tangent  # type: ignore[no-untyped-call]
+        dual = forward_ad.make_dual(a, e)
+        tangent = forward_ad.unpack_dual(mlayer.expm(dual)).tangent
     assert tangent is not None
     torch.testing.assert_close(tangent, _series_derivative(a, e), rtol=1e-12, atol=1e-12)
 

@@ -253,4 +253,4 @@ def test_meta_and_fake_tensors(shape: tuple[int, ...], dtype: torch.dtype, path:
 def test_jit_trace_is_refused_with_advice() -> None:
     words = r"the exporter must be torch\.export .* got torch\.jit\.trace, which would freeze the number of"
     with pytest.raises(ArgumentError, match=words):
-        torch.jit.trace(mlayer.expm, (torch.eye(3),))  # type: ignore[no-untyped-call]
+        torch.jit.trace(mlayer.expm, (torch.eye(3),))

@@ -115,7 +115,7 @@ def test_reason_for_size(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> N
     assert mlayer.expm_path(torch.eye(largest)).name == "native"
     path = mlayer.expm_path(torch.eye(largest + 1))
     assert path.name == "matmul"
-    words = f"matrices of size {largest + 1} are larger than {largest}, where torch's products are as fast"
+    words = f"beyond size {largest} torch's own products are as fast; this is {largest + 1}"
     assert path.reason == words
     mlayer.expm(torch.eye(largest))
     mlayer.expm(torch.eye(largest + 1))

@@ -114,10 +114,10 @@ def test_finite_beside_infinite(dtype: torch.dtype, implementation: str) -> None
         assert error <= 16 * torch.finfo(dtype).eps * c * torch.linalg.matrix_norm(expected.double())
 
 
-HUGE = {torch.float32: (1e19, 1e25, 1e30, 3e38), torch.float64: (1e150, 1e200, 1e300, 1.7e308)}
+HUGE = {torch.float32: (1e19, 1e30, 3e38), torch.float64: (1e151, 1.7e308)}
 
 
-@pytest.mark.parametrize("n", [2, 5, 12, 20])
+@pytest.mark.parametrize("n", [2, 5, 17])
 def test_huge_norms_return_at_once_and_without_nan(n: int, dtype: torch.dtype, implementation: str) -> None:
     started = time.monotonic()
     for size in HUGE[dtype]:
