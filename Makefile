@@ -42,7 +42,7 @@ bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow beside (a gig
 	$(BIN)/python benchmarks/expm.py
 
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
-	bash tests/exponential/sanitize.sh $(BIN)/python
+	$(BIN)/python tests/kernel/sanitize.py
 
 $(VENV)/.ready: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit("mlayer needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
