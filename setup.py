@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -24,12 +25,15 @@ class BuildKernel(build_ext):
     def build_extension(self, ext: Extension) -> None:
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         try:
-            objects = []
-            for source in ext.sources:
+
+            def compiled(source: str) -> list[str]:
                 flags = COMMON + (INSTRUCTIONS.get(Path(source).name, []) if x86 else [])
-                objects += self.compiler.compile(
+                return self.compiler.compile(
                     [source], output_dir=self.build_temp, extra_postargs=flags, depends=ext.depends
                 )
+
+            with ThreadPoolExecutor() as pool:
+                objects = [name for names in pool.map(compiled, ext.sources) for name in names]
             self.compiler.link_shared_object(
                 objects,
                 self.get_ext_fullpath(ext.name),

@@ -1,0 +1,55 @@
+# Two commands do all the set-up on a fresh machine: make demo, make test.
+# A C++ compiler is used when there is one; without it everything works, slower, and says so.
+PYTHON ?= python3
+VENV ?= .venv
+# For more of pip's options, for example PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu".
+PIP_FLAGS ?=
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
+SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponential/kernel/*)
+
+.PHONY: help demo test test-slow lint types format bench bench-others sanitize clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(VENV)/.ready  ## the exponential at work: accuracy, speed, a picture
+	$(BIN)/python examples/expm_at_work.py
+
+test: $(VENV)/.ready  ## the tests, a few minutes
+	$(BIN)/python -m pytest -q
+
+test-slow: $(VENV)/.ready  ## the tests that take longer
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(VENV)/.ready  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready  ## type hints
+	$(BIN)/mypy
+
+format: $(VENV)/.ready  ## rewrite files in our style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready  ## speed beside torch and scipy, as ratios in one run; a quiet machine, please
+	$(BIN)/python benchmarks/expm.py
+	$(BIN)/python benchmarks/threads.py
+
+bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow beside (a gigabyte more to install)
+	$(INSTALL) -e .[bench-others]
+	$(BIN)/python benchmarks/expm.py
+
+sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
+	bash tests/exponential/sanitize.sh $(BIN)/python
+
+$(VENV)/.ready: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit("mlayer needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e .[test,lint,bench]
+	@$(BIN)/python -c 'import mlayer; print("mlayer is installed:", mlayer.expm_path().reason)'
+	@touch $@
+
+clean:  ## everything that was built, the virtual environment too
+	rm -rf $(VENV) build dist out src/*.egg-info src/mlayer/exponential/_kernel*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

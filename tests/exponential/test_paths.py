@@ -1,0 +1,210 @@
+"""Which implementation runs and why, life without a kernel, and every error message by its words."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import mlayer
+from cases import random_matrix
+from mlayer.errors import ArgumentError, ArgumentTypeError, KernelError, MLayerError
+from mlayer.exponential import matmul, native, paths
+
+WHY_NOT = "no kernel was built (there was no C++ compiler when mlayer was installed)"
+
+needs_kernel = pytest.mark.skipif(not native.available(), reason="no kernel here")
+
+
+@pytest.fixture
+def no_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a machine without a compiler."""
+
+    def load() -> tuple[ctypes.CDLL | None, str]:
+        return None, WHY_NOT
+
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    monkeypatch.setattr(native, "_load", load)
+    native._functions.cache_clear()
+    yield
+    native._functions.cache_clear()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which implementation was really called."""
+    seen: list[str] = []
+    for module, name in ((native, "native"), (matmul, "matmul")):
+        for function in ("expm", "frechet"):
+            original = getattr(module, function)
+
+            def spy(*args: object, _original: object = original, _name: str = name, **kw: object) -> object:
+                seen.append(_name)
+                assert callable(_original)
+                return _original(*args, **kw)
+
+            monkeypatch.setattr(module, function, spy)
+    return seen
+
+
+@needs_kernel
+@pytest.mark.parametrize("wish", [None, "auto", "native"])
+def test_kernel_is_the_choice(wish: str | None, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    if wish is not None:
+        monkeypatch.setenv(paths.VARIABLE, wish)
+    a = random_matrix(4, 1.0).requires_grad_()
+    torch.autograd.grad(mlayer.expm(a).sum(), a)
+    assert calls == ["native", "native"]
+    for path in (mlayer.expm_path(), mlayer.expm_path(a)):
+        assert path.name == "native"
+        assert re.fullmatch(r"compiled kernel, \w+ instructions", path.reason)
+
+
+def test_matmul_on_request(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.VARIABLE, "matmul")
+    a = random_matrix(4, 1.0).requires_grad_()
+    torch.autograd.grad(mlayer.expm(a).sum(), a)
+    assert calls == ["matmul", "matmul"]
+    path = mlayer.expm_path(a)
+    assert path == mlayer.expm_path()
+    assert path == mlayer.ExpmPath("matmul", "MLAYER_EXPM=matmul asks for torch's own matrix products")
+
+
+@pytest.mark.parametrize("wish", ["Native", "", "cuda", "kernel "])
+def test_bad_wish(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.VARIABLE, wish)
+    words = (
+        "the environment variable MLAYER_EXPM must be one of auto, native, matmul; "
+        f"got {wish!r}. Unset it to let mlayer choose."
+    )
+    with pytest.raises(ArgumentError, match=f"^{re.escape(words)}$"):
+        mlayer.expm(torch.eye(2))
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        mlayer.expm_path()
+
+
+@needs_kernel
+def test_reason_for_dtype(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> None:
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    a = torch.eye(3, dtype=torch.complex64)
+    words = "the kernel computes float32 and float64 on the CPU, not torch.complex64 on cpu"
+    assert mlayer.expm_path(a) == mlayer.ExpmPath("matmul", words)
+    mlayer.expm(a)
+    assert calls == ["matmul"]
+
+
+@needs_kernel
+def test_reason_for_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    path = mlayer.expm_path(torch.empty(3, 3, device="meta"))
+    assert path.name == "matmul"
+    assert "not torch.float32 on meta" in path.reason
+
+
+@needs_kernel
+def test_reason_for_size(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> None:
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    largest = native.LARGEST_SIZE
+    assert mlayer.expm_path(torch.eye(largest)).name == "native"
+    path = mlayer.expm_path(torch.eye(largest + 1))
+    assert path.name == "matmul"
+    words = f"matrices of size {largest + 1} are larger than {largest}, where torch's products are as fast"
+    assert path.reason == words
+    mlayer.expm(torch.eye(largest))
+    mlayer.expm(torch.eye(largest + 1))
+    assert calls == ["native", "matmul"]
+
+
+@needs_kernel
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+def test_path_said_for_half_precision_is_the_one_taken(
+    half: torch.dtype, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(paths.VARIABLE, raising=False)
+    a = torch.eye(3, dtype=half)
+    mlayer.expm(a)
+    assert [mlayer.expm_path(a).name] == calls
+
+
+def test_without_kernel_everything_works_and_says_so(no_kernel: None) -> None:
+    assert not native.available()
+    assert mlayer.expm_path() == mlayer.ExpmPath("matmul", WHY_NOT)
+    a = torch.stack([random_matrix(5, x) for x in (0.0, 0.1, 5.0)])
+    assert mlayer.expm_path(a) == mlayer.ExpmPath("matmul", WHY_NOT)
+    torch.testing.assert_close(mlayer.expm(a), torch.linalg.matrix_exp(a))
+    assert torch.autograd.gradcheck(mlayer.expm, a[1:].clone().requires_grad_())
+    assert not native.use_instruction_set("portable")
+    assert not native.shares_torch_threads()
+
+
+def test_without_kernel_asking_for_it_is_an_error(no_kernel: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.VARIABLE, "native")
+    words = f"MLAYER_EXPM=native, but {WHY_NOT}; unset it or install with a compiler"
+    with pytest.raises(KernelError, match=re.escape(words)):
+        mlayer.expm(torch.eye(2))
+    with pytest.raises(KernelError, match=re.escape(WHY_NOT)):
+        native.expm(torch.eye(2))
+
+
+def test_kernel_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native.available():
+        pytest.skip("no kernel here")
+    monkeypatch.setattr(native, "KERNEL_VERSION", 999)
+    library, why = native._load.__wrapped__()
+    assert library is None
+    assert re.fullmatch(r"the kernel is of version \d+, this mlayer needs 999: install again", why)
+
+
+@needs_kernel
+def test_unknown_instruction_set_is_refused_and_changes_nothing() -> None:
+    before = native.description()
+    assert not native.use_instruction_set("avx1024")
+    assert native.description() == before
+
+
+ERRORS = [
+    (
+        [[1.0]],
+        ArgumentTypeError,
+        "A must be a torch.Tensor; got list. Convert it with torch.as_tensor(A).",
+    ),
+    (
+        torch.zeros(3),
+        ArgumentError,
+        "A must be a square matrix or a batch of them, shape (..., n, n); got shape (3,). "
+        "The last two dimensions must be equal.",
+    ),
+    (torch.zeros(()), ArgumentError, "got shape ()."),
+    (torch.zeros(2, 3), ArgumentError, "got shape (2, 3)."),
+    (torch.zeros(4, 3, 2), ArgumentError, "got shape (4, 3, 2)."),
+    (
+        torch.eye(3, dtype=torch.int64),
+        ArgumentTypeError,
+        "A must be of floating point or complex dtype; got torch.int64. "
+        "Convert it with A.float() or A.double().",
+    ),
+    (torch.eye(3, dtype=torch.bool), ArgumentTypeError, "got torch.bool."),
+    (
+        torch.eye(3).to_sparse(),
+        ArgumentTypeError,
+        "A must be a dense tensor; got torch.sparse_coo. Convert it with A.to_dense().",
+    ),
+]
+
+
+@pytest.mark.parametrize(("argument", "error", "words"), ERRORS, ids=lambda x: str(x)[:30])
+def test_errors_at_the_door(argument: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=re.escape(words)) as caught:
+        mlayer.expm(argument)  # type: ignore[arg-type]
+    assert isinstance(caught.value, MLayerError)
+    assert getattr(caught.value, "argument", None) == "A"
+
+
+def test_errors_are_also_the_builtin_kind() -> None:
+    assert issubclass(ArgumentError, ValueError)
+    assert issubclass(ArgumentTypeError, TypeError)
+    assert issubclass(KernelError, RuntimeError)

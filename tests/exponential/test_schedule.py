@@ -1,0 +1,272 @@
+"""What schedule.py promises, recomputed: coefficients, thresholds, backward error, no overscaling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import factorial, prod
+
+import flint
+import mpmath as mp
+import pytest
+import torch
+
+from cases import random_matrix
+from mlayer.exponential import matmul, schedule
+from mlayer.exponential.schedule import DEGREES, EIGHT, EXACT_DEGREES, FOUR, SIXTEEN, Schedule
+
+Polynomial = list[Fraction]
+Coefficients = Sequence[Fraction]
+
+ONE: Polynomial = [Fraction(1)]
+A: Polynomial = [Fraction(0), Fraction(1)]
+A2: Polynomial = [Fraction(0), Fraction(0), Fraction(1)]
+
+
+def _times(p: Polynomial, q: Polynomial) -> Polynomial:
+    result = [Fraction(0)] * (len(p) + len(q) - 1)
+    for i, a in enumerate(p):
+        for j, b in enumerate(q):
+            result[i + j] += a * b
+    return result
+
+
+def _sum(*terms: tuple[Fraction, Polynomial]) -> Polynomial:
+    length = max(len(p) for _, p in terms)
+    return [sum((c * p[k] for c, p in terms if k < len(p)), Fraction(0)) for k in range(length)]
+
+
+def _four(f: Coefficients) -> Polynomial:
+    one = Fraction(1)
+    return _sum((one, _times(A2, _sum((f[0], A2), (f[1], A)))), (Fraction(1, 2), A2), (one, A), (one, ONE))
+
+
+def _eight(e: Coefficients) -> Polynomial:
+    one = Fraction(1)
+    y = _times(A2, _sum((e[0], A2), (e[1], A)))
+    last = _times(_sum((one, y), (e[2], A2), (e[3], A)), _sum((one, y), (e[4], A2)))
+    return _sum((one, last), (e[5], y), (Fraction(1, 2), A2), (one, A), (one, ONE))
+
+
+def _sixteen(c: Coefficients) -> Polynomial:
+    one = Fraction(1)
+    y = _times(A2, _sum((c[0], A2), (c[1], A)))
+    w = _times(_sum((one, y), (c[2], A2), (c[3], A)), _sum((one, y), (c[4], A2)))
+    w = _sum((one, w), (c[5], y), (c[6], A2))
+    last = _times(_sum((one, w), (c[7], A2), (c[8], A)), _sum((one, w), (c[9], y), (c[10], A)))
+    return _sum((one, last), (c[11], w), (c[12], y), (c[13], A2), (c[14], A), (one, ONE))
+
+
+_SCHEMES: list[tuple[Callable[[Coefficients], Polynomial], tuple[float, ...], int]] = [
+    (_four, FOUR, 4),
+    (_eight, EIGHT, 8),
+    (_sixteen, SIXTEEN, 15),
+]
+
+
+@pytest.mark.parametrize(("scheme", "digits", "exact"), _SCHEMES, ids=["4", "8", "16"])
+def test_coefficients_give_the_taylor_series(
+    scheme: Callable[[Coefficients], Polynomial], digits: tuple[float, ...], exact: int
+) -> None:
+    """In rational arithmetic, up to what rounding the digits to double can change: every coefficient
+
+    enters a term at most four times, each time with a relative error of 2^-53, and the sizes of the
+    terms are those of the same polynomial with all signs positive.
+    """
+    computed = scheme([Fraction(x) for x in digits])
+    sizes = scheme([abs(Fraction(x)) for x in digits])
+    assert computed[0] == 1
+    for k in range(1, exact + 1):
+        assert abs(computed[k] - Fraction(1, factorial(k))) <= 8 * Fraction(1, 2**53) * sizes[k]
+        assert sizes[k] * factorial(k) < 1000, "cancellation among the terms would cost digits"
+
+
+def test_last_coefficient_of_degree_16_is_what_the_comment_says() -> None:
+    last = _sixteen([Fraction(x) for x in SIXTEEN])[16] * factorial(16)
+    assert float(last) == pytest.approx(0.546, abs=5e-4)
+
+
+def test_matmul_polynomials_are_these() -> None:
+    """On the shift matrix the first row of p(A) lists the coefficients of p."""
+    n = 17
+    shift = matmul.Jet(torch.ones(n - 1, dtype=torch.float64).diag(1)[None])
+    square = shift @ shift
+    for degree, exact in zip(DEGREES, EXACT_DEGREES, strict=True):
+        row = matmul._POLYNOMIALS[degree](shift, square).plus_identity().x[0, 0]
+        scaled = row * torch.tensor([float(factorial(k)) for k in range(n)], dtype=torch.float64)
+        expected = torch.tensor([1.0] * (exact + 1) + [0.0] * (n - 1 - exact), dtype=torch.float64)
+        if degree == 16:
+            expected[16] = 0.5458
+        torch.testing.assert_close(scaled, expected, rtol=0, atol=2e-4 if degree == 16 else 1e-12)
+        torch.testing.assert_close(scaled[: exact + 1], expected[: exact + 1], rtol=0, atol=1e-10)
+
+
+def _taylor(degree: int) -> list[flint.fmpq]:
+    """What the polynomial of this degree is in exact arithmetic."""
+    coefficients = [flint.fmpq(1, factorial(k)) for k in range(degree + 1)]
+    if degree == 16:
+        last = _sixteen([Fraction(x) for x in SIXTEEN])[16]
+        coefficients[16] = flint.fmpq(last.numerator, last.denominator)
+    return coefficients
+
+
+def _backward_series(degree: int, terms: int = 100) -> list[float]:
+    """|c_k| of log(exp(-x) T(x)) = sum c_k x^k, as a power series over the rationals."""
+    previous = flint.ctx.cap
+    flint.ctx.cap = terms
+    try:
+        series = flint.fmpq_series(_taylor(degree), prec=terms).log() - flint.fmpq_series([0, 1], prec=terms)
+        return [abs(int(c.p) / int(c.q)) if c else 0.0 for c in (series[k] for k in range(terms))]
+    finally:
+        flint.ctx.cap = previous
+
+
+_SCHEDULES = {
+    "single": (schedule.SINGLE, 2.0**-24, False),
+    "double": (schedule.DOUBLE, 2.0**-53, False),
+    "single derivative": (schedule.SINGLE_DERIVATIVE, 2.0**-24, True),
+    "double derivative": (schedule.DOUBLE_DERIVATIVE, 2.0**-53, True),
+}
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("name", _SCHEDULES)
+def test_thresholds(name: str, degree: int) -> None:
+    """The largest theta with sum |c_k| theta^(k - 1) <= u, rounded down; terms times k for derivatives."""
+    thresholds, u, derivative = _SCHEDULES[name]
+    c = _backward_series(degree)
+    first = EXACT_DEGREES[DEGREES.index(degree)] + 1
+    theta = thresholds.theta[DEGREES.index(degree)]
+
+    def bound(x: float) -> float:
+        return sum((k if derivative else 1) * c[k] * x ** (k - 1) for k in range(first, len(c)))
+
+    assert thresholds.unit_roundoff == u
+    assert bound(theta) <= u * (1 + 1e-12)
+    assert bound(theta * (1 + 1e-8)) > u, "the threshold could be larger"
+
+
+def _apply(coefficients: list[flint.fmpq], a: mp.matrix) -> mp.matrix:
+    result = mp.zeros(a.rows)
+    for c in reversed(coefficients):
+        result = result * a + (mp.mpf(int(c.p)) / int(c.q)) * mp.eye(a.rows)
+    return result
+
+
+def _one_norm(a: mp.matrix) -> mp.mpf:
+    return mp.mnorm(a, 1)
+
+
+def _backward_error(a: mp.matrix, degree: int, squarings: int) -> mp.mpf:
+    """||E||_1 / ||A||_1 with exp(A + E) = T(2^-s A)^(2^s), that is E = 2^s log(exp(-B) T(B)), B = 2^-s A."""
+    b = a * mp.mpf(2) ** -squarings
+    deviation = mp.expm(-b) * _apply(_taylor(degree), b) - mp.eye(a.rows)
+    logarithm, power = mp.zeros(a.rows), mp.eye(a.rows)
+    for k in range(1, 12):
+        power = power * deviation
+        logarithm += power * (mp.mpf(-1) ** (k + 1) / k)
+    assert _one_norm(power) < mp.mpf(10) ** -40, "the series of the logarithm has converged"
+    return _one_norm(logarithm) / _one_norm(b)
+
+
+def _matrices() -> dict[str, torch.Tensor]:
+    n = 4
+    far_from_normal = random_matrix(n, 1.0).triu(1) * 300 + random_matrix(n, 0.02)
+    return {
+        "random": random_matrix(n, 1.0, seed=8),
+        "positive": random_matrix(n, 1.0, seed=8).abs(),
+        "negative identity": -torch.eye(n, dtype=torch.float64),
+        "rotation": torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64),
+        "overscaling": torch.tensor([[1.0, 1e6], [0.0, -1.0]], dtype=torch.float64),
+        "far from normal": far_from_normal,
+    }
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("name", _matrices())
+def test_backward_error_is_below_unit_roundoff(name: str, precision: str) -> None:
+    """Just within each threshold, and at sizes that need squarings, in 60-digit arithmetic."""
+    thresholds = _SCHEDULES[precision][0]
+    mp.mp.dps = 60
+    a = mp.matrix(_matrices()[name].tolist())
+    d = mp.sqrt(_one_norm(a * a))
+    sizes = [0.999 * t for t in thresholds.theta] + [1.001 * t for t in thresholds.theta]
+    sizes += [1.999 * thresholds.theta[-1], 2.001 * thresholds.theta[-1], 37.0]
+    for size in sizes:
+        scaled = a * (size / d)
+        degree, squarings = thresholds.degree(size), thresholds.squarings(size)
+        assert _backward_error(scaled, degree, squarings) <= thresholds.unit_roundoff
+        if squarings:
+            assert size * 2.0 ** (1 - squarings) > thresholds.theta[-1], "one squaring too many"
+
+
+@pytest.mark.parametrize("thresholds", [s for s, _, _ in _SCHEDULES.values()], ids=list(_SCHEDULES))
+def test_schedule_of_the_matmul_path_is_the_table(thresholds: Schedule) -> None:
+    name = next(k for k, (s, _, _) in _SCHEDULES.items() if s is thresholds)
+    dtype = torch.float32 if name.startswith("single") else torch.float64
+    generator = torch.Generator().manual_seed(0)
+    for d in torch.logspace(-10, 6, 200, dtype=torch.float64).tolist():
+        a = torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64)).Q[None] * d
+        a = a.to(dtype)
+        square = a @ a
+        size = float(schedule.one_norm(square).double().sqrt())
+        plan = matmul._plan(a, square, derivative=name.endswith("derivative"))
+        assert plan.tolist() == [[thresholds.degree(size), thresholds.squarings(size)]]
+
+
+def test_no_overscaling() -> None:
+    """||A^2||^(1/2) = 1 whatever s is: the same degree and at most one squaring."""
+    for s in (1e3, 1e6, 1e12):
+        for dtype, squarings in ((torch.float32, 0), (torch.float64, 1)):
+            a = torch.tensor([[[1.0, s], [0.0, -1.0]]], dtype=dtype)
+            assert matmul._plan(a, a @ a, derivative=False).tolist() == [[16, squarings]]
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the matrix products of the matmul path."""
+    monkeypatch.setenv("MLAYER_EXPM", "matmul")
+    count = [0]
+    original = matmul.Jet.__matmul__
+
+    def counted(left: matmul.Jet, right: matmul.Jet) -> matmul.Jet:
+        count[0] += 1
+        return original(left, right)
+
+    monkeypatch.setattr(matmul.Jet, "__matmul__", counted)
+    return count
+
+
+@pytest.mark.parametrize(("size", "most"), [(1e-9, 1), (1e-2, 2), (0.5, 3), (2.0, 4), (4.0, 5), (70.0, 9)])
+def test_cost_in_products(size: float, most: int, products: list[int]) -> None:
+    matmul.expm(size * torch.eye(3))
+    assert products[0] == most
+
+
+@pytest.mark.parametrize(("n", "most"), [(2, 1), (3, 1), (5, 2), (9, 3), (16, 4)])
+def test_strictly_triangular_needs_no_squarings(n: int, most: int, products: list[int]) -> None:
+    """With entries that are powers of two the finite series is right to the last bit or so."""
+    shift = 4 * torch.ones(n - 1, dtype=torch.float64).diag(1)
+    for a in (shift, shift.mT):
+        products[0] = 0
+        value = matmul.expm(a)
+        assert products[0] <= most
+        for k in range(n):
+            entry = value[0, k] if a is shift else value[k, 0]
+            assert float(entry) == pytest.approx(4.0**k / prod(range(1, k + 1)), rel=2e-15)
+
+
+def test_exact_degree_is_large_enough() -> None:
+    for depth in range(40):
+        degree = schedule.exact_degree(depth)
+        assert degree is None or EXACT_DEGREES[DEGREES.index(degree)] >= depth
+        assert (degree is None) == (depth > 15)
+
+
+def test_half_precisions_use_the_thresholds_of_single() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
+        assert schedule.schedule_for(dtype) is schedule.SINGLE
+        assert schedule.schedule_for(dtype, derivative=True) is schedule.SINGLE_DERIVATIVE
+    for dtype in (torch.float64, torch.complex128):
+        assert schedule.schedule_for(dtype) is schedule.DOUBLE
+        assert schedule.schedule_for(dtype, derivative=True) is schedule.DOUBLE_DERIVATIVE
