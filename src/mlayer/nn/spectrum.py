@@ -52,8 +52,8 @@ def eigenvalues_along(layer: MLayer, start: Tensor, direction: Tensor, t: Tensor
         t: (k,), in order.
 
     Returns:
-        (k, n), complex. Neighbouring rows are matched nearest pairs first, so that columns can be drawn
-        as curves; where eigenvalues meet, either may go on.
+        (k, n), complex. A row is matched with what the two before it lead to, nearest pairs first, so that
+        columns can be drawn as curves; where eigenvalues collide, either may go on.
     """
     if t.dim() != 1:
         raise ArgumentError("t", "of shape (k,)", f"shape {tuple(t.shape)}", "Use torch.linspace.")
@@ -61,7 +61,12 @@ def eigenvalues_along(layer: MLayer, start: Tensor, direction: Tensor, t: Tensor
     _check_point("direction", layer, direction)
     rows = list(eigenvalues(layer, start + t.to(start)[:, None] * direction))
     for k in range(1, len(rows)):
-        rows[k] = rows[k][_nearest(rows[k - 1], rows[k])]
+        expected = rows[k - 1]
+        if k > 1 and t[k - 1] != t[k - 2]:  # go on straight, so that curves may cross
+            expected = (
+                expected + (rows[k - 1] - rows[k - 2]) * ((t[k] - t[k - 1]) / (t[k - 1] - t[k - 2])).item()
+            )
+        rows[k] = rows[k][_nearest(expected, rows[k])]
     return torch.stack(rows) if rows else torch.zeros(0, layer.matrix_size, dtype=torch.complex128)
 
 
