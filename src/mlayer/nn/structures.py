@@ -286,5 +286,10 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
 def structure_from_config(config: Config, size: int) -> Structure:
     """The built-in structure that :meth:`Structure.config` describes."""
     if config["name"] == BlockDiagonal.name:
-        return as_structure(BlockDiagonal(config["blocks"]), size)
+        blocks = config["blocks"]
+        if sum(blocks) != size:  # before memory is taken for a false number
+            raise ArgumentError(
+                "blocks", f"of sum {size}", f"sum {sum(blocks)}", "They must fill the matrix."
+            )
+        return BlockDiagonal(blocks)
     return as_structure(config["name"], size)
