@@ -177,7 +177,7 @@ def test_activity(variant: dict[str, Any]) -> None:
         np.testing.assert_allclose(penalty.item(), expected, rtol=1e-12)
         np.testing.assert_allclose(layer.activity(x, kind).item(), expected, rtol=1e-12)  # type: ignore[arg-type]
         assert torch.equal(output, layer(x))
-    torch.testing.assert_close(layer.activity(x.reshape(5, 1, 6)), layer.activity(x))
+    torch.testing.assert_close(layer.activity(x.reshape(1, 5, 6)), layer.activity(x))
     assert layer.activity(x).item() == layer.activity(x, "frobenius").item()
 
 

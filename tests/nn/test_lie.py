@@ -53,8 +53,9 @@ KNOWN = [
 
 
 @pytest.mark.parametrize("k", range(len(KNOWN)), ids=[k[0] for k in KNOWN])
-@pytest.mark.parametrize("scale", [1.0, 1e-5, 1e5])
-def test_known_algebras(k: int, scale: float) -> None:
+@pytest.mark.parametrize(("scale", "block"), [(1.0, 1024), (1e-5, 1024), (1e5, 1024), (1.0, 1)])
+def test_known_algebras(k: int, scale: float, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lie, "_BLOCK", block)  # one bracket at a time: stopping early must not stop too early
     _, generators, dimension, derived, central, flags = KNOWN[k]
     found = lie.summary(layer_of(*(scale * g for g in generators)))
     assert found.dimension == dimension
