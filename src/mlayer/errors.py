@@ -8,7 +8,7 @@ __all__ = [
     "FileFormatError",
     "KernelError",
     "MLayerError",
-    "MissingExtraError",
+    "MissingPackageError",
 ]
 
 
@@ -44,13 +44,12 @@ class FileFormatError(MLayerError, ValueError):
         self.path = path
 
 
-class MissingExtraError(MLayerError, ImportError):
-    """A feature needs packages that are not installed."""
+class MissingPackageError(MLayerError, ImportError):
+    """A feature needs a package that is not installed."""
 
-    def __init__(self, feature: str, package: str, extra: str) -> None:
+    def __init__(self, feature: str, package: str, install: str) -> None:
         super().__init__(
-            f"{feature} needs the package {package}, which is not installed. "
-            f"Install it with: pip install 'mlayer[{extra}]'"
+            f"{feature} needs the package {package}, which is not installed. Install it: {install}"
         )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import mlayer
 from mlayer import MLayer
-from mlayer.errors import MissingExtraError
+from mlayer.errors import MissingPackageError
 
 
 def make(**arguments: Any) -> MLayer:
@@ -98,7 +98,7 @@ def test_warnings_of_the_user_come_back(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_the_extra(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        MissingExtraError, match=rf"export_onnx needs the package {package},.*'mlayer\[onnx\]'"
+        MissingPackageError, match=rf"export_onnx needs the package {package},.*'mlayer\[onnx\]'"
     ):
         mlayer.export_onnx(make(), tmp_path / "m.onnx")
 
@@ -106,3 +106,8 @@ def test_without_the_extra(package: str, tmp_path: Path, monkeypatch: pytest.Mon
 def test_only_layers(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"layer must be an MLayer; got Sequential"):
         mlayer.export_onnx(nn.Sequential(make()), tmp_path / "m.onnx")  # type: ignore[arg-type]
+
+
+def test_no_half_precision(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"layer must be float32 or float64; got torch.bfloat16"):
+        mlayer.export_onnx(make(dtype=torch.bfloat16), tmp_path / "m.onnx")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from mlayer.errors import ArgumentTypeError, MissingExtraError
+from mlayer.errors import ArgumentTypeError, MissingPackageError
 from mlayer.files.atomic import replace_file
 from mlayer.files.store import PathLike
 from mlayer.nn.layer import MLayer
@@ -37,11 +37,16 @@ def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_
             type(layer).__name__,
             "Other modules go through torch.onnx.export themselves.",
         )
+    dtype = layer.readout.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise ArgumentTypeError(
+            "layer", "float32 or float64", str(dtype), "Convert a copy: copy.deepcopy(layer).float()."
+        )
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:
-            raise MissingExtraError("mlayer.export_onnx", package, "onnx")
+            raise MissingPackageError("mlayer.export_onnx", package, "pip install 'mlayer[onnx]'")
     plain = layer.with_structure("full").cpu().eval().requires_grad_(False)
-    example = torch.zeros(2, layer.in_features, dtype=layer.readout.dtype)
+    example = torch.zeros(2, layer.in_features, dtype=dtype)
     with _silence():
         program = torch.onnx.export(
             plain,

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingExtraError, MLayerError
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError, MLayerError
 from mlayer.files.atomic import replace_file
 from mlayer.nn.initialisers import INITIALISERS
 from mlayer.nn.layer import MLayer
@@ -237,5 +237,7 @@ def _safetensors() -> Any:
         import safetensors  # noqa: PLC0415
         import safetensors.torch  # noqa: PLC0415
     except ImportError:
-        raise MissingExtraError("mlayer.save and mlayer.load", "safetensors", "files") from None
+        raise MissingPackageError(
+            "mlayer.save and mlayer.load", "safetensors", "pip install safetensors"
+        ) from None
     return safetensors

@@ -106,7 +106,7 @@ class MLayer(nn.Module):
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
 
         n, d = self.matrix_size, self.generator_count
-        self.structure = as_structure(structure, n).to(device=device)
+        self.structure = as_structure(structure, n).to(device=device, dtype=dtype)
         has_embedding = embedding_size is not None
         self.register_parameter("embedding", parameter(has_embedding, d, in_features))
         self.register_parameter("embedding_bias", parameter(has_embedding and embedding_bias, d))
