@@ -11,10 +11,17 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNEL = Path("src/mlayer/exponential/kernel")
-COMMON = ["-std=c++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+COMMON = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 # Each instruction set is a file of its own, compiled for it alone; entry.cpp chooses at run time.
 INSTRUCTIONS = {
-    "isa_avx512.cpp": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
+    "isa_avx512.cpp": [
+        "-mavx512f",
+        "-mavx512dq",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mfma",
+        "-mprefer-vector-width=512",
+    ],
     "isa_avx2.cpp": ["-mavx2", "-mfma"],
 }
 
@@ -42,6 +49,8 @@ class BuildKernel(build_ext):
                 target_lang="c++",
             )
         except Exception as error:
+            # An older kernel must not stand in for the one that failed.
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
             print(f"mlayer: the kernel was not built ({error}).", file=sys.stderr)
             print("mlayer: everything works without it, slower; mlayer.expm_path() says so.", file=sys.stderr)
 

@@ -100,6 +100,13 @@ def _nilpotent_full(n: int) -> Tensor:
     return 3 * u @ v
 
 
+def _positive(n: int, size: float) -> Tensor:
+    """u v^T with positive entries and ||A^2||^(1/2) = size; unequal, so that rounding goes both ways."""
+    u, v = random_matrix(n, 1.0, seed=6).abs()[:2]
+    matrix = torch.outer(u + u.mean(), v + v.mean())
+    return matrix * (size / (matrix @ matrix).sum(0).max().sqrt())
+
+
 def _triangular_ones(n: int, value: float) -> Tensor:
     return value * torch.ones(n, n, dtype=torch.float64).triu(1)
 
@@ -112,6 +119,11 @@ def _grcar(n: int) -> Tensor:
     ones = torch.ones(n, n, dtype=torch.float64)
     return ones.triu(0).tril(3) - ones.diagonal(offset=-1).diag(-1)
 
+
+# ||A^2||^(1/2) a little below twice each threshold of schedule.py, of value and derivative, single and
+# double: a threshold twice too large would take the next smaller degree there. On a positive matrix of
+# rank one no term of the series cancels another, so the truncation error shows in full.
+_NEAR_THRESHOLDS = (2.8e-8, 4.9e-8, 4.3e-4, 6.4e-4, 1.1e-3, 0.065, 0.072, 0.095, 0.84, 1.05, 1.28, 3.7, 4.45)
 
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100, 130)
 _NORMS = (1e-9, 1e-4, 2e-4, 1e-2, 0.03, 0.3, 0.5, 1.0, 2.0, 5.0, 30.0)
@@ -173,6 +185,11 @@ GALLERY: tuple[Case, ...] = (
     Case("block_diagonal", _fixed(_block_diagonal())),
     Case("markov_8", _fixed(_generator_of_markov_chain(8, 3.0))),
     Case("markov_24", _fixed(_generator_of_markov_chain(24, 20.0))),
+    *(Case(f"positive_{x:g}_n4", _fixed(_positive(4, x))) for x in _NEAR_THRESHOLDS),
+    *(Case(f"positive_{x:g}_n20", _fixed(_positive(20, x))) for x in _NEAR_THRESHOLDS),
+    # And where exp(A) is small the same truncation error is large beside it.
+    *(Case(f"minus_{x:g}_n4", _fixed(-x * torch.eye(4, dtype=torch.float64))) for x in _NEAR_THRESHOLDS),
+    *(Case(f"minus_{x:g}_n20", _fixed(-x * torch.eye(20, dtype=torch.float64))) for x in _NEAR_THRESHOLDS),
     *(Case(f"random_{n}", _fixed(random_matrix(n, 3.0))) for n in _SIZES),
     *(Case(f"random_norm_{x:g}_n6", _fixed(random_matrix(6, x))) for x in _NORMS),
     *(Case(f"random_norm_{x:g}_n20", _fixed(random_matrix(20, x))) for x in _NORMS),

@@ -44,9 +44,7 @@ def degree_16(c: Sequence[mp.mpf]) -> Polynomial:
     y = product(A2, combination((c[0], A2), (c[1], A)))
     w = product(combination((1, y), (c[2], A2), (c[3], A)), combination((1, y), (c[4], A2)))
     w = combination((1, w), (c[5], y), (c[6], A2))
-    last = product(
-        combination((1, w), (c[7], A2), (c[8], A)), combination((1, w), (c[9], y), (c[10], A))
-    )
+    last = product(combination((1, w), (c[7], A2), (c[8], A)), combination((1, w), (c[9], y), (c[10], A)))
     return combination((1, last), (c[11], w), (c[12], y), (c[13], A2), (c[14], A), (1, ONE))
 
 
@@ -73,19 +71,35 @@ def logarithm(t: Polynomial) -> Polynomial:
     return result
 
 
-def threshold(taylor: Polynomial, agrees_up_to: int, roundoff: mp.mpf, derivative: bool) -> mp.mpf:
-    """Largest theta with sum |c_k| theta^(k-1) <= u, each term times k for the derivative."""
-    c = [abs(x) for x in logarithm(taylor)]
-
-    def excess(theta: mp.mpf) -> mp.mpf:
-        terms = range(agrees_up_to + 1, TERMS)
-        return mp.fsum((k if derivative else 1) * c[k] * theta ** (k - 1) for k in terms) - roundoff
-
+def largest(condition: Callable[[mp.mpf], bool]) -> mp.mpf:
+    """The largest theta up to which a monotone condition holds."""
     low, high = mp.mpf(0), mp.mpf(5)
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+        low, high = (middle, high) if condition(middle) else (low, middle)
     return low
+
+
+def thresholds(taylor: Polynomial, m: int, u: mp.mpf) -> tuple[mp.mpf, mp.mpf, mp.mpf]:
+    """For the value on d; for the derivative on d; for the derivative on ||A||. See expm.md."""
+    c = [abs(x) for x in logarithm(taylor)]
+    odd = [k for k in range(m + 1, TERMS) if k % 2]
+    even = [k for k in range(m + 1, TERMS) if k % 2 == 0]
+
+    def value(t: mp.mpf) -> bool:
+        return mp.fsum(c[k] * t ** (k - 1) for k in (*odd, *even)) <= u
+
+    def derivative(t: mp.mpf) -> bool:
+        return (
+            mp.fsum(c[k] * (k + 1) / 2 * t ** (k - 1) for k in odd) <= u
+            and mp.fsum(c[k] * k * t ** (k - 2) for k in even) <= u
+            and mp.fsum(c[k] * (k - 1) / 2 * t ** (k - 3) for k in odd) <= u / 6
+        )
+
+    def derivative_by_norm(t: mp.mpf) -> bool:
+        return mp.fsum(k * c[k] * t ** (k - 1) for k in (*odd, *even)) <= u
+
+    return largest(value), largest(derivative), largest(derivative_by_norm)
 
 
 def main() -> None:
@@ -99,10 +113,10 @@ def main() -> None:
     polynomials = [([1 / mp.factorial(k) for k in range(m + 1)], m) for m in (2, 4)]
     polynomials += [(degree_8(eight), 8), (degree_16(sixteen), 15)]
     print("16! times the coefficient of A^16:", mp.nstr(polynomials[-1][0][16] * mp.factorial(16), 6))
+    kinds = ("theta", "theta of the derivative", "norm of the derivative")
     for name, bits in (("single", 24), ("double", 53)):
-        for derivative in (False, True):
-            thetas = [threshold(t, m, mp.mpf(2) ** -bits, derivative) for t, m in polynomials]
-            kind = "theta of the derivative" if derivative else "theta"
+        columns = zip(*(thresholds(t, m, mp.mpf(2) ** -bits) for t, m in polynomials), strict=True)
+        for kind, thetas in zip(kinds, columns, strict=True):
             print(name, kind, *(mp.nstr(t, 12) for t in thetas))
 
 

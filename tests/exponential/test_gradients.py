@@ -140,7 +140,7 @@ def _names(modes: tuple[Mode, ...]) -> str:
     return "-".join(mode.__name__ for mode in modes)
 
 
-@pytest.mark.parametrize("modes", product((jacfwd, jacrev), repeat=3), ids=_names)
+@pytest.mark.parametrize("modes", list(product((jacfwd, jacrev), repeat=3)), ids=_names)
 def test_modes_mix_to_the_third_order(modes: tuple[Mode, ...], path: str) -> None:
     a = random_matrix(2, 2.0)
     f: Callable[[Tensor], Tensor] = mlayer.expm

@@ -28,9 +28,12 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.delenv(paths.VARIABLE, raising=False)
     monkeypatch.setattr(native, "_load", load)
-    native._functions.cache_clear()
+    remembered = [f for f in vars(native).values() if hasattr(f, "cache_clear")]
+    for function in remembered:
+        function.cache_clear()
     yield
-    native._functions.cache_clear()
+    for function in remembered:
+        function.cache_clear()
 
 
 @pytest.fixture

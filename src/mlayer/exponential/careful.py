@@ -1,23 +1,71 @@
 """The rare cases of the matmul path: NaN, infinities, norms whose square overflows, overflowing results.
 
-In double precision and with a running power of two, X = Y 2^p, so that an entry is infinite only
-where its true value is too large. Slow, and only for the matrices that need it; kernel/careful.h is
-its twin.
+Entries are a double and an exponent of their own, so that nothing over- or underflows on the way: an
+entry of the result is infinite only where its true value is too large, and the others are right beside
+it. Slow, and only for the matrices that need it; kernel/careful.h is its twin.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from mlayer.exponential.schedule import one_norm
+# Taylor's polynomial of this degree is below rounding where ||A^2||^(1/2) <= 1.
+_DEGREE = 20
+# Exponents are kept within this; values beyond are infinite or zero in every dtype.
+_FAR = 2.0**50
+_ZERO = -(2.0**51)
 
-# A Taylor polynomial of this degree is below rounding where ||A^2||^(1/2) <= 1.
-_DEGREE = 24
-# Products of entries up to this size cannot overflow.
-_ROOM = 2.0**400
-# Exponents beyond this are infinite or zero in every dtype; clamping keeps them from overflowing.
-_FAR = float(2**60)
+
+class Wide(NamedTuple):
+    """Entries fraction 2^exponent with 1/2 <= |fraction| < 1, or 0 and a very small exponent; (n, n)."""
+
+    fraction: Tensor
+    exponent: Tensor  # whole numbers, in double precision
+
+
+def _wide(value: Tensor, exponent: Tensor | float) -> Wide:
+    shift = torch.frexp(value.abs()).exponent.to(torch.float64)
+    power = torch.where(value == 0, _ZERO, (shift + exponent).clamp(-_FAR, _FAR))
+    return Wide(value * torch.exp2(-shift), power)
+
+
+def _narrow(matrix: Wide, dtype: torch.dtype) -> Tensor:
+    """Back to ordinary numbers, in two steps because a factor of 2^1100 would be infinite."""
+    exponent = matrix.exponent.clamp(-4000, 4000)
+    result = matrix.fraction
+    for _ in range(5):
+        step = exponent.clamp(-1000, 1000)
+        result, exponent = result * torch.exp2(step), exponent - step
+    return result.to(dtype)
+
+
+def _sum(pairs: list[tuple[Wide, Wide]], scale: float = 1.0, plus_identity: bool = False) -> Wide:
+    """Sum over the pairs of left right, times scale, plus the identity if wanted."""
+    n = pairs[0][0].fraction.shape[0]
+    left = Wide(*(torch.cat(parts, 1) for parts in zip(*(p[0] for p in pairs), strict=True)))
+    right = Wide(*(torch.cat(parts, 0) for parts in zip(*(p[1] for p in pairs), strict=True)))
+    fraction, exponent = torch.zeros_like(pairs[0][0].fraction), torch.zeros_like(pairs[0][0].exponent)
+    for i in range(n):  # row by row: n^2 numbers at a time, not n^3
+        power = left.exponent[i][:, None] + right.exponent
+        top = power.amax(0)
+        if plus_identity:
+            top[i] = top[i].clamp(min=0)
+        row = left.fraction[i][:, None] * right.fraction * torch.exp2((power - top).clamp(min=-2000))
+        total = row.sum(0) * scale
+        if plus_identity:
+            total[i] += torch.exp2(-top[i])
+        fraction[i], exponent[i] = total, top
+    return _wide(fraction, exponent)
+
+
+def _ceil_log2_norm(matrix: Wide) -> float:
+    """log2 of the largest absolute column sum, rounded up to within 1."""
+    top = matrix.exponent.amax(0)
+    sums = (matrix.fraction.abs() * torch.exp2((matrix.exponent - top).clamp(min=-2000))).sum(0)
+    return float((top + torch.frexp(sums).exponent).amax())
 
 
 def careful(matrices: Tensor, direction: Tensor | None) -> Tensor:
@@ -27,58 +75,27 @@ def careful(matrices: Tensor, direction: Tensor | None) -> Tensor:
     if direction is not None:
         finite &= direction.isfinite().flatten(1).all(1)
     for index in finite.nonzero().squeeze(1).tolist():
-        result[index] = _one(matrices[index], None if direction is None else direction[index])
+        value = _one(matrices[index].cpu(), None if direction is None else direction[index].cpu())
+        result[index] = value.to(result.device)
     return result
 
 
-def _widen(matrix: Tensor) -> Tensor:
-    if matrix.device.type == "mps":  # has no double precision
-        return matrix
-    return matrix.to(torch.complex128 if matrix.is_complex() else torch.float64)
-
-
-def _normalise(matrix: Tensor, exponent: float) -> tuple[Tensor, float]:
-    """Moves the power of two of the largest entry into the exponent."""
-    largest = matrix.abs().amax()
-    if largest == 0:
-        return matrix, exponent
-    shift = float(torch.frexp(largest.cpu()).exponent)
-    return _shift(matrix, -shift), exponent + shift
-
-
-def _shift(matrix: Tensor, exponent: float) -> Tensor:
-    """matrix 2^exponent, in steps whose factors are finite."""
-    exponent = max(-6000.0, min(6000.0, exponent))
-    while exponent:
-        step = max(-1000.0, min(1000.0, exponent))
-        matrix = matrix * 2.0**step
-        exponent -= step
-    return matrix
-
-
 def _one(matrix: Tensor, direction: Tensor | None) -> Tensor:
-    n = matrix.shape[-1]
-    b, p = _normalise(_widen(matrix), 0.0)
-    d, q = (None, 0.0) if direction is None else _normalise(_widen(direction), 0.0)
-    spread = float(one_norm(b @ b)) ** 0.5
-    if p > 500:  # B^2 may underflow where A^2 does not
-        spread = max(spread, 2.0**-500)
-    s = max(0.0, p + float(torch.frexp(torch.tensor(spread)).exponent)) if spread > 0 else 0.0
-    b = _shift(b, p - s)
-    identity = torch.eye(n, dtype=b.dtype, device=b.device)
-    x, x_exponent = identity, 0.0
-    h, h_exponent = torch.zeros_like(b), q - s
+    wider = torch.complex128 if matrix.is_complex() else torch.float64
+    b = _wide(matrix.to(wider), 0.0)
+    # ||A^2|| decides as in the fast paths; in the derivative ||A|| does.
+    size = 2 * _ceil_log2_norm(b) if direction is not None else _ceil_log2_norm(_sum([(b, b)]))
+    s = max(0, int((size + 1) // 2))
+    b = _wide(b.fraction, b.exponent - s)
+    d = None if direction is None else _wide(direction.to(wider), -float(s))
+    x = _wide(torch.eye(matrix.shape[-1], dtype=wider), 0.0)
+    h = _wide(torch.zeros_like(x.fraction), 0.0)
     for k in range(_DEGREE, 0, -1):  # Horner: X <- I + B X / k
         if d is not None:
-            h = (b @ h + d @ x) / k
-        x = identity + b @ x / k
-    for _ in range(int(s)):
+            h = _sum([(b, h), (d, x)], 1 / k)
+        x = _sum([(b, x)], 1 / k, plus_identity=True)
+    for _ in range(s):
         if d is not None:
-            h, h_exponent = _normalise(x @ h + h @ x, h_exponent + x_exponent)
-        x, x_exponent = x @ x, 2 * x_exponent
-        if x.abs().amax() > _ROOM:
-            x, x_exponent = _normalise(x, x_exponent)
-        x_exponent = max(-_FAR, min(_FAR, x_exponent))
-        h_exponent = max(-_FAR, min(_FAR, h_exponent))
-    result = _shift(x, x_exponent) if d is None else _shift(h, h_exponent)
-    return result.to(matrix.dtype)
+            h = _sum([(x, h), (h, x)])
+        x = _sum([(x, x)])
+    return _narrow(x if d is None else h, matrix.dtype)

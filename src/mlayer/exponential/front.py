@@ -10,7 +10,7 @@ from mlayer.exponential import operator
 from mlayer.exponential.matmul import expm_traced
 
 _HALVES = (torch.float16, torch.bfloat16)
-_FULL = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+_DTYPES = frozenset((*_HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128))
 
 
 def expm(A: Tensor) -> Tensor:
@@ -36,14 +36,14 @@ def expm(A: Tensor) -> Tensor:
     if A.dtype in _HALVES:
         return expm(A.float()).to(A.dtype)
     if A.shape[-1] <= 1:
-        return A.exp()
+        return A.exp().contiguous()
     if _is_exporting():
         return expm_traced(A)
     return operator.expm(A)
 
 
 def _is_exporting() -> bool:
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise ArgumentError(
             "the exporter",
             "torch.export or torch.onnx.export(..., dynamo=True)",
@@ -56,17 +56,23 @@ def _is_exporting() -> bool:
 
 def _check(A: Tensor) -> None:
     if not isinstance(A, Tensor):
-        raise ArgumentTypeError("A", "a torch.Tensor", type(A).__name__, "Convert it with torch.as_tensor(A).")
-    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+        raise ArgumentTypeError(
+            "A", "a torch.Tensor", type(A).__name__, "Convert it with torch.as_tensor(A)."
+        )
+    shape = A.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ArgumentError(
             "A",
             "a square matrix or a batch of them, shape (..., n, n)",
-            f"shape {tuple(A.shape)}",
+            f"shape {tuple(shape)}",
             "The last two dimensions must be equal.",
         )
-    if A.dtype not in _FULL and A.dtype not in _HALVES:
+    if A.dtype not in _DTYPES:
         raise ArgumentTypeError(
-            "A", "of floating point or complex dtype", str(A.dtype), "Convert it with A.float() or A.double()."
+            "A",
+            "of floating point or complex dtype",
+            str(A.dtype),
+            "Convert it with A.float() or A.double().",
         )
     if A.layout != torch.strided:
         raise ArgumentTypeError("A", "a dense tensor", str(A.layout), "Convert it with A.to_dense().")

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop
 
 from mlayer.exponential.careful import careful
 from mlayer.exponential.schedule import (
+    DEGREES,
     EIGHT,
     FOUR,
     SIXTEEN,
@@ -80,47 +82,22 @@ _POLYNOMIALS: dict[int, Callable[[Jet, Jet], Jet]] = {
 }
 
 
-def _series(a: Jet, a2: Jet, depth: int) -> Jet:
-    """sum over k <= depth of A^k / k! by Paterson and Stockmeyer, for A^(depth + 1) = 0."""
-    q = min(6, max(2, round(depth**0.5)))
-    powers = [a, a, a2]
-    while len(powers) <= q:
-        powers.append(powers[-1] @ a)
-    result: Jet | None = None
-    for block in range(depth // q, -1, -1):
-        ratio, partial = 1.0, 0.0 * a
-        for j in range(1, min(q, depth - block * q + 1)):
-            ratio /= block * q + j
-            partial = partial + ratio * powers[j]
-        partial = partial.plus_identity()
-        if result is not None:
-            # Factorials enter as ratios within a block, so none over- or underflows.
-            for j in range(min(q, depth - block * q + 1), q + 1):
-                ratio /= block * q + j
-            partial = partial + ratio * (powers[q] @ result)
-        result = partial
-    assert result is not None
-    return result
-
-
-_SERIES = -1  # stands for a degree
-
-
 def _plan(a: Tensor, a2: Tensor, derivative: bool) -> Tensor:
     """Degree and squarings of every matrix, as integers.  (b, n, n) twice -> (b, 2)"""
-    n = a.shape[-1]
     schedule = schedule_for(a.dtype, derivative)
-    theta = torch.tensor(schedule.theta, dtype=torch.float64, device="cpu")
+    norm = one_norm(a).to("cpu", torch.float64)
     d = one_norm(a2).to("cpu", torch.float64).sqrt()
-    degree = torch.tensor([2, 4, 8, 16, 16])[torch.bucketize(d, theta)]
-    squarings = torch.log2(d / theta[-1]).ceil().clamp(min=0).to(torch.int64)
+    degree = torch.full_like(d, DEGREES[-1], dtype=torch.int64)
+    squarings = torch.log2(d / schedule.theta[-1]).ceil().clamp(min=0).to(torch.int64)
+    for m, theta, norm_theta in reversed(
+        list(zip(DEGREES, schedule.theta, schedule.norm_theta, strict=True))
+    ):
+        within = (d <= theta) | (norm <= norm_theta)
+        degree, squarings = torch.where(within, m, degree), torch.where(within, 0, squarings)
     triangular = _strictly_triangular(a).cpu()
-    if triangular.any():
-        exact = exact_degree(n - 1)
-        if exact is None:
-            degree = torch.where(triangular & (d > theta[-1]), _SERIES, degree)
-        else:
-            degree = torch.where(triangular, degree.clamp(max=exact), degree)
+    exact = exact_degree(a.shape[-1] - 1, derivative)
+    if exact is not None and triangular.any():
+        degree = torch.where(triangular, degree.clamp(max=exact), degree)
         squarings = torch.where(triangular, 0, squarings)
     return torch.stack([degree, squarings], dim=1)
 
@@ -143,7 +120,9 @@ def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
         rare = ~ordinary
         index = ordinary.nonzero().squeeze(1)
         if len(index):
-            value = _ordinary(jet if len(index) == len(out) else jet.select(index), derivative=direction is not None)
+            value = _ordinary(
+                jet if len(index) == len(out) else jet.select(index), derivative=direction is not None
+            )
             out[index] = value
             rare[index] = ~value.isfinite().flatten(1).all(1)
         if rare.any():
@@ -160,13 +139,10 @@ def _ordinary(a: Jet, derivative: bool) -> Tensor:
         index = (members == group).nonzero().squeeze(1).to(a.x.device)
         whole = len(groups) == 1
         part, part2 = (a, a2) if whole else (a.select(index), a2.select(index))
-        if degree == _SERIES:
-            x = _series(part, part2, part.x.shape[-1] - 1)
-        else:
+        if squarings:
             sigma = 2.0**-squarings
-            if squarings:
-                part, part2 = sigma * part, sigma * (sigma * part2)
-            x = _POLYNOMIALS[degree](part, part2).plus_identity()
+            part, part2 = sigma * part, sigma * (sigma * part2)
+        x = _POLYNOMIALS[degree](part, part2).plus_identity()
         for _ in range(squarings):
             x = x @ x
         result = x.h if derivative else x.x
@@ -194,25 +170,28 @@ def expm_traced(matrices: Tensor) -> Tensor:
     others wait. A result that overflows has infinities where its largest entries overflowed, and NaN
     may stand in the rest.
     """
-    from torch._higher_order_ops.while_loop import while_loop
-
     a = matrices.reshape(-1, *matrices.shape[-2:])
     schedule = schedule_for(a.dtype)
-    # Halve first where A^2 could overflow.
-    first = torch.log2(one_norm(a) / schedule.largest_norm).ceil().clamp(min=0)
+
+    def halvings(size: Tensor, limit: float) -> Tensor:
+        needed = torch.log2(size / limit).ceil().clamp(min=0.0, max=1100.0)
+        # NaN and infinity have no schedule: they must not decide for the others.
+        return torch.where(size.isfinite(), needed, torch.zeros_like(needed))
+
+    first = halvings(one_norm(a), schedule.largest_norm)  # where A^2 could overflow
     a = a * torch.exp2(-first)[:, None, None]
     a2 = a @ a
-    d = one_norm(a2).sqrt()
-    more = torch.log2(d / schedule.theta[-1]).ceil().clamp(min=0, max=float(1100))
+    more = halvings(one_norm(a2).sqrt(), schedule.theta[-1])
     scale = torch.exp2(-more)[:, None, None]
     x = _degree_16(Jet(a * scale), Jet(a2 * scale * scale)).plus_identity().x
     squarings = first + more
+    most = torch.cat([squarings, torch.zeros_like(squarings.sum())[None]]).max()  # 0 for an empty batch
 
     def unfinished(step: Tensor, _: Tensor) -> Tensor:
-        return step < squarings.max()
+        return step < most
 
     def square(step: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return step + 1, torch.where((step < squarings)[:, None, None], x @ x, x)
 
-    _, x = while_loop(unfinished, square, (torch.zeros((), dtype=a.dtype, device=a.device), x))
+    _, x = while_loop(unfinished, square, (torch.zeros_like(most), x))
     return x.reshape(matrices.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from mlayer.errors import KernelError
 from mlayer.exponential.schedule import EIGHT, FOUR, SIXTEEN, Schedule, schedule_for
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 
 # Above this size one matrix no longer stays in cache and the BLAS behind torch.matmul is as fast.
 LARGEST_SIZE = 192
@@ -23,6 +24,7 @@ class KernelTable(ctypes.Structure):
 
     _fields_ = (
         ("theta", ctypes.c_double * 4),
+        ("norm_theta", ctypes.c_double * 4),
         ("four", ctypes.c_double * 2),
         ("eight", ctypes.c_double * 6),
         ("sixteen", ctypes.c_double * 15),
@@ -33,6 +35,7 @@ class KernelTable(ctypes.Structure):
     def of(cls, schedule: Schedule) -> KernelTable:
         table = cls()
         table.theta[:] = schedule.theta
+        table.norm_theta[:] = schedule.norm_theta
         table.four[:] = FOUR
         table.eight[:] = EIGHT
         table.sixteen[:] = SIXTEEN
@@ -40,13 +43,12 @@ class KernelTable(ctypes.Structure):
         return table
 
 
-_DTYPES = (torch.float32, torch.float64)
+_DTYPES = frozenset((torch.float32, torch.float64))
 _TABLES = {
     (dtype, derivative): KernelTable.of(schedule_for(dtype, derivative))
     for dtype in _DTYPES
     for derivative in (False, True)
 }
-_TABLE_POINTERS = {key: ctypes.addressof(table) for key, table in _TABLES.items()}
 
 
 @cache
@@ -78,11 +80,13 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
 
 
 @cache
-def _functions() -> dict[torch.dtype, ctypes._NamedFuncPointer]:
+def _entry(dtype: torch.dtype, derivative: bool) -> tuple[Any, int]:
+    """The entry point for a dtype, and the address of its table."""
     library, why = _load()
     if library is None:
         raise KernelError(why)
-    return {torch.float32: library.mlayer_expm_f32, torch.float64: library.mlayer_expm_f64}
+    function = library.mlayer_expm_f32 if dtype == torch.float32 else library.mlayer_expm_f64
+    return function, ctypes.addressof(_TABLES[dtype, derivative])
 
 
 def available() -> bool:
@@ -128,15 +132,15 @@ def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tenso
         direction = direction.contiguous()
     out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
     n = out.shape[-1]
-    dtype = out.dtype
-    failed = _functions()[dtype](
+    function, table = _entry(out.dtype, direction is not None)
+    failed = function(
         matrices.data_ptr(),
         None if direction is None else direction.data_ptr(),
         out.data_ptr(),
         out.numel() // (n * n),
         n,
         transposed,
-        _TABLE_POINTERS[dtype, direction is not None],
+        table,
         torch.get_num_threads(),
     )
     if failed:

@@ -15,8 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
+from mlayer.errors import ArgumentError
 from mlayer.exponential import matmul, native
 from mlayer.exponential.paths import uses_kernel
 
@@ -105,7 +108,7 @@ def _scale(direction: Tensor) -> Tensor:
     """A power of two of the size of each matrix, a constant to differentiation.  -> (..., 1, 1)"""
     largest = direction.detach().abs().amax((-2, -1), keepdim=True)
     usable = (largest > 0) & largest.isfinite()
-    return torch.where(usable, torch.exp2(torch.log2(largest).ceil()), torch.ones_like(largest))
+    return torch.where(usable, torch.exp2(torch.log2(largest).floor()), torch.ones_like(largest))
 
 
 def _blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
@@ -195,6 +198,7 @@ class _Frechet(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor | None, direction_tangent: Tensor | None) -> Tensor:
+        _refuse_nested_forward_modes()
         matrices, direction = ctx.saved_tensors
         # As contiguous as the value: torch insists that a tangent has the strides of its primal.
         result = torch.zeros_like(matrices, memory_format=torch.contiguous_format)
@@ -205,9 +209,27 @@ class _Frechet(torch.autograd.Function):
         return result
 
 
+def _refuse_nested_forward_modes() -> None:
+    """Torch drops the outer tangent of what a `jvp` computes, unless it is one function's result.
+
+    So exp can be pushed forward twice, but L only once: better an error than a wrong third derivative.
+    """
+    transforms = [interpreter.key() for interpreter in retrieve_all_functorch_interpreters()]
+    if transforms.count(TransformType.Jvp) > 1:
+        raise ArgumentError(
+            "the derivative",
+            "without two nested forward modes (torch.func.jvp, jacfwd) from the third order on",
+            "two or more",
+            "Use reverse mode (torch.func.grad, jacrev) for the others.",
+        )
+
+
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+
 def _is_plain(matrices: Tensor) -> bool:
     """An ordinary tensor with memory behind it, not a fake, meta or batched one."""
-    if type(matrices) not in (Tensor, torch.nn.Parameter) or matrices.device.type == "meta":
+    if type(matrices) not in _PLAIN_TYPES or matrices.is_meta:
         return False
     try:
         matrices.data_ptr()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError, KernelError
@@ -23,7 +24,10 @@ class ExpmPath:
 
 
 def _wish() -> str:
-    wish = os.environ.get(VARIABLE, "auto")
+    # Read at every call, so that a notebook can change it; `in` because a missing key costs twice `get`.
+    if VARIABLE not in os.environ:
+        return "auto"
+    wish = os.environ[VARIABLE]
     if wish not in _CHOICES:
         raise ArgumentError(
             f"the environment variable {VARIABLE}",
@@ -41,7 +45,9 @@ def uses_kernel(matrices: Tensor) -> bool:
         return False
     if not native.available():
         if wish == "native":
-            raise KernelError(f"{VARIABLE}=native, but {native.description()}; unset it or install with a compiler")
+            raise KernelError(
+                f"{VARIABLE}=native, but {native.description()}; unset it or install with a compiler"
+            )
         return False
     return native.supports(matrices)
 
@@ -57,12 +63,15 @@ def expm_path(matrices: Tensor | None = None) -> ExpmPath:
     """
     if _wish() == "matmul":
         return ExpmPath("matmul", f"{VARIABLE}=matmul asks for torch's own matrix products")
+    if matrices is not None and matrices.dtype in (torch.float16, torch.bfloat16):
+        matrices = matrices.float()  # as expm does
     if matrices is not None and not native.supports(matrices):
         size = matrices.shape[-1]
         if size > native.LARGEST_SIZE and matrices.device.type == "cpu":
-            why = f"matrices of size {size} are larger than {native.LARGEST_SIZE}, where torch's products are as fast"
+            why = f"beyond size {native.LARGEST_SIZE} torch's own products are as fast; this is {size}"
         else:
-            why = f"the kernel computes float32 and float64 on the CPU, not {matrices.dtype} on {matrices.device}"
+            kind = f"{matrices.dtype} on {matrices.device}"
+            why = f"the kernel computes float32 and float64 on the CPU, not {kind}"
         return ExpmPath("matmul", why)
     if matrices is not None:
         name = "native" if uses_kernel(matrices) else "matmul"

@@ -6,7 +6,7 @@ larger than ||A||_1 and often far smaller, so that matrices far from normal are 
 
 The promise (proved in docs/theory/expm.md): in exact arithmetic the result is exp(A + E) with
 ||E||_1 <= u ||A||_1, u the unit roundoff of the dtype, because s is chosen so that 2^-s d <= theta.
-The derivative has thresholds of its own, with the same promise for its direction.
+The derivative has thresholds of its own: there d alone says too little, ||A|| comes in.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from torch import Tensor
 
 DEGREES = (2, 4, 8, 16)
 
-# The degree-16 polynomial equals the Taylor series up to the term of degree 15; its last
-# coefficient is 0.546 / 16!. A strictly triangular matrix needs the whole series, hence 15.
+# Up to these powers the polynomials have Taylor's coefficients; the last one of degree 16 is 0.546 / 16!.
 EXACT_DEGREES = (2, 4, 8, 15)
 
 # Degree 4: A2 (FOUR[0] A2 + FOUR[1] A) + A2 / 2 + A + I.
@@ -63,36 +62,49 @@ SIXTEEN = (
 
 @dataclass(frozen=True)
 class Schedule:
-    """Thresholds for one precision."""
+    """Thresholds for one precision, for the value or for the derivative."""
 
     unit_roundoff: float
+    # Degree DEGREES[k] keeps the promise if d <= theta[k] or ||A||_1 <= norm_theta[k].
     theta: tuple[float, float, float, float]
-    # A^2 is safe from overflow up to this norm; beyond it A is halved first.
+    # A^2 is safe from overflow up to this norm; beyond it the careful path takes over.
     largest_norm: float
+    norm_theta: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
-    def degree(self, d: float) -> int:
-        """Smallest degree that needs no squaring at ``d`` = ||A^2||^(1/2), else 16."""
-        return next((m for m, t in zip(DEGREES, self.theta, strict=True) if d <= t), DEGREES[-1])
+    def degree(self, d: float, norm: float = math.inf) -> int:
+        """Smallest degree that needs no squaring at d = ||A^2||^(1/2) and ||A||, else 16."""
+        rows = zip(DEGREES, self.theta, self.norm_theta, strict=True)
+        return next((m for m, t, b in rows if d <= t or norm <= b), DEGREES[-1])
 
     def squarings(self, d: float) -> int:
-        """Squarings that bring ``d`` within reach of degree 16."""
+        """Squarings that bring d within reach of degree 16."""
         return max(0, math.ceil(math.log2(d / self.theta[-1]))) if d > self.theta[-1] else 0
 
 
-# With log(exp(-x) T(x)) = sum_{k > m} c_k x^k, theta solves sum |c_k| theta^(k - 1) = u, and for the
-# derivative sum k |c_k| theta^(k - 1) = u; rounded down (docs/theory/derive_coefficients.py).
+# For the derivative, degree 2 has no threshold on d: A^2 = 0 does not make the terms A E A vanish.
+_NEVER = math.nan  # compares false with every d, 0 included
+
+# All from docs/theory/derive_coefficients.py, rounded down.
 SINGLE = Schedule(
     unit_roundoff=2.0**-24,
     theta=(5.978858893e-04, 5.116619363e-02, 5.800524627e-01, 2.346206912e00),
     largest_norm=2.0**60,
 )
-SINGLE_DERIVATIVE = replace(SINGLE, theta=(3.452073937e-04, 3.428861923e-02, 4.450800247e-01, 1.978508768e00))
+SINGLE_DERIVATIVE = replace(
+    SINGLE,
+    theta=(_NEVER, 7.720403211e-04, 3.083252344e-01, 2.121385980e00),
+    norm_theta=(3.452073937e-04, 3.428861923e-02, 4.450800247e-01, 1.978508768e00),
+)
 DOUBLE = Schedule(
     unit_roundoff=2.0**-53,
     theta=(2.580956802e-08, 3.397168839e-04, 4.991228871e-02, 6.764217495e-01),
     largest_norm=2.0**500,
 )
-DOUBLE_DERIVATIVE = replace(DOUBLE, theta=(1.490116108e-08, 2.271855482e-04, 3.795820911e-02, 5.647764526e-01))
+DOUBLE_DERIVATIVE = replace(
+    DOUBLE,
+    theta=(_NEVER, 3.332000937e-08, 1.090157561e-02, 5.240390433e-01),
+    norm_theta=(1.490116108e-08, 2.271855482e-04, 3.795820911e-02, 5.647764526e-01),
+)
 
 
 def schedule_for(dtype: torch.dtype, derivative: bool = False) -> Schedule:
@@ -107,6 +119,11 @@ def one_norm(matrices: Tensor) -> Tensor:
     return matrices.abs().sum(-2).amax(-1)
 
 
-def exact_degree(depth: int) -> int | None:
-    """Degree of the polynomial that is exact when A^(depth + 1) = 0, if there is one."""
-    return next((m for m, e in zip(DEGREES, EXACT_DEGREES, strict=True) if depth <= e), None)
+def exact_degree(depth: int, derivative: bool) -> int | None:
+    """Degree of the polynomial that is exact at every norm when A^(depth + 1) = 0, if there is one.
+
+    The terms A^i E A^j of the derivative vanish only from i + j = 2 depth + 1 on. Degree 16 does not
+    serve: its coefficients have both signs and cancel beyond its threshold.
+    """
+    last = 2 * depth + 1 if derivative else depth
+    return next((m for m in DEGREES[:-1] if last <= m), None)

@@ -1,67 +1,89 @@
 // The rare cases, one matrix at a time, slowly: not-a-number, infinities, norms whose square
-// overflows, and results that overflow. Always in double precision and with a running exponent,
-// X = Y 2^p, so that an entry is infinite only where its true value is too large.
+// overflows, and results that overflow. Entries are a double and an exponent of their own, so that
+// nothing over- or underflows on the way: an entry of the result is infinite only where its true
+// value is too large, and the others are right beside it.
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <new>
 #include <vector>
 
 #include "job.h"
 
 namespace MLAYER_NAMESPACE {
 
-using Doubles = std::vector<double>;
+// Exponents stay far from overflow themselves; a value beyond is infinite or 0 in every dtype.
+constexpr int64_t kFar = int64_t(1) << 50, kZero = -(int64_t(1) << 60);
 
-static inline void multiply_add(int n, const Doubles& left, const Doubles& right, Doubles& out) {
+// Entries fraction 2^exponent, with 1/2 <= |fraction| < 1, or 0 and kZero.
+struct Wide {
+  int n;
+  std::vector<double> fraction;
+  std::vector<int64_t> exponent;
+
+  explicit Wide(int size) : n(size), fraction(size_t(size) * size, 0.0), exponent(size_t(size) * size, kZero) {}
+
+  void set(size_t at, double value, int64_t power) {
+    int shift = 0;
+    fraction[at] = std::frexp(value, &shift);
+    power += shift;
+    exponent[at] = value == 0 ? kZero : power > kFar ? kFar : power < -kFar ? -kFar : power;
+  }
+  double get(size_t at, int64_t shift = 0) const {
+    const int64_t power = exponent[at] + shift, most = 5000;  // beyond the range of double either way
+    return std::ldexp(fraction[at], int(power > most ? most : power < -most ? -most : power));
+  }
+};
+
+// out = sum over pairs of left right, times `scale`, plus the identity if wanted.
+struct Factors {
+  const Wide *left, *right;
+};
+static inline void wide_sum(std::initializer_list<Factors> pairs, double scale, bool identity, Wide& out) {
+  const int n = out.n;
   for (int i = 0; i < n; ++i)
-    for (int k = 0; k < n; ++k) {
-      const double l = left[size_t(i) * n + k];
-      if (l == 0) continue;
-      for (int j = 0; j < n; ++j) out[size_t(i) * n + j] += l * right[size_t(k) * n + j];
+    for (int j = 0; j < n; ++j) {
+      int64_t top = identity && i == j ? 0 : kZero;
+      for (const Factors& f : pairs)
+        for (int k = 0; k < n; ++k) {
+          const int64_t power = f.left->exponent[size_t(i) * n + k] + f.right->exponent[size_t(k) * n + j];
+          top = power > top ? power : top;
+        }
+      double sum = 0;
+      for (const Factors& f : pairs)
+        for (int k = 0; k < n; ++k) {
+          const size_t l = size_t(i) * n + k, r = size_t(k) * n + j;
+          const int64_t below = f.left->exponent[l] + f.right->exponent[r] - top;
+          if (below > -1000) sum += std::ldexp(f.left->fraction[l] * f.right->fraction[r], int(below));
+        }
+      sum *= scale;
+      if (identity && i == j && top < 1000) sum += std::ldexp(1.0, int(-top));
+      out.set(size_t(i) * n + j, sum, top);
     }
 }
 
-// A matrix with its own power of two, and its tangent with another.
-struct Scaled {
-  Doubles x, h;
-  int64_t x_exponent = 0, h_exponent = 0;
-};
-
-static inline double largest_entry(const Doubles& m) {
-  double most = 0;
-  for (const double v : m) most = std::fabs(v) > most ? std::fabs(v) : most;
-  return most;
-}
-
-// Brings the largest entry to at most 1 and moves the rest into the exponent; small entries keep
-// all of the range of double below that.
-static inline void normalise(Doubles& m, int64_t& exponent) {
-  const double most = largest_entry(m);
-  if (most == 0) return;
-  const int shift = std::ilogb(most);
-  for (double& v : m) v = std::ldexp(v, -shift);
-  exponent += shift;
-}
-
-static inline double one_norm_dense(int n, const Doubles& m) {
-  double most = 0;
-  for (int j = 0; j < n; ++j) {
+// log2 of the largest absolute column sum, rounded up to within 1; very negative for the zero matrix.
+static inline int64_t ceil_log2_norm(const Wide& m) {
+  int64_t most = kZero;
+  for (int j = 0; j < m.n; ++j) {
+    int64_t top = kZero;
+    for (int i = 0; i < m.n; ++i) {
+      const int64_t power = m.exponent[size_t(i) * m.n + j];
+      top = power > top ? power : top;
+    }
     double sum = 0;
-    for (int i = 0; i < n; ++i) sum += std::fabs(m[size_t(i) * n + j]);
-    most = sum > most ? sum : most;
+    for (int i = 0; i < m.n; ++i) sum += std::fabs(m.get(size_t(i) * m.n + j, -top));
+    if (top > kZero) {
+      const int64_t power = top + std::ilogb(sum) + 1;
+      most = power > most ? power : most;
+    }
   }
   return most;
 }
 
-static inline double shift_by(double value, int64_t exponent) {
-  const int64_t bound = 5000;  // beyond the range of double either way
-  return std::ldexp(value, int(exponent > bound ? bound : exponent < -bound ? -bound : exponent));
-}
-
 template <typename T>
 static void careful(const Job<T>& job, int64_t index) {
+  constexpr int degree = 20;  // Taylor's polynomial: below rounding for ||A^2||^(1/2) <= 1
   const int n = job.n;
   const size_t entries = size_t(n) * n;
   const T* a = job.a + index * entries;
@@ -74,66 +96,36 @@ static void careful(const Job<T>& job, int64_t index) {
     return;
   }
 
-  // A = B 2^p with entries of B at most 2, E = D 2^q likewise.
-  Doubles b(entries), d(e ? entries : 0);
+  Wide b(n), square(n), d(n);
   for (int i = 0; i < n; ++i)
-    for (int j = 0; j < n; ++j) {
-      b[size_t(i) * n + j] = a[job.transposed ? size_t(j) * n + i : size_t(i) * n + j];
-      if (e) d[size_t(i) * n + j] = e[size_t(i) * n + j];
-    }
-  int64_t p = 0, q = 0;
-  normalise(b, p);
-  if (e) normalise(d, q);
-  // ||A^2||^(1/2) decides, as in the fast paths; B^2 could underflow where A^2 does not, hence the
-  // floor: entries of A far below 2^-500 of the largest do not count.
-  Doubles square(entries, 0.0);
-  multiply_add(n, b, b, square);
-  double spread = std::sqrt(one_norm_dense(n, square));
-  if (p > 500) {
-    const double floor = std::ldexp(1.0, -500);
-    spread = spread > floor ? spread : floor;
+    for (int j = 0; j < n; ++j)
+      b.set(size_t(i) * n + j, a[job.transposed ? size_t(j) * n + i : size_t(i) * n + j], 0);
+  wide_sum({{&b, &b}}, 1, false, square);
+  // ||A^2|| <= 2^(2 s) decides as in the fast paths; in the derivative ||A|| does.
+  const int64_t size = e ? 2 * ceil_log2_norm(b) : ceil_log2_norm(square), s = size > 0 ? (size + 1) / 2 : 0;
+  for (size_t k = 0; k < entries; ++k) {
+    b.set(k, b.fraction[k], b.exponent[k] - s);
+    if (e) d.set(k, e[k], -s);
   }
-  // A degree-24 Taylor polynomial in Horner form: below rounding for ||A^2||^(1/2) <= 1.
-  int64_t s = spread > 0 ? p + std::ilogb(spread) + 1 : 0;
-  if (s < 0) s = 0;
-  for (double& v : b) v = shift_by(v, p - s);
-  // sigma E = D 2^(q - s): its exponent is kept apart.
-  Scaled sum{Doubles(entries, 0.0), Doubles(e ? entries : 0, 0.0), 0, q - s};
-  for (int i = 0; i < n; ++i) sum.x[size_t(i) * n + i] = 1;
-  Doubles next_x(entries), next_h(e ? entries : 0);
-  for (int k = 24; k >= 1; --k) {
-    // sum <- I + B sum / k
-    std::fill(next_x.begin(), next_x.end(), 0.0);
-    multiply_add(n, b, sum.x, next_x);
+  Wide x(n), h(n), next(n);
+  for (int i = 0; i < n; ++i) x.set(size_t(i) * n + i, 1, 0);
+  for (int k = degree; k >= 1; --k) {  // Horner: X <- I + B X / k
     if (e) {
-      std::fill(next_h.begin(), next_h.end(), 0.0);
-      multiply_add(n, b, sum.h, next_h);
-      multiply_add(n, d, sum.x, next_h);
-      for (size_t m = 0; m < entries; ++m) sum.h[m] = next_h[m] / k;
+      wide_sum({{&b, &h}, {&d, &x}}, 1.0 / k, false, next);
+      std::swap(h, next);
     }
-    for (size_t m = 0; m < entries; ++m) sum.x[m] = next_x[m] / k;
-    for (int i = 0; i < n; ++i) sum.x[size_t(i) * n + i] += 1;
+    wide_sum({{&b, &x}}, 1.0 / k, true, next);
+    std::swap(x, next);
   }
   for (int64_t k = 0; k < s; ++k) {
     if (e) {
-      std::fill(next_h.begin(), next_h.end(), 0.0);
-      multiply_add(n, sum.x, sum.h, next_h);
-      multiply_add(n, sum.h, sum.x, next_h);
-      sum.h.swap(next_h);
-      sum.h_exponent += sum.x_exponent;
-      normalise(sum.h, sum.h_exponent);
+      wide_sum({{&x, &h}, {&h, &x}}, 1, false, next);
+      std::swap(h, next);
     }
-    std::fill(next_x.begin(), next_x.end(), 0.0);
-    multiply_add(n, sum.x, sum.x, next_x);
-    sum.x.swap(next_x);
-    sum.x_exponent *= 2;
-    if (largest_entry(sum.x) > 0x1p400) normalise(sum.x, sum.x_exponent);
-    const int64_t far = int64_t(1) << 60;
-    sum.x_exponent = sum.x_exponent > far ? far : sum.x_exponent < -far ? -far : sum.x_exponent;
-    sum.h_exponent = sum.h_exponent > far ? far : sum.h_exponent < -far ? -far : sum.h_exponent;
+    wide_sum({{&x, &x}}, 1, false, next);
+    std::swap(x, next);
   }
-  for (size_t k = 0; k < entries; ++k)
-    out[k] = e ? T(shift_by(sum.h[k], sum.h_exponent)) : T(shift_by(sum.x[k], sum.x_exponent));
+  for (size_t k = 0; k < entries; ++k) out[k] = T((e ? h : x).get(k));
 }
 
 }  // namespace MLAYER_NAMESPACE

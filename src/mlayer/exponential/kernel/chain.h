@@ -1,27 +1,30 @@
-// The chain of products: exp(sigma A) by one of the nested Taylor polynomials, then squarings.
+// The chain of products: exp(sigma A) by one of the nested Taylor polynomials.
 //
 // docs/theory/expm.md derives the scheme. With A2 = A A,
-//   degree 2:   Z                                             Z = A + A2 / 2
-//   degree 4:   Y + Z                                         Y = A2 (four0 A2 + four1 A)
-//   degree 8:   (Y + e2 A2 + e3 A) (Y + e4 A2) + e5 Y + Z     Y = A2 (e0 A2 + e1 A)
-//   degree 16:  as degree 8 up to its own coefficients, giving W, then
+//   degree 2:   A2 / 2 + A
+//   degree 4:   Y + A2 / 2 + A                                   Y = A2 (four0 A2 + four1 A)
+//   degree 8:   (Y + e2 A2 + e3 A) (Y + e4 A2) + e5 Y + A2 / 2 + A      Y = A2 (e0 A2 + e1 A)
+//   degree 16:  W = (Y + c2 A2 + c3 A) (Y + c4 A2) + c5 Y + c6 A2       Y = A2 (c0 A2 + c1 A)
 //               (W + c7 A2 + c8 A) (W + c9 Y + c10 A) + c11 W + c12 Y + c13 A2 + c14 A
 // plus the identity, in 1, 2, 3 and 4 products. The scale sigma = 2^-s is folded into the
-// coefficients, so A and A2 are never rewritten.
+// coefficients, so A and A2 are not rewritten for it.
 #pragma once
 #include "table.h"
 #include "tiles.h"
 
 namespace MLAYER_NAMESPACE {
 
+// Up to this many squarings sigma^4 stays in the range of float and is folded into the coefficients.
+constexpr int kFoldedSquarings = 8;
+
 template <typename T>
 struct Buffers {
-  Pair<T> a, a2, y, left, right, rest, left2, right2, keep;
-  static constexpr int count = 9;
+  Pair<T> a, a2, y, left, right, inner, keep;
+  static constexpr int count = 7;
 
   // Carves the buffers, `vectors` vectors each, out of one allocation of count (or 2 count) times that.
   Buffers(typename Simd<T>::V* memory, size_t vectors, bool dual) {
-    for (Pair<T>* buffer : {&a, &a2, &y, &left, &right, &rest, &left2, &right2, &keep}) {
+    for (Pair<T>* buffer : {&a, &a2, &y, &left, &right, &inner, &keep}) {
       buffer->x = memory;
       memory += vectors;
       buffer->h = dual ? memory : nullptr;
@@ -29,6 +32,10 @@ struct Buffers {
     }
   }
 };
+
+// What becomes of each vector of a finished product. Where a result replaces an operand of the linear
+// combination it stands in the same place: few cache lines are touched, which is what small matrices
+// in lanes live from.
 
 template <typename T>
 struct Store {
@@ -40,45 +47,61 @@ struct Store {
   }
 };
 
+// y <- product + y
 template <typename T>
-struct StoreSum {
+struct AddY {
   using V = typename Simd<T>::V;
-  Pair<T> out, addend;
+  Pair<T> y;
   template <bool t>
   inline void apply(size_t at, V product) const {
-    out.template part<t>()[at] = product + addend.template part<t>()[at];
+    y.template part<t>()[at] += product;
   }
 };
 
-// Y is finished: store it, both factors of the next product and what is added to that.
+// y <- product + on_y y + on_a2 A2 + on_a A
+template <typename T>
+struct Finish {
+  using V = typename Simd<T>::V;
+  Pair<T> a, a2, y;
+  V on_y, on_a2, on_a;
+  template <bool t>
+  inline void apply(size_t at, V product) const {
+    V& out = y.template part<t>()[at];
+    out = product + on_y * out + on_a2 * a2.template part<t>()[at] + on_a * a.template part<t>()[at];
+  }
+};
+
+// Y is finished: store it and both factors of the next product.
 template <typename T>
 struct AfterY {
   using V = typename Simd<T>::V;
-  Buffers<T> b;
-  V left_a2, left_a, right_a2, rest_y, rest_a2, rest_a;
+  Pair<T> a, a2, y, left, right;
+  V left_a2, left_a, right_a2;
   template <bool t>
-  inline void apply(size_t at, V y) const {
-    const V a = b.a.template part<t>()[at], a2 = b.a2.template part<t>()[at];
-    b.y.template part<t>()[at] = y;
-    b.left.template part<t>()[at] = y + left_a2 * a2 + left_a * a;
-    b.right.template part<t>()[at] = y + right_a2 * a2;
-    b.rest.template part<t>()[at] = rest_y * y + rest_a2 * a2 + rest_a * a;
+  inline void apply(size_t at, V product) const {
+    const V square = a2.template part<t>()[at];
+    y.template part<t>()[at] = product;
+    left.template part<t>()[at] = product + left_a2 * square + left_a * a.template part<t>()[at];
+    right.template part<t>()[at] = product + right_a2 * square;
   }
 };
 
-// W is finished (degree 16): the same for the last product.
+// W is finished (degree 16): both factors of the last product take the place of A and A2, what is
+// added to it that of Y.
 template <typename T>
 struct AfterW {
   using V = typename Simd<T>::V;
-  Buffers<T> b;
-  V left_a2, left_a, right_y, right_a, rest_w, rest_y, rest_a2, rest_a;
+  Pair<T> a, a2, y;
+  V on_y, on_a2, left_a2, left_a, right_y, right_a, rest_w, rest_y, rest_a2, rest_a;
   template <bool t>
   inline void apply(size_t at, V product) const {
-    const V w = product + b.rest.template part<t>()[at];
-    const V a = b.a.template part<t>()[at], a2 = b.a2.template part<t>()[at], y = b.y.template part<t>()[at];
-    b.left2.template part<t>()[at] = w + left_a2 * a2 + left_a * a;
-    b.right2.template part<t>()[at] = w + right_y * y + right_a * a;
-    b.rest.template part<t>()[at] = rest_w * w + rest_y * y + rest_a2 * a2 + rest_a * a;
+    V &first = a.template part<t>()[at], &second = a2.template part<t>()[at], &fourth = y.template part<t>()[at];
+    const V w = product + on_y * fourth + on_a2 * second;
+    const V rest = rest_w * w + rest_y * fourth + rest_a2 * second + rest_a * first;
+    const V right = w + right_y * fourth + right_a * first;
+    first = w + left_a2 * second + left_a * first;
+    second = right;
+    fourth = rest;
   }
 };
 
@@ -92,41 +115,54 @@ static inline void combine(size_t vectors, const Buffers<T>& b, typename Simd<T>
   }
 }
 
-// The degree-`degree` polynomial of sigma A; A and A2 are given and stay. Returns the buffer with the
-// result; b.right is free afterwards.
+// Not 0 in each lane with an infinity or a NaN. Four sums, because one alone would wait for each addition.
+template <typename T>
+static inline typename Simd<T>::V not_finite(int rows, int columns, size_t stride, const typename Simd<T>::V* x) {
+  typename Simd<T>::V sums[4] = {};
+  int i = 0;
+  for (; i + 4 <= rows; i += 4)
+    for (int j = 0; j < columns; ++j)
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) sums[k] += x[(i + k) * stride + j] * T(0);
+  for (; i < rows; ++i)
+    for (int j = 0; j < columns; ++j) sums[0] += x[i * stride + j] * T(0);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// The degree-`degree` polynomial of sigma A, given A and A2, into b.y. Degree 16 overwrites A and A2.
+// Of a derivative with no squaring to follow, `last`, only the tangent is computed.
 template <typename T, bool dual, class Layout>
-static Pair<T> polynomial(const Layout& layout, const mlayer_table& table, int degree, typename Simd<T>::V sigma,
-                       const Buffers<T>& b) {
-  const auto sigma2 = sigma * sigma;
-  const auto one = Simd<T>::broadcast(1);
+static void polynomial(const Layout& layout, const mlayer_table& table, int degree, typename Simd<T>::V sigma,
+                       const Buffers<T>& b, bool last) {
+  const auto sigma2 = sigma * sigma, one = Simd<T>::broadcast(1);
   const size_t vectors = layout.vectors();
-  Pair<T> result = b.left;
-  const Pair<T>& inner = b.left2;  // four0 A2 + four1 A and its kin; free again before left2 is filled
+  const auto inner = [&](const double* c) {
+    combine<T, dual>(vectors, b, T(c[0]) * sigma2 * sigma2, T(c[1]) * sigma2 * sigma, b.inner);
+  };
   if (degree == 2) {
-    combine<T, dual>(vectors, b, T(0.5) * sigma2, sigma, result);
+    combine<T, dual>(vectors, b, T(0.5) * sigma2, sigma, b.y);
   } else if (degree == 4) {
-    combine<T, dual>(vectors, b, T(table.four[0]) * sigma2 * sigma2, T(table.four[1]) * sigma2 * sigma, inner);
-    combine<T, dual>(vectors, b, T(0.5) * sigma2, sigma, b.rest);
-    layout.product(b.a2, inner, StoreSum<T>{result, b.rest});
-  } else if (degree == 8) {
-    const double* e = table.eight;
-    combine<T, dual>(vectors, b, T(e[0]) * sigma2 * sigma2, T(e[1]) * sigma2 * sigma, inner);
-    layout.product(b.a2, inner, AfterY<T>{b, T(e[2]) * sigma2, T(e[3]) * sigma, T(e[4]) * sigma2, T(e[5]) * one,
-                                          T(0.5) * sigma2, sigma});
-    result = b.right2;  // left is an operand here
-    layout.product(b.left, b.right, StoreSum<T>{result, b.rest});
+    inner(table.four);
+    combine<T, dual>(vectors, b, T(0.5) * sigma2, sigma, b.y);
+    layout.product(b.a2, b.inner, AddY<T>{b.y});
   } else {
-    const double* c = table.sixteen;
-    combine<T, dual>(vectors, b, T(c[0]) * sigma2 * sigma2, T(c[1]) * sigma2 * sigma, inner);
-    layout.product(b.a2, inner, AfterY<T>{b, T(c[2]) * sigma2, T(c[3]) * sigma, T(c[4]) * sigma2, T(c[5]) * one,
-                                          T(c[6]) * sigma2, T(0) * one});
-    layout.product(b.left, b.right,
-                   AfterW<T>{b, T(c[7]) * sigma2, T(c[8]) * sigma, T(c[9]) * one, T(c[10]) * sigma,
-                             T(c[11]) * one, T(c[12]) * one, T(c[13]) * sigma2, T(c[14]) * sigma});
-    layout.product(b.left2, b.right2, StoreSum<T>{result, b.rest});
+    const double* c = degree == 8 ? table.eight : table.sixteen;
+    inner(c);
+    layout.product(b.a2, b.inner, AfterY<T>{b.a, b.a2, b.y, b.left, b.right, T(c[2]) * sigma2, T(c[3]) * sigma,
+                                            T(c[4]) * sigma2});
+    if (degree == 8) {
+      layout.product(b.left, b.right, Finish<T>{b.a, b.a2, b.y, T(c[5]) * one, T(0.5) * sigma2, sigma});
+    } else {
+      layout.product(b.left, b.right,
+                     AfterW<T>{b.a, b.a2, b.y, T(c[5]) * one, T(c[6]) * sigma2, T(c[7]) * sigma2, T(c[8]) * sigma,
+                               T(c[9]) * one, T(c[10]) * sigma, T(c[11]) * one, T(c[12]) * one, T(c[13]) * sigma2,
+                               T(c[14]) * sigma});
+      if (dual && last)
+        return layout.template product<dual ? Parts::tangent : Parts::value>(b.a, b.a2, AddY<T>{b.y});
+      layout.product(b.a, b.a2, AddY<T>{b.y});
+    }
   }
-  layout.add_identity(result.x);
-  return result;
+  layout.add_identity(b.y.x);
 }
 
 }  // namespace MLAYER_NAMESPACE

@@ -133,7 +133,7 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine) {
 extern "C" {
 
 // Bumped whenever an entry point or mlayer_table changes; native.py checks it.
-int mlayer_kernel_version() { return 1; }
+int mlayer_kernel_version() { return 2; }
 
 const char* mlayer_kernel_isa() { return g_isa.load()->name; }
 

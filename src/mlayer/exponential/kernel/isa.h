@@ -8,7 +8,7 @@
 
 namespace MLAYER_NAMESPACE {
 
-// Up to this size matrices go side by side in the lanes of a vector; see benchmarks/crossover.py.
+// Up to this size matrices go side by side in the lanes of a vector; measured beside rows.h.
 template <typename T>
 constexpr int kLargestInLanes = sizeof(T) == 4 ? MLAYER_LANES_UP_TO_F32 : MLAYER_LANES_UP_TO_F64;
 
@@ -17,20 +17,30 @@ static int64_t unit(int n) {
   return n <= kLargestInLanes<T> ? Simd<T>::lanes : 1;
 }
 
+// A block with few matrices would leave most lanes idle: up to this many go one at a time.
+template <typename T>
+static int few(int n) {
+  const int most = Simd<T>::lanes * 3 / 4;
+  return n * n / 18 < most ? n * n / 18 : most;
+}
+
 template <typename T>
 static size_t scratch_bytes(int n, bool dual) {
-  const size_t vectors = n <= kLargestInLanes<T> ? size_t(n) * n : RowShape<T>(n).vectors();
+  size_t vectors = RowShape<T>(n).vectors();
+  if (n <= kLargestInLanes<T> && size_t(n) * n > vectors) vectors = size_t(n) * n;
   return vectors * Buffers<T>::count * (dual ? 2 : 1) * sizeof(typename Simd<T>::V);
 }
 
 template <typename T, bool dual>
 static void range(const Job<T>& job, int64_t first, int64_t last, void* scratch) {
   auto* memory = static_cast<typename Simd<T>::V*>(scratch);
-  if (job.n <= kLargestInLanes<T>) {
-    for (int64_t at = first; at < last; at += Simd<T>::lanes)
-      lane_block<T, dual>(job, at, int(last - at < Simd<T>::lanes ? last - at : Simd<T>::lanes), memory);
-  } else {
-    for (int64_t at = first; at < last; ++at) one_matrix<T, dual>(job, at, memory);
+  const int64_t block = unit<T>(job.n);
+  for (int64_t at = first; at < last; at += block) {
+    const int count = int(last - at < block ? last - at : block);
+    if (block > 1 && count > few<T>(job.n))
+      lane_block<T, dual>(job, at, count, memory);
+    else
+      for (int k = 0; k < count; ++k) one_matrix<T, dual>(job, at + k, memory);
   }
 }
 

@@ -3,8 +3,8 @@
 #define MLAYER_NAMESPACE mlayer_avx512
 #define MLAYER_VECTOR_BYTES 64
 #define MLAYER_VECTOR_REGISTERS 32
-#define MLAYER_LANES_UP_TO_F32 16
-#define MLAYER_LANES_UP_TO_F64 8
+#define MLAYER_LANES_UP_TO_F32 28
+#define MLAYER_LANES_UP_TO_F64 14
 #include "isa.h"
 
 extern const Isa mlayer_isa_avx512;

@@ -6,8 +6,8 @@
 #else
 #define MLAYER_VECTOR_REGISTERS 16
 #endif
-#define MLAYER_LANES_UP_TO_F32 8
-#define MLAYER_LANES_UP_TO_F64 4
+#define MLAYER_LANES_UP_TO_F32 12
+#define MLAYER_LANES_UP_TO_F64 6
 #include "isa.h"
 
 extern const Isa mlayer_isa_portable;

@@ -1,13 +1,14 @@
 // Small matrices: as many as a vector has lanes, side by side, each in its own lane throughout.
 //
-// Lanes never mix and each lane follows its own schedule, so a matrix gets the same bits whatever
-// stands beside it.
+// Lanes never mix, each lane follows its own schedule, and the order of all additions is that of
+// rows.h, so a matrix gets the same bits whatever stands beside it.
 #pragma once
 #include <cmath>
+#include <cstring>
 
-#include "careful.h"
 #include "chain.h"
 #include "job.h"
+#include "rows.h"
 
 namespace MLAYER_NAMESPACE {
 
@@ -73,60 +74,83 @@ struct LaneBlock {
 
 template <typename T>
 struct LaneSchedule {
-  typename Simd<T>::I squarings, degree, careful;
+  typename Simd<T>::I squarings, degree, alone;
 };
 
-// Largest absolute column sum in each lane; says which lanes are strictly triangular.
 template <typename T>
-static inline typename Simd<T>::V one_norm(int n, const typename Simd<T>::V* a, typename Simd<T>::I* triangular) {
+static inline bool any(typename Simd<T>::I mask) {
+  uint64_t words[MLAYER_VECTOR_BYTES / 8], all = 0;
+  std::memcpy(words, &mask, sizeof(words));
+  for (const uint64_t word : words) all |= word;
+  return all != 0;
+}
+
+// Largest absolute column sum in each lane. A few columns at a time: one sum alone would wait for
+// each of its additions.
+template <typename T>
+static inline typename Simd<T>::V one_norm(int n, const typename Simd<T>::V* a) {
   using V = typename Simd<T>::V;
-  V largest{}, above{}, below{}, diagonal{};
-  for (int j = 0; j < n; ++j) {
-    V up{}, down{};
-    const V middle = Simd<T>::absolute(a[j * n + j]);
-    for (int i = 0; i < j; ++i) up += Simd<T>::absolute(a[i * n + j]);
-    for (int i = j + 1; i < n; ++i) down += Simd<T>::absolute(a[i * n + j]);
-    const V sum = up + middle + down;
-    // Written so that a NaN, once in, stays.
-    largest = largest >= sum ? largest : sum;
-    largest = sum == sum ? largest : sum;
-    above += up;
-    below += down;
-    diagonal += middle;
-  }
-  if (triangular) *triangular = (diagonal == 0) & ((above == 0) | (below == 0));
+  V largest{};
+  const auto columns = [&](int j0, auto size) {
+    constexpr int C = decltype(size)::value;
+    V sums[C] = {};
+    for (int i = 0; i < n; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < C; ++j) sums[j] += Simd<T>::absolute(a[i * n + j0 + j]);
+#pragma GCC unroll 4
+    for (int j = 0; j < C; ++j) {
+      // Written so that a NaN, once in, stays.
+      largest = largest >= sums[j] ? largest : sums[j];
+      largest = sums[j] == sums[j] ? largest : sums[j];
+    }
+  };
+  for_blocks(n, 4, [&](int j0, int size) { with_size<4>(size, [&](auto C) { columns(j0, C); }); });
   return largest;
 }
 
+// Lanes whose matrix is strictly upper or strictly lower triangular.
 template <typename T>
+static inline typename Simd<T>::I strictly_triangular(int n, const typename Simd<T>::V* a) {
+  using I = typename Simd<T>::I;
+  I candidates = a[0] == 0;
+  if (!any<T>(candidates)) return candidates;  // the usual case ends here
+  I above{}, below{}, diagonal{};
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      const I filled = a[i * n + j] != 0;
+      (i < j ? above : i > j ? below : diagonal) |= filled;
+    }
+  return ~diagonal & (~above | ~below);
+}
+
+template <typename T, bool dual>
 static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, const typename Simd<T>::V* a,
                                             const typename Simd<T>::V* a2) {
   using V = typename Simd<T>::V;
   using I = typename Simd<T>::I;
   LaneSchedule<T> plan;
-  I triangular;
-  const V norm = one_norm<T>(n, a, &triangular), norm2 = one_norm<T>(n, a2, nullptr);
-  plan.careful = ~((norm <= T(table.largest_norm)) & (norm2 <= Simd<T>::broadcast(T(table.largest_norm * table.largest_norm))));
-  const auto within = [&](int k) { return norm2 <= Simd<T>::broadcast(T(table.theta[k] * table.theta[k])); };
+  const I triangular = strictly_triangular<T>(n, a);
+  const V norm = one_norm<T>(n, a), norm2 = one_norm<T>(n, a2);
+  plan.alone = ~(norm <= Simd<T>::broadcast(T(table.largest_norm)));
+  const auto within = [&](int k) {
+    return (norm2 <= Simd<T>::broadcast(T(table.theta[k] * table.theta[k]))) |
+           (norm <= Simd<T>::broadcast(T(table.norm_theta[k])));
+  };
   const I two = I{} + 2, four = I{} + 4, eight = I{} + 8, sixteen = I{} + 16;
-  // A strictly triangular matrix has A^n = 0: degree n - 1 is exact and needs no squaring.
-  const I exact = I{} + (n <= 3 ? 2 : n <= 5 ? 4 : n <= 9 ? 8 : 16);
   plan.degree = within(0) ? two : (within(1) ? four : (within(2) ? eight : sixteen));
-  plan.degree = (triangular & (exact < plan.degree)) ? exact : plan.degree;
   const V excess = norm2 * Simd<T>::broadcast(T(1 / (table.theta[3] * table.theta[3])));
   const I exponent = Simd<T>::ceil_log2(Simd<T>::maximum(excess, Simd<T>::broadcast(1)));
-  plan.squarings = (exponent + 1) >> 1;
-  if (n > 16) plan.careful |= triangular & (plan.squarings > 0);
-  plan.squarings = (triangular | plan.careful) ? I{} : plan.squarings;
-  plan.degree = plan.careful ? two : plan.degree;
+  plan.squarings = within(3) ? I{} : (exponent + 1) >> 1;
+  if (any<T>(triangular))
+    for (int lane = 0; lane < Simd<T>::lanes; ++lane) {
+      if (!triangular[lane]) continue;
+      const int exact = exact_degree(nilpotent_depth(n, [&](int i, int j) { return a[i * n + j][lane] != 0; }), dual);
+      if (exact < plan.degree[lane]) plan.degree[lane] = exact;
+      if (exact < 16) plan.squarings[lane] = 0;
+    }
+  plan.squarings = plan.alone ? I{} : plan.squarings;
+  plan.degree = plan.alone ? two : plan.degree;
   return plan;
-}
-
-template <typename T>
-static inline bool any(typename Simd<T>::I mask) {
-  typename Simd<T>::Integer all = 0;
-  for (int lane = 0; lane < Simd<T>::lanes; ++lane) all |= mask[lane];
-  return all != 0;
 }
 
 // Matrices first .. first + count - 1, count <= lanes.
@@ -142,38 +166,40 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   if constexpr (dual) LaneBlock<T>::load(job.direction + first * entries, n, count, false, b.a.h);
   layout.product(b.a, b.a, Store<T>{b.a2});
 
-  const LaneSchedule<T> plan = lane_schedule<T>(n, *job.table, b.a.x, b.a2.x);
-  int most = 0;
-  for (int lane = 0; lane < count; ++lane) most = most > plan.squarings[lane] ? most : int(plan.squarings[lane]);
+  const LaneSchedule<T> plan = lane_schedule<T, dual>(n, *job.table, b.a.x, b.a2.x);
+  using Integer = typename Simd<T>::Integer;
   V sigma = Simd<T>::power_of_two(-plan.squarings);
-  if (most > 8) {
-    // sigma^4 in a coefficient could underflow: scale A and A2 themselves instead.
+  const I many = plan.squarings > Integer(kFoldedSquarings);
+  if (any<T>(many)) {
+    // sigma^4 in a coefficient could underflow: these lanes scale A and A2 themselves instead.
+    const V scale = many ? sigma : Simd<T>::broadcast(1);
     for (size_t at = 0; at < entries; ++at) {
-      b.a.x[at] *= sigma;
-      b.a2.x[at] *= sigma * sigma;
-      if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
+      b.a.x[at] *= scale;
+      b.a2.x[at] *= scale * scale;
+      if constexpr (dual) b.a.h[at] *= scale, b.a2.h[at] *= scale * scale;
     }
-    sigma = Simd<T>::broadcast(1);
+    sigma = many ? Simd<T>::broadcast(1) : sigma;
   }
 
-  Pair<T> x{};
-  for (const int degree : {2, 4, 8, 16}) {
-    const I here = plan.degree == typename Simd<T>::Integer(degree);
+  Pair<T> x = b.y;
+  for (const int degree : {2, 4, 8, 16}) {  // 16 last: it overwrites A and A2
+    const I here = plan.degree == Integer(degree);
     if (!any<T>(here)) continue;
-    const Pair<T> result = polynomial<T, dual>(layout, *job.table, degree, sigma, b);
-    if (!any<T>(~here)) {
-      x = result;
-      break;
-    }
+    polynomial<T, dual>(layout, *job.table, degree, sigma, b, !any<T>(plan.squarings > Integer(0)));
+    if (!any<T>(~here)) break;
     for (size_t at = 0; at < entries; ++at) {
-      b.keep.x[at] = here ? result.x[at] : b.keep.x[at];
-      if constexpr (dual) b.keep.h[at] = here ? result.h[at] : b.keep.h[at];
+      b.keep.x[at] = here ? b.y.x[at] : b.keep.x[at];
+      if constexpr (dual) b.keep.h[at] = here ? b.y.h[at] : b.keep.h[at];
     }
     x = b.keep;
   }
-  Pair<T> other = b.right;
-  for (int k = 0; k < most; ++k) {
-    layout.product(x, x, StoreWhere<T>{other, x, plan.squarings > typename Simd<T>::Integer(k)});
+  Pair<T> other = b.left;
+  for (int k = 0; any<T>(plan.squarings > Integer(k)); ++k) {
+    const StoreWhere<T> store{other, x, plan.squarings > Integer(k)};
+    if (dual && !any<T>(plan.squarings > Integer(k + 1)))
+      layout.template product<dual ? Parts::tangent : Parts::value>(x, x, store);
+    else
+      layout.product(x, x, store);
     const Pair<T> squared = other;
     other = x;
     x = squared;
@@ -181,12 +207,10 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
 
   const V* result = dual ? x.h : x.x;
   LaneBlock<T>::store(result, n, count, job.out + first * entries);
-  V check{};
-  for (size_t at = 0; at < entries; ++at) check += result[at] * T(0);
-  const I again = plan.careful | (check != 0) | (check != check);
+  const I again = plan.alone | (not_finite<T>(n, n, n, result) != 0);
   if (any<T>(again))
     for (int lane = 0; lane < count; ++lane)
-      if (again[lane]) careful<T>(job, first + lane);
+      if (again[lane]) one_matrix<T, dual>(job, first + lane, memory);
 }
 
 }  // namespace MLAYER_NAMESPACE

@@ -5,7 +5,7 @@
 #include "careful.h"
 #include "chain.h"
 #include "job.h"
-#include "series.h"
+#include "nilpotent.h"
 
 namespace MLAYER_NAMESPACE {
 
@@ -75,8 +75,8 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   const Buffers<T> b(memory, shape.vectors(), dual);
   const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   if (job.transposed) {
-    load_rows<T>(job.a + index * entries, shape, b.right2.x);
-    transpose_rows<T>(shape, b.right2.x, b.a.x);
+    load_rows<T>(job.a + index * entries, shape, b.keep.x);
+    transpose_rows<T>(shape, b.keep.x, b.a.x);
   } else {
     load_rows<T>(job.a + index * entries, shape, b.a.x);
   }
@@ -85,51 +85,50 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
 
   layout.product(b.a, b.a, Store<T>{b.a2});
-  const double norm2 = one_norm_rows<T>(shape, b.a2.x);
-  const int depth = nilpotent_depth<T>(job.n, reinterpret_cast<const T*>(b.a.x), row_length);
-  const auto within = [&](int k) { return norm2 <= table.theta[k] * table.theta[k]; };
+  const T norm2 = one_norm_rows<T>(shape, b.a2.x);
+  const T* entry = reinterpret_cast<const T*>(b.a.x);
+  const int depth = nilpotent_depth(job.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
+  const auto within = [&](int k) {
+    return norm2 <= T(table.theta[k] * table.theta[k]) || norm <= T(table.norm_theta[k]);
+  };
   int degree = within(0) ? 2 : within(1) ? 4 : within(2) ? 8 : 16, squarings = 0;
-  if (depth >= 0) {
-    const int exact = depth <= 2 ? 2 : depth <= 4 ? 4 : depth <= 8 ? 8 : 16;
-    if (exact < degree) degree = exact;
-  } else if (!within(3)) {
-    const double excess = norm2 / (table.theta[3] * table.theta[3]);
+  if (depth >= 0) {  // strictly triangular
+    degree = degree < exact_degree(depth, dual) ? degree : exact_degree(depth, dual);
+  }
+  if (degree == 16 && !within(3)) {
+    const T excess = norm2 * T(1 / (table.theta[3] * table.theta[3]));
     int exponent;
-    const double fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
-    if (fraction == 0.5) --exponent;
-    squarings = (exponent + 1) / 2;
+    const T fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
+    if (fraction == T(0.5)) --exponent;
+    squarings = exponent > 0 ? (exponent + 1) / 2 : 0;
   }
 
-  Pair<T> x;
-  if (depth > 15 && !within(3)) {
-    x = nilpotent_series<T, dual>(layout, shape.vectors(), depth, b);
-  } else {
-    V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
-    if (squarings > 8) {
-      for (size_t at = 0; at < layout.vectors(); ++at) {
-        b.a.x[at] *= sigma;
-        b.a2.x[at] *= sigma * sigma;
-        if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
-      }
-      sigma = Simd<T>::broadcast(1);
+  Pair<T> x = b.y;
+  V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
+  if (squarings > kFoldedSquarings) {  // as in lanes.h
+    for (size_t at = 0; at < layout.vectors(); ++at) {
+      b.a.x[at] *= sigma;
+      b.a2.x[at] *= sigma * sigma;
+      if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
     }
-    x = polynomial<T, dual>(layout, table, degree, sigma, b);
+    sigma = Simd<T>::broadcast(1);
   }
-  Pair<T> other = b.right;
+  polynomial<T, dual>(layout, table, degree, sigma, b, squarings == 0);
+  Pair<T> other = b.left;
   for (int k = 0; k < squarings; ++k) {
-    layout.product(x, x, Store<T>{other});
+    if (dual && k == squarings - 1)
+      layout.template product<dual ? Parts::tangent : Parts::value>(x, x, Store<T>{other});
+    else
+      layout.product(x, x, Store<T>{other});
     const Pair<T> squared = other;
     other = x;
     x = squared;
   }
 
   const V* result = dual ? x.h : x.x;
-  V check{};
-  for (int i = 0; i < job.n; ++i)
-    for (int j = 0; j < shape.padded_rows / Simd<T>::lanes; ++j)
-      check += result[size_t(i) * shape.row_vectors + j] * T(0);
+  const V odd = not_finite<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, result);
   for (int lane = 0; lane < Simd<T>::lanes; ++lane)
-    if (check[lane] != 0) return careful<T>(job, index);
+    if (odd[lane] != 0) return careful<T>(job, index);
   T* out = job.out + index * entries;
   for (int i = 0; i < job.n; ++i)
     std::memcpy(out + size_t(i) * job.n, reinterpret_cast<const T*>(result) + i * row_length, job.n * sizeof(T));

@@ -1,12 +1,15 @@
 // Products of square matrices in registers, for the two layouts the kernel uses.
 //
 // A `Pair` is a matrix X and, in the derivative, its tangent H. The product of two pairs is
-// (X1 X2, X1 H2 + H1 X2). What happens to each finished vector is the caller's epilogue, so that
-// linear combinations cost no extra pass over memory.
+// (X1 X2, X1 H2 + H1 X2); the last product of a derivative needs only the second part. What happens
+// to each finished vector is the caller's epilogue, so that linear combinations cost no extra pass
+// over memory.
 #pragma once
 #include "simd.h"
 
 namespace MLAYER_NAMESPACE {
+
+enum class Parts { value, both, tangent };
 
 template <typename T>
 struct Pair {
@@ -22,10 +25,10 @@ struct Pair {
 // Registers: 32 with AVX-512 and NEON, 16 with AVX2 and SSE. Accumulators plus operands must fit.
 #if MLAYER_VECTOR_REGISTERS >= 32
 constexpr int kLaneRows = 4, kLaneColumns = 4, kLaneRowsDual = 4, kLaneColumnsDual = 3;
-constexpr int kRowBlock = 8, kRowBlockDual = 6, kRowBlockWide = 8, kRowBlockWideDual = 4;
+constexpr int kRowBlock[] = {16, 8, 8}, kRowBlockDual[] = {12, 6, 4};  // for 1, 2 and 3 vectors a row
 #else
 constexpr int kLaneRows = 3, kLaneColumns = 3, kLaneRowsDual = 2, kLaneColumnsDual = 3;
-constexpr int kRowBlock = 6, kRowBlockDual = 3, kRowBlockWide = 4, kRowBlockWideDual = 2;
+constexpr int kRowBlock[] = {8, 6, 4}, kRowBlockDual[] = {6, 3, 2};
 #endif
 
 // Calls body(start, size) for a split of n into the fewest nearly equal blocks of at most `most`.
@@ -61,23 +64,27 @@ struct LaneLayout {
 
   inline size_t vectors() const { return size_t(n) * n; }
 
-  template <int R, int C, class Epilogue>
+  template <int R, int C, Parts parts, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {
-    V value[R][C] = {}, tangent[dual ? R : 1][dual ? C : 1] = {};
+    constexpr bool value_wanted = parts != Parts::tangent, tangent_wanted = parts != Parts::value;
+    V value[value_wanted ? R : 1][C] = {}, tangent[tangent_wanted ? R : 1][C] = {};
     for (int k = 0; k < n; ++k) {
-      V r[C], rh[dual ? C : 1];
+      V r[C], rh[C];
 #pragma GCC unroll 8
       for (int j = 0; j < C; ++j) {
-        r[j] = right.x[k * n + j0 + j];
-        if constexpr (dual) rh[j] = right.h[k * n + j0 + j];
+        Simd<T>::keep(r[j] = right.x[k * n + j0 + j]);
+        if constexpr (tangent_wanted) Simd<T>::keep(rh[j] = right.h[k * n + j0 + j]);
       }
 #pragma GCC unroll 8
       for (int i = 0; i < R; ++i) {
-        const V l = left.x[(i0 + i) * n + k];
+        V l = left.x[(i0 + i) * n + k];
+        Simd<T>::keep(l);
+        if constexpr (value_wanted)
 #pragma GCC unroll 8
-        for (int j = 0; j < C; ++j) value[i][j] += l * r[j];
-        if constexpr (dual) {
-          const V lh = left.h[(i0 + i) * n + k];
+          for (int j = 0; j < C; ++j) value[i][j] += l * r[j];
+        if constexpr (tangent_wanted) {
+          V lh = left.h[(i0 + i) * n + k];
+          Simd<T>::keep(lh);
 #pragma GCC unroll 8
           for (int j = 0; j < C; ++j) tangent[i][j] += l * rh[j];
 #pragma GCC unroll 8
@@ -90,19 +97,19 @@ struct LaneLayout {
 #pragma GCC unroll 8
       for (int j = 0; j < C; ++j) {
         const size_t at = size_t(i0 + i) * n + j0 + j;
-        epilogue.template apply<false>(at, value[i][j]);
-        if constexpr (dual) epilogue.template apply<true>(at, tangent[i][j]);
+        if constexpr (value_wanted) epilogue.template apply<false>(at, value[i][j]);
+        if constexpr (tangent_wanted) epilogue.template apply<true>(at, tangent[i][j]);
       }
   }
 
-  template <class Epilogue>
+  template <Parts parts = dual ? Parts::both : Parts::value, class Epilogue>
   __attribute__((noinline)) void product(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
     constexpr int most_rows = dual ? kLaneRowsDual : kLaneRows;
     constexpr int most_columns = dual ? kLaneColumnsDual : kLaneColumns;
     for_blocks(n, most_rows, [&](int i0, int rows) {
       with_size<most_rows>(rows, [&](auto R) {
         for_blocks(n, most_columns, [&](int j0, int columns) {
-          with_size<most_columns>(columns, [&](auto C) { tile<R(), C()>(left, right, i0, j0, epilogue); });
+          with_size<most_columns>(columns, [&](auto C) { tile<R(), C(), parts>(left, right, i0, j0, epilogue); });
         });
       });
     });
@@ -122,27 +129,29 @@ struct RowLayout {
 
   inline size_t vectors() const { return size_t(n) * row_vectors; }
 
-  template <int R, int C, class Epilogue>
+  template <int R, int C, Parts parts, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {
-    V value[R][C] = {}, tangent[dual ? R : 1][dual ? C : 1] = {};
+    constexpr bool value_wanted = parts != Parts::tangent, tangent_wanted = parts != Parts::value;
+    V value[value_wanted ? R : 1][C] = {}, tangent[tangent_wanted ? R : 1][C] = {};
     const size_t row_length = size_t(row_vectors) * Simd<T>::lanes;
     const T* lx = reinterpret_cast<const T*>(left.x) + i0 * row_length;
-    const T* lh = dual ? reinterpret_cast<const T*>(left.h) + i0 * row_length : nullptr;
+    const T* lh = tangent_wanted ? reinterpret_cast<const T*>(left.h) + i0 * row_length : nullptr;
     const V* rx = right.x + j0;
-    const V* rh = dual ? right.h + j0 : nullptr;
+    const V* rh = tangent_wanted ? right.h + j0 : nullptr;
     for (int k = 0; k < n; ++k) {
-      V r[C], s[dual ? C : 1];
+      V r[C], s[C];
 #pragma GCC unroll 8
       for (int j = 0; j < C; ++j) {
-        r[j] = rx[size_t(k) * row_vectors + j];
-        if constexpr (dual) s[j] = rh[size_t(k) * row_vectors + j];
+        Simd<T>::keep(r[j] = rx[size_t(k) * row_vectors + j]);
+        if constexpr (tangent_wanted) Simd<T>::keep(s[j] = rh[size_t(k) * row_vectors + j]);
       }
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i) {
         const V l = Simd<T>::broadcast(lx[i * row_length + k]);
+        if constexpr (value_wanted)
 #pragma GCC unroll 8
-        for (int j = 0; j < C; ++j) value[i][j] += l * r[j];
-        if constexpr (dual) {
+          for (int j = 0; j < C; ++j) value[i][j] += l * r[j];
+        if constexpr (tangent_wanted) {
           const V m = Simd<T>::broadcast(lh[i * row_length + k]);
 #pragma GCC unroll 8
           for (int j = 0; j < C; ++j) tangent[i][j] += l * s[j];
@@ -156,32 +165,26 @@ struct RowLayout {
 #pragma GCC unroll 8
       for (int j = 0; j < C; ++j) {
         const size_t at = size_t(i0 + i) * row_vectors + j0 + j;
-        epilogue.template apply<false>(at, value[i][j]);
-        if constexpr (dual) epilogue.template apply<true>(at, tangent[i][j]);
+        if constexpr (value_wanted) epilogue.template apply<false>(at, value[i][j]);
+        if constexpr (tangent_wanted) epilogue.template apply<true>(at, tangent[i][j]);
       }
   }
 
-  template <int most_rows, int columns, class Epilogue>
+  template <int columns, Parts parts, class Epilogue>
   inline void panel(const Pair<T>& left, const Pair<T>& right, int j0, const Epilogue& epilogue) const {
+    constexpr int most_rows = (dual ? kRowBlockDual : kRowBlock)[columns - 1];
     for_blocks(n, most_rows, [&](int i0, int rows) {
-      with_size<most_rows>(rows, [&](auto R) { tile<R(), columns>(left, right, i0, j0, epilogue); });
+      with_size<most_rows>(rows, [&](auto R) { tile<R(), columns, parts>(left, right, i0, j0, epilogue); });
     });
   }
 
-  template <class Epilogue>
+  template <Parts parts = dual ? Parts::both : Parts::value, class Epilogue>
   __attribute__((noinline)) void product(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
     // Panels of two vectors, and one of three (or one) where their number is odd.
     const int used = (n + Simd<T>::lanes - 1) / Simd<T>::lanes;
-    int j0 = 0;
-    if (used == 1) {
-      panel<dual ? kRowBlockDual : kRowBlock, 1>(left, right, 0, epilogue);
-      return;
-    }
-    if (used % 2) {
-      panel<dual ? kRowBlockWideDual : kRowBlockWide, 3>(left, right, 0, epilogue);
-      j0 = 3;
-    }
-    for (; j0 < used; j0 += 2) panel<dual ? kRowBlockDual : kRowBlock, 2>(left, right, j0, epilogue);
+    if (used == 1) return panel<1, parts>(left, right, 0, epilogue);
+    if (used % 2) panel<3, parts>(left, right, 0, epilogue);
+    for (int j0 = used % 2 ? 3 : 0; j0 < used; j0 += 2) panel<2, parts>(left, right, j0, epilogue);
   }
 
   inline void add_identity(V* x) const {

@@ -1,0 +1,49 @@
+"""The picture of benchmarks/expm.py: how many times faster, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart by colour-blind readers.
+COLOURS = {"torch": "#0072B2", "jax": "#E69F00", "tensorflow": "#009E73", "scipy": "#CC79A7"}
+
+
+def draw(content: Mapping[str, Any]) -> Figure:
+    """Ratios to mlayer of every library in every float32 cell of the grid, with the median's quartiles."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    cells = [c for c in content["cells"] if c["dtype"] == "float32"]
+    labels = [f"{c['n']}\n{c['batch']}" for c in cells]
+    figure, axes = plt.subplots(2, 1, figsize=(9, 6.2), sharex=True, layout="constrained")
+    for axis, kind, title in zip(axes, ("forward", "both"), ("forward", "forward + backward"), strict=True):
+        names = [name for name in COLOURS if any(name in c[kind] for c in cells)]
+        width = 0.8 / len(names)
+        for k, name in enumerate(names):
+            place = [i - 0.4 + (k + 0.5) * width for i, c in enumerate(cells) if name in c[kind]]
+            times = [(c[kind][name], c[kind]["mlayer"]) for c in cells if name in c[kind]]
+            ratio = [other["median"] / ours["median"] for other, ours in times]
+            low = [r - other["low"] / ours["high"] for r, (other, ours) in zip(ratio, times, strict=True)]
+            high = [other["high"] / ours["low"] - r for r, (other, ours) in zip(ratio, times, strict=True)]
+            axis.bar(place, ratio, width, color=COLOURS[name], label=name)
+            axis.errorbar(place, ratio, [low, high], fmt="none", ecolor="0.25", elinewidth=0.8)
+        axis.set_yscale("log")
+        axis.set_yticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
+        axis.axhline(1, color="0.3", linewidth=0.8)
+        axis.set_ylabel("times slower than mlayer")
+        axis.set_title(title, loc="left")
+        axis.grid(axis="y", alpha=0.3)
+        axis.legend(ncols=len(names), loc="upper left", frameon=False)
+    axes[1].set_xticks(range(len(cells)), labels)
+    axes[1].set_xlabel("matrix size n (above), batch (below)")
+    facts = content["circumstances"]
+    figure.suptitle(
+        f"mlayer.expm, float32, {facts['threads']} threads, torch {facts['torch']}", x=0.01, ha="left"
+    )
+    return figure

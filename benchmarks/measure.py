@@ -1,0 +1,117 @@
+"""How the benchmarks measure: side by side, warmed up, interleaved, medians with their spread."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mlayer
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call: median and quartiles over the repetitions."""
+
+    median: float
+    low: float
+    high: float
+
+
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]], repetitions: int = 7, block_seconds: float = 0.03
+) -> dict[str, Timing]:
+    """Time each contender in turn, again and again.
+
+    A turn is a block of calls long enough for the clock and for warm caches, so that none pays for
+    what the one before it left behind.
+    """
+    calls: dict[str, int] = {}
+    for name, call in contenders.items():
+        call()
+        start = time.perf_counter()
+        call()
+        calls[name] = max(1, min(2000, round(block_seconds / (time.perf_counter() - start))))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repetitions):
+        for name, call in contenders.items():
+            call()  # warm again after the others' turns
+            start = time.perf_counter()
+            for _ in range(calls[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / calls[name])
+    result = {}
+    for name, values in times.items():
+        quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+        result[name] = Timing(statistics.median(values), quartiles[0], quartiles[2])
+    return result
+
+
+def geometric_mean(values: list[float]) -> float:
+    return statistics.geometric_mean(values)
+
+
+def circumstances() -> dict[str, Any]:
+    """What a reader needs to know about a figure."""
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mlayer": mlayer.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": _processor(),
+        "path": mlayer.expm_path().reason,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def save(name: str, content: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+@dataclass(frozen=True)
+class Target:
+    """A sentence with a number in it, and whether it holds."""
+
+    claim: str
+    wanted: float
+    reached: float
+    at_most: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
+
+    def __str__(self) -> str:
+        sign = "<=" if self.at_most else ">="
+        answer = "yes" if self.holds else "NO "
+        return f"{answer}  {self.claim}: {self.reached:.3g} (wanted {sign} {self.wanted:g})"
+
+
+def verdict(targets: list[Target]) -> int:
+    """Print every target with its figure; the exit code says whether all hold."""
+    print("\nTargets")
+    for target in targets:
+        print("  " + str(target))
+    return 0 if all(target.holds for target in targets) else 1
