@@ -101,7 +101,7 @@ def train(task: Task, init: str, rate: float, seed: int, epochs: int) -> float:
             if not loss.isfinite():
                 return math.inf
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
     with torch.no_grad():
         value = loss_of(layer(x[split:]), y[split:]).item()

@@ -82,7 +82,7 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
     def step() -> None:
         optimiser.zero_grad()
         loss: Tensor = cross_entropy(model(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
 
     return step

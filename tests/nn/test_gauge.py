@@ -130,7 +130,7 @@ def test_structures(structure: str | nn.Module) -> None:
     allowed = {
         "nilpotent": random(4, 4).triu() + 3 * torch.eye(4, dtype=torch.float64),
         "skew": torch.linalg.qr(random(4, 4)).Q,
-        "block_diagonal": torch.block_diag(torch.eye(1), torch.ones(3, 3) + torch.eye(3)).double(),  # type: ignore[no-untyped-call]
+        "block_diagonal": torch.block_diag(torch.eye(1), torch.ones(3, 3) + torch.eye(3)).double(),
     }[layer.structure.name]
     for moved in (gauge.transform(layer, matrix=allowed, embedding=Q), gauge.canonical(layer)):
         assert type(moved.structure) is type(layer.structure)

@@ -60,7 +60,7 @@ def is_skew(A: Tensor) -> bool:
 
 
 def is_blocks(A: Tensor) -> bool:
-    return torch.equal(A, torch.stack([torch.block_diag(m[:2, :2], m[2:, 2:]) for m in A]))  # type: ignore[no-untyped-call]
+    return torch.equal(A, torch.stack([torch.block_diag(m[:2, :2], m[2:, 2:]) for m in A]))
 
 
 def is_symmetric(A: Tensor) -> bool:
@@ -95,7 +95,7 @@ def test_matrices_parameters_and_training(structure: str | nn.Module, count: int
         output, penalty = layer.forward_with_activity(x)
         optimiser.zero_grad()
         loss: Tensor = output.sum() + penalty
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
     assert not torch.equal(before, layer.generators)
     assert layer.matrix_bias is not None

@@ -234,8 +234,8 @@ def _build(path: PathLike, config: dict[str, Any], structure: nn.Module | None) 
 
 def _safetensors() -> Any:
     try:
-        import safetensors  # noqa: PLC0415
-        import safetensors.torch  # noqa: PLC0415
+        import safetensors
+        import safetensors.torch
     except ImportError:
         raise MissingPackageError(
             "mlayer.save and mlayer.load", "safetensors", "pip install safetensors"
