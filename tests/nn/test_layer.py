@@ -271,6 +271,25 @@ def test_autocast_keeps_the_exponential_in_single() -> None:
     assert all(g.dtype == torch.float32 and g.isfinite().all() for g in gradients)
 
 
+@pytest.mark.parametrize("embedding_size", [None, 4])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_autocast_takes_inputs_of_half_precision(dtype: torch.dtype, embedding_size: int | None) -> None:
+    layer = make(dtype=torch.float32, embedding_size=embedding_size)
+    x = inputs(3, 6, dtype=torch.float32).bfloat16()
+    expected = layer(x.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        p = layer(x.to(dtype))
+    assert p.dtype == torch.float32
+    torch.testing.assert_close(p, expected, rtol=0.2, atol=0.2 * expected.abs().max().item())
+
+
+def test_diverged_weights_can_be_copied() -> None:
+    layer = make()
+    with torch.no_grad():
+        layer.free_generators[0, 0, 0] = torch.nan
+    assert layer.with_structure("full").generators.isnan().sum() == 1
+
+
 def test_repr() -> None:
     text = repr(
         MLayer(3, 2, matrix_size=4, embedding_size=None, output_bias=False, structure=BlockDiagonal([1, 3]))

@@ -54,6 +54,12 @@ def test_input_of_another_dtype(dtype: torch.dtype) -> None:
         MLayer(2, 1)(torch.zeros(2, dtype=dtype))
 
 
+def test_double_precision_under_autocast() -> None:
+    words = r"x must be of the dtype of the layer, torch.float32; got torch.float64"
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ArgumentTypeError, match=words):
+        MLayer(2, 1)(torch.zeros(2, dtype=torch.float64))
+
+
 def test_penalty_of_another_kind() -> None:
     with pytest.raises(ArgumentError, match=r"kind must be one of 'frobenius', 'l1'; got 'l2'"):
         activity_of(torch.zeros(1, 2, 2), "l2")  # type: ignore[arg-type]
@@ -84,6 +90,8 @@ T, S = torch.zeros(3, 4, 4), torch.zeros(2, 4, 4)
         ({"matrix_bias": T[0, 0]}, r"matrix_bias must be of shape \(4, 4\); got shape \(4,\)"),
         ({"output_bias": T[0, 0]}, r"output_bias must be of shape \(2,\); got shape \(4,\)"),
         ({"embedding": T[0, 0]}, r"embedding must be a tensor \(d, in_features\); got shape \(4,\)"),
+        ({"embedding": [[1.0]]}, r"embedding must be a tensor \(d, in_features\); got list"),
+        ({"matrix_bias": 0.0}, r"matrix_bias must be of shape \(4, 4\); got float"),
         ({"embedding": T[0]}, r"embedding must be of shape \(3, 4\); got shape \(4, 4\)"),
         (
             {"embedding_bias": T[:, 0, 0]},

@@ -182,7 +182,7 @@ class MLayer(nn.Module):
                 "readout", "a tensor (out_features, n, n)", _shape(readout), "One matrix an output."
             )
         out_features = readout.shape[0]
-        if embedding is not None and embedding.dim() != 2:
+        if embedding is not None and (not isinstance(embedding, Tensor) or embedding.dim() != 2):
             raise ArgumentError(
                 "embedding", "a tensor (d, in_features)", _shape(embedding), "One row a feature."
             )
@@ -201,7 +201,7 @@ class MLayer(nn.Module):
             ("embedding", embedding, (d, embedding.shape[1] if embedding is not None else 0)),
             ("embedding_bias", embedding_bias, (d,)),
         ):
-            if tensor is not None and tensor.shape != shape:
+            if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != shape):
                 raise ArgumentError(
                     name, f"of shape {shape}", _shape(tensor), "d and n are those of generators."
                 )
@@ -255,7 +255,7 @@ class MLayer(nn.Module):
         features = x if self.embedding is None else linear(x, self.embedding, self.embedding_bias)
         with self._full_precision(x):
             T, B = self._widen(self.generators), self.matrix_bias
-            flat = self._widen(features).reshape(-1, T.shape[0])  # (b, d)
+            flat = features.reshape(-1, T.shape[0]).to(T.dtype)  # (b, d)
             T = T.reshape(-1, n * n)
             M = flat @ T if B is None else torch.addmm(self._widen(B).reshape(-1), flat, T)  # (b, n n)
         return M.view(*x.shape[:-1], n, n)
@@ -329,7 +329,8 @@ class MLayer(nn.Module):
                 f"shape {tuple(x.shape)}",
                 "Flatten images first, for example with torch.nn.Flatten().",
             )
-        if x.dtype != self.readout.dtype and not (x.dtype.is_floating_point and _autocasts(x.device.type)):
+        castable = x.dtype == torch.float32 or x.dtype in _HALVES
+        if x.dtype != self.readout.dtype and not (castable and _autocasts(x.device.type)):
             raise ArgumentTypeError(
                 "x",
                 f"of the dtype of the layer, {self.readout.dtype}",
