@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["ArgumentError", "ArgumentTypeError", "KernelError", "MLayerError"]
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "FileFormatError",
+    "KernelError",
+    "MLayerError",
+    "MissingPackageError",
+]
 
 
 class MLayerError(Exception):
@@ -27,6 +34,23 @@ class ArgumentTypeError(MLayerError, TypeError):
 
 class KernelError(MLayerError, RuntimeError):
     """The compiled kernel is not to be had, or failed."""
+
+
+class FileFormatError(MLayerError, ValueError):
+    """A file cannot be read as what it should be: foreign, truncated, changed or too new."""
+
+    def __init__(self, path: object, must_be: str, got: str, hint: str) -> None:
+        super().__init__(_message(f"the file {path}", must_be, got, hint))
+        self.path = path
+
+
+class MissingPackageError(MLayerError, ImportError):
+    """A feature needs a package that is not installed."""
+
+    def __init__(self, feature: str, package: str, install: str) -> None:
+        super().__init__(
+            f"{feature} needs the package {package}, which is not installed. Install it: {install}"
+        )
 
 
 def _message(argument: str, must_be: str, got: str, hint: str) -> str:

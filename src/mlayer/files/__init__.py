@@ -1,0 +1,7 @@
+"""Files: one safetensors file a model, ONNX out, the authors' weights in. No pickle anywhere."""
+
+from mlayer.files.authors import load_authors_model, load_keras_npz
+from mlayer.files.onnx_export import export_onnx
+from mlayer.files.store import load, save
+
+__all__ = ["export_onnx", "load", "load_authors_model", "load_keras_npz", "save"]

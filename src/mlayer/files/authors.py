@@ -1,0 +1,180 @@
+"""Weights of the paper's authors: their released model, and dumps of models built on their Keras class."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.files.store import PathLike
+from mlayer.nn.layer import MLayer
+
+# The released CIFAR-10 model: one vector of these pieces, in this order.
+LAYOUT = {
+    "matrix_bias": (20, 20),
+    "generators": (35, 20, 20),
+    "output_bias": (10,),
+    "readout": (20, 20, 10),
+    "embedding_bias": (35,),
+    "embedding": (32, 32, 3, 35),  # height, width, channel, feature
+}
+SHA256 = "abe15f55bffd5f26df664c87bd9a4db2d2cbc05dd086bc39c860cc66b7dc1d25"
+
+
+def load_authors_model(
+    path: PathLike, *, verify: bool = True, dtype: torch.dtype = torch.float32, device: str | None = None
+) -> MLayer:
+    """The authors' released CIFAR-10 model (``cifar10_model.npy``; n = 20, d = 35).
+
+    Its inputs are images of height x width x channel in [0, 1], flattened to 3072 numbers.
+
+    Args:
+        path: the ``.npy`` file.
+        verify: refuse a file whose SHA-256 is not that of the release.
+        dtype: of the layer; the file has float64.
+        device: of the layer.
+    """
+    try:
+        data = Path(path).read_bytes()
+        vector = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FileFormatError(
+            path, "a .npy file of one float vector", f"something else ({error})", _GET
+        ) from None
+    total = sum(math.prod(shape) for shape in LAYOUT.values())
+    if not isinstance(vector, np.ndarray) or vector.dtype.kind != "f" or vector.shape != (total,):
+        came = f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else "an archive"
+        raise FileFormatError(path, f"a vector of {total} floats", came, _GET)
+    if verify and hashlib.sha256(data).hexdigest() != SHA256:
+        raise FileFormatError(
+            path,
+            f"the released model, SHA-256 {SHA256[:8]}...{SHA256[-4:]}",
+            "another file of its layout",
+            "Pass verify=False to read it all the same.",
+        )
+    pieces: dict[str, Tensor] = {}
+    start = 0
+    for name, shape in LAYOUT.items():
+        stop = start + math.prod(shape)
+        pieces[name] = torch.from_numpy(vector[start:stop].astype(np.float64)).reshape(shape)
+        start = stop
+    layer = MLayer.from_weights(
+        pieces["generators"],
+        pieces["readout"].permute(2, 0, 1),
+        matrix_bias=pieces["matrix_bias"],
+        output_bias=pieces["output_bias"],
+        embedding=pieces["embedding"].reshape(-1, LAYOUT["embedding"][-1]).mT,
+        embedding_bias=pieces["embedding_bias"],
+    )
+    return layer.to(dtype=dtype, device=device)
+
+
+_GET = "Get cifar10_model.npy from the authors' release."
+
+
+def load_keras_npz(
+    path: PathLike,
+    *,
+    embedding: str | None = None,
+    readout: str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> MLayer:
+    """A model of the authors' Keras class between two Dense layers, from an ``.npz`` dump of its weights.
+
+    Write the dump where the Keras model is, names of any prefix, for example
+    ``np.savez("m.npz", **{w.name: w.numpy() for w in model.weights})``. The M-layer is recognised by
+    ``rep_to_exp_tensor`` and ``matrix_bias``; of the Dense layers (``kernel``, ``bias``) the one with
+    n^2 inputs is the readout, the one with d outputs the embedding. An embedding may be missing.
+
+    Args:
+        path: the ``.npz`` file.
+        embedding: name of the embedding's Dense layer, if the sizes do not tell.
+        readout: name of the readout's Dense layer, if the sizes do not tell.
+        dtype: of the layer.
+    """
+    arrays = _npz(path)
+    generators = _one(path, arrays, "rep_to_exp_tensor")
+    if generators is None or generators.dim() != 3 or generators.shape[1] != generators.shape[2]:
+        raise FileFormatError(
+            path,
+            "a dump with one rep_to_exp_tensor of shape (d, n, n)",
+            f"the names {', '.join(sorted(arrays)) or 'of no arrays'}",
+            "Dump all of model.weights, with their names.",
+        )
+    d, n = generators.shape[:2]
+    matrix_bias = _one(path, arrays, "matrix_bias")
+    kernels = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "kernel"}
+    biases = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "bias"}
+    read = _choose(
+        "readout", readout, [k for k, a in kernels.items() if a.dim() == 2 and len(a) == n * n], kernels
+    )
+    if read is None:
+        raise FileFormatError(
+            path, f"a dump with a Dense kernel of {n * n} rows", "none", "Dump all of model.weights."
+        )
+    rest = [k for k, a in kernels.items() if k != read and a.dim() == 2 and a.shape[1] == d]
+    embed = _choose("embedding", embedding, rest, kernels)
+    layer = MLayer.from_weights(
+        generators,
+        kernels[read].mT.reshape(-1, n, n),
+        matrix_bias=None if matrix_bias is None else matrix_bias.reshape(n, n),
+        output_bias=biases.get(read),
+        embedding=None if embed is None else kernels[embed].mT,
+        embedding_bias=None if embed is None else biases.get(embed),
+    )
+    return layer.to(dtype)
+
+
+def _npz(path: PathLike) -> dict[str, Tensor]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise FileFormatError(
+            path, "an .npz archive", f"something else ({error})", "Write it with numpy.savez."
+        ) from None
+    return {n: torch.from_numpy(a.astype(np.float64)) for n, a in arrays.items() if a.dtype.kind == "f"}
+
+
+def _leaf(name: str) -> str:
+    """Last part of a Keras weight name: "dense/kernel:0" -> "kernel"."""
+    return name.rpartition("/")[2].partition(":")[0]
+
+
+def _owner(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _one(path: PathLike, arrays: dict[str, Tensor], leaf: str) -> Tensor | None:
+    found = [array for name, array in arrays.items() if _leaf(name) == leaf]
+    if len(found) > 1:
+        raise FileFormatError(
+            path,
+            f"a dump with one {leaf}",
+            f"{len(found)}",
+            "Dump the weights of one M-layer and its neighbours.",
+        )
+    return found[0] if found else None
+
+
+def _choose(argument: str, wish: str | None, fitting: list[str], kernels: dict[str, Tensor]) -> str | None:
+    if wish is not None:
+        if wish not in kernels:
+            raise ArgumentError(
+                argument, f"one of {', '.join(map(repr, sorted(kernels)))}", repr(wish), "Name a Dense layer."
+            )
+        return wish
+    if len(fitting) > 1:
+        raise ArgumentError(
+            argument,
+            "given, because several Dense layers fit",
+            ", ".join(map(repr, sorted(fitting))),
+            f"Pass {argument}=, the name of the layer.",
+        )
+    return fitting[0] if fitting else None

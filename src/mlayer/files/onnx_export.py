@@ -1,0 +1,77 @@
+"""ONNX export: plain matrix products and one loop, any batch size."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from mlayer.errors import ArgumentTypeError, MissingPackageError
+from mlayer.files.atomic import replace_file
+from mlayer.files.store import PathLike
+from mlayer.nn.layer import MLayer
+
+
+def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_name: str = "p") -> None:
+    """Write ``layer`` as an ONNX model from (batch, in_features) to (batch, out_features), any batch size.
+
+    The exponential is part of the graph, as matrix products and a loop over its squarings: large inputs
+    are as good as in torch. A structure is written out as plain matrices. Needs ``pip install
+    'mlayer[onnx]'``.
+
+    Args:
+        layer: the layer, float32 or float64.
+        path: where to; by custom ending in ``.onnx``.
+        input_name: of the graph's input.
+        output_name: of the graph's output.
+    """
+    if not isinstance(layer, MLayer):
+        raise ArgumentTypeError(
+            "layer",
+            "an MLayer",
+            type(layer).__name__,
+            "Other modules go through torch.onnx.export themselves.",
+        )
+    dtype = layer.readout.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise ArgumentTypeError(
+            "layer", "float32 or float64", str(dtype), "Convert a copy: copy.deepcopy(layer).float()."
+        )
+    for package in ("onnx", "onnxscript"):
+        if find_spec(package) is None:
+            raise MissingPackageError("mlayer.export_onnx", package, "pip install 'mlayer[onnx]'")
+    plain = layer.with_structure("full").cpu().eval().requires_grad_(False)
+    example = torch.zeros(2, layer.in_features, dtype=dtype)
+    with _silence():
+        program = torch.onnx.export(
+            plain,
+            (example,),
+            input_names=[input_name],
+            output_names=[output_name],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        replace_file(Path(path), lambda temporary: program.save(str(temporary)))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """The exporter warns and logs about its own insides, which the user can do nothing about."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

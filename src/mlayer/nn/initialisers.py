@@ -1,0 +1,156 @@
+"""Initial weights. An initialiser fills a layer in place, from the generator it is given.
+
+Structured layers are filled in their free parameters, so that the words below are about those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from mlayer.nn.layer import MLayer
+
+
+class Initialiser(Protocol):
+    """Anything that can be called like this."""
+
+    def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
+        """Fill the parameters of ``layer`` in place."""
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The paper's: every weight and bias from N(0, std^2)."""
+
+    name: ClassVar[str] = "normal"
+    std: float = 0.05
+
+    def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
+        """Fill ``layer``."""
+        for parameter in layer.own_parameters():
+            nn.init.normal_(parameter, 0.0, self.std, generator=generator)
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """The paper's for periodic functions: eigenvalues of M start near -10 (1 + features), outputs small.
+
+    Generators and matrix bias have ``diagonal`` on the diagonal and 0 elsewhere, all with deviation
+    ``std``. The embedding has the given mean and deviation, its bias the deviation only. Readout and
+    output bias are as in `Normal`.
+    """
+
+    name: ClassVar[str] = "periodic"
+    diagonal: float = -10.0
+    std: float = 0.01
+    embedding_mean: float = 0.1
+    embedding_std: float = 0.05
+    readout_std: float = 0.05
+
+    def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
+        """Fill ``layer``."""
+        structure = layer.structure
+        free = layer.free_generators
+        mean = self.diagonal * torch.eye(layer.matrix_size, dtype=free.dtype, device=free.device)
+        try:
+            start = structure.free(mean)
+        except ArgumentError:
+            raise ArgumentError(
+                "init",
+                "one that the structure allows",
+                f"'periodic', which needs a diagonal, with structure {structure.name!r}",
+                "Use structure='full' or BlockDiagonal, or another initialiser.",
+            ) from None
+        for parameter in (layer.free_generators, layer.free_matrix_bias):
+            if parameter is not None:
+                nn.init.normal_(parameter, 0.0, self.std, generator=generator)
+                parameter.add_(start)
+        if layer.embedding is not None:
+            nn.init.normal_(layer.embedding, self.embedding_mean, self.embedding_std, generator=generator)
+        if layer.embedding_bias is not None:
+            nn.init.normal_(layer.embedding_bias, 0.0, self.embedding_std, generator=generator)
+        for parameter in (layer.readout, layer.output_bias):
+            if parameter is not None:
+                nn.init.normal_(parameter, 0.0, self.readout_std, generator=generator)
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """The authors' notebooks': Glorot uniform U and S, zero u and V, T and B uniform in +-limit."""
+
+    name: ClassVar[str] = "notebook"
+    limit: float = 0.05
+
+    def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
+        """Fill ``layer``."""
+        for parameter in (layer.free_generators, layer.free_matrix_bias):
+            if parameter is not None:
+                nn.init.uniform_(parameter, -self.limit, self.limit, generator=generator)
+        if layer.embedding is not None:
+            nn.init.xavier_uniform_(layer.embedding, generator=generator)
+        nn.init.xavier_uniform_(layer.readout.flatten(1), generator=generator)
+        _zero(layer.embedding_bias, layer.output_bias)
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Ours: the spectral norm of M starts near ``norm`` for inputs of unit variance, whatever the sizes.
+
+    Embedding N(0, 1 / in_features), so that features have unit variance; generators N(0, s^2) with
+    s = norm / (2 sqrt(d n)), because a Gaussian n x n matrix of deviation s has norm 2 s sqrt(n); matrix
+    bias likewise, as one more feature; readout N(0, 1 / n^2); other biases 0. docs/layer.md has the
+    measurements behind it.
+    """
+
+    name: ClassVar[str] = "balanced"
+    norm: float = 1.0
+
+    def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
+        """Fill ``layer``."""
+        n = layer.matrix_size
+        terms = layer.generator_count if layer.embedding is not None else layer.in_features
+        std = self.norm / (2 * math.sqrt(terms * n))
+        for parameter in (layer.free_generators, layer.free_matrix_bias):
+            if parameter is not None:
+                nn.init.normal_(parameter, 0.0, std, generator=generator)
+        if layer.embedding is not None:
+            nn.init.normal_(layer.embedding, 0.0, 1 / math.sqrt(layer.in_features), generator=generator)
+        nn.init.normal_(layer.readout, 0.0, 1 / n, generator=generator)
+        _zero(layer.embedding_bias, layer.output_bias)
+
+
+def _zero(*parameters: Tensor | None) -> None:
+    for parameter in parameters:
+        if parameter is not None:
+            nn.init.zeros_(parameter)
+
+
+INITIALISERS: dict[str, Callable[[], Initialiser]] = {
+    kind.name: kind for kind in (Normal, Periodic, Notebook, Balanced)
+}
+
+
+def as_initialiser(init: str | Initialiser) -> Initialiser:
+    """The argument ``init`` of the layer as an initialiser."""
+    if isinstance(init, str):
+        if init not in INITIALISERS:
+            raise ArgumentError(
+                "init",
+                f"one of {', '.join(map(repr, INITIALISERS))}, or a callable",
+                repr(init),
+                "The paper's is 'normal'.",
+            )
+        return INITIALISERS[init]()
+    if not callable(init):
+        raise ArgumentTypeError(
+            "init", "a name or a callable (layer, generator)", type(init).__name__, "For example 'normal'."
+        )
+    return init

@@ -1,0 +1,369 @@
+"""`mlayer.MLayer`: equations 2 and 3 of the paper as a torch module.
+
+    M(x) = B + sum_a T_a (U x + u)_a        p(x) = V + S : exp(M(x))
+
+M is formed by one matrix product per factor (U, then T with B added inside the product) and read out
+by one more; between them stands the exponential, which keeps nothing but M for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.exponential import expm
+from mlayer.nn.activity import ActivityKind, activity_of
+from mlayer.nn.initialisers import Initialiser, as_initialiser
+from mlayer.nn.ode import trajectory
+from mlayer.nn.structures import Structure, as_structure
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+class MLayer(nn.Module):
+    """A layer whose only nonlinearity is the exponential of one matrix that is affine in the input.
+
+    It stands where ``Linear, ReLU, Linear`` (or a whole stack of them) stood. Inputs are
+    (..., in_features), outputs (..., out_features).
+
+    Args:
+        in_features: inputs.
+        out_features: outputs.
+        matrix_size: n, the size of the matrix that is exponentiated.
+        embedding_size: d, the features U x + u. None: no embedding, the inputs are the features.
+        matrix_bias: has M a bias B?
+        output_bias: has the output a bias V?
+        embedding_bias: has the embedding a bias u?
+        structure: of the generators and the matrix bias: "full", "nilpotent" (strictly upper
+            triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, or your own: a
+            :class:`mlayer.nn.Structure` or any module that maps (..., n, n) to (..., n, n).
+        init: initial weights: "normal" (the paper's), "periodic", "notebook" (the authors'),
+            "balanced" (ours), or a callable ``(layer, generator)``.
+        generator: source of the initial weights; torch's global one if None.
+        device: of the parameters.
+        dtype: of the parameters. float16 and bfloat16 layers compute M, its exponential and the readout
+            in float32, and so do all layers under autocast.
+
+    Attributes:
+        embedding: U, (d, in_features), or None.
+        embedding_bias: u, (d,), or None.
+        free_generators: the parameters behind `generators`, (d, *structure.parameter_shape).
+        free_matrix_bias: the parameters behind `matrix_bias`, or None.
+        readout: S, (out_features, n, n).
+        output_bias: V, (out_features,), or None.
+
+    >>> import torch, mlayer
+    >>> layer = mlayer.MLayer(2, 3, matrix_size=4, embedding_size=5)
+    >>> layer(torch.zeros(7, 2)).shape
+    torch.Size([7, 3])
+    >>> layer.matrix(torch.zeros(7, 2)).shape
+    torch.Size([7, 4, 4])
+    """
+
+    embedding: nn.Parameter | None
+    embedding_bias: nn.Parameter | None
+    free_generators: nn.Parameter
+    free_matrix_bias: nn.Parameter | None
+    readout: nn.Parameter
+    output_bias: nn.Parameter | None
+    structure: Structure
+
+    def __init__(  # noqa: PLR0917 - as in the paper's order, and as torch's own modules
+        self,
+        in_features: int,
+        out_features: int,
+        matrix_size: int = 30,
+        embedding_size: int | None = 35,
+        matrix_bias: bool = True,
+        output_bias: bool = True,
+        structure: str | nn.Module = "full",
+        *,
+        embedding_bias: bool = True,
+        init: str | Initialiser = "normal",
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = _positive("in_features", in_features)
+        self.out_features = _positive("out_features", out_features)
+        self.matrix_size = _positive("matrix_size", matrix_size)
+        self.embedding_size = None if embedding_size is None else _positive("embedding_size", embedding_size)
+        self.init = as_initialiser(init)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ArgumentTypeError(
+                "dtype", "a real floating point torch.dtype", str(dtype), "Use torch.float32."
+            )
+
+        def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
+
+        n, d = self.matrix_size, self.generator_count
+        self.structure = as_structure(structure, n).to(device=device, dtype=dtype)
+        has_embedding = embedding_size is not None
+        self.register_parameter("embedding", parameter(has_embedding, d, in_features))
+        self.register_parameter("embedding_bias", parameter(has_embedding and embedding_bias, d))
+        self.register_parameter("free_generators", parameter(True, d, *self.structure.parameter_shape))
+        self.register_parameter("free_matrix_bias", parameter(matrix_bias, *self.structure.parameter_shape))
+        self.register_parameter("readout", parameter(True, out_features, n, n))
+        self.register_parameter("output_bias", parameter(output_bias, out_features))
+        self.reset_parameters(generator)
+
+    # ---- Weights. --------------------------------------------------------------------------------
+
+    @property
+    def generator_count(self) -> int:
+        """d, the number of generators T_a."""
+        return self.in_features if self.embedding_size is None else self.embedding_size
+
+    @property
+    def generators(self) -> Tensor:
+        """T, the generators as matrices.  (d, n, n)"""
+        return self.structure.dense(self.free_generators)
+
+    @property
+    def matrix_bias(self) -> Tensor | None:
+        """B as a matrix, (n, n), or None."""
+        return None if self.free_matrix_bias is None else self.structure.dense(self.free_matrix_bias)
+
+    def own_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters of the layer without those of a user's structure."""
+        return self.parameters(recurse=False)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw new initial weights, from ``generator`` if given."""
+        self.init(self, generator)
+
+    @classmethod
+    @torch.no_grad()
+    def from_weights(
+        cls,
+        generators: Tensor,
+        readout: Tensor,
+        *,
+        matrix_bias: Tensor | None = None,
+        output_bias: Tensor | None = None,
+        embedding: Tensor | None = None,
+        embedding_bias: Tensor | None = None,
+        structure: str | nn.Module = "full",
+    ) -> MLayer:
+        """A layer with copies of the given weights; what is None is left out.
+
+        Args:
+            generators: T, (d, n, n).
+            readout: S, (out_features, n, n).
+            matrix_bias: B, (n, n).
+            output_bias: V, (out_features,).
+            embedding: U, (d, in_features).
+            embedding_bias: u, (d,).
+            structure: as in the constructor; the matrices must be of it.
+
+        >>> import torch, mlayer
+        >>> turn, corner = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]]), torch.tensor([[[1.0, 0.0], [0.0, 0.0]]])
+        >>> cosine = mlayer.MLayer.from_weights(turn, corner, structure="skew")
+        >>> torch.allclose(cosine(torch.tensor([[0.5]])), torch.tensor([[0.5]]).cos())
+        True
+        """
+        if not isinstance(generators, Tensor) or generators.dim() != 3:
+            raise ArgumentError(
+                "generators", "a tensor (d, n, n)", _shape(generators), "One matrix a feature."
+            )
+        d, n = generators.shape[:2]
+        if not isinstance(readout, Tensor) or readout.dim() != 3:
+            raise ArgumentError(
+                "readout", "a tensor (out_features, n, n)", _shape(readout), "One matrix an output."
+            )
+        out_features = readout.shape[0]
+        if embedding is not None and (not isinstance(embedding, Tensor) or embedding.dim() != 2):
+            raise ArgumentError(
+                "embedding", "a tensor (d, in_features)", _shape(embedding), "One row a feature."
+            )
+        if embedding is None and embedding_bias is not None:
+            raise ArgumentError(
+                "embedding_bias",
+                "None without an embedding",
+                _shape(embedding_bias),
+                "Add it to matrix_bias.",
+            )
+        for name, tensor, shape in (
+            ("generators", generators, (d, n, n)),
+            ("readout", readout, (out_features, n, n)),
+            ("matrix_bias", matrix_bias, (n, n)),
+            ("output_bias", output_bias, (out_features,)),
+            ("embedding", embedding, (d, embedding.shape[1] if embedding is not None else 0)),
+            ("embedding_bias", embedding_bias, (d,)),
+        ):
+            if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != shape):
+                raise ArgumentError(
+                    name, f"of shape {shape}", _shape(tensor), "d and n are those of generators."
+                )
+        layer = cls(
+            d if embedding is None else embedding.shape[1],
+            out_features,
+            matrix_size=n,
+            embedding_size=None if embedding is None else d,
+            matrix_bias=matrix_bias is not None,
+            output_bias=output_bias is not None,
+            embedding_bias=embedding_bias is not None,
+            structure=structure,
+            init=_leave,
+            dtype=generators.dtype,
+            device=generators.device,
+        )
+        layer.init = as_initialiser("normal")
+        layer.free_generators.copy_(layer.structure.free(generators))
+        if layer.free_matrix_bias is not None and matrix_bias is not None:
+            # Together with the generators, so that a rounding error is judged by the scale of all.
+            together = torch.cat([generators, matrix_bias.to(generators)[None]])
+            layer.free_matrix_bias.copy_(layer.structure.free(together)[-1])
+        for parameter, value in (
+            (layer.embedding, embedding),
+            (layer.embedding_bias, embedding_bias),
+            (layer.readout, readout),
+            (layer.output_bias, output_bias),
+        ):
+            if parameter is not None and value is not None:
+                parameter.copy_(value)
+        return layer
+
+    def with_structure(self, structure: str | nn.Module) -> MLayer:
+        """A copy that computes the same function with its matrices stored in another structure."""
+        return MLayer.from_weights(
+            self.generators,
+            self.readout,
+            matrix_bias=self.matrix_bias,
+            output_bias=self.output_bias,
+            embedding=self.embedding,
+            embedding_bias=self.embedding_bias,
+            structure=structure,
+        )
+
+    # ---- The function. ---------------------------------------------------------------------------
+
+    def matrix(self, x: Tensor) -> Tensor:
+        """M(x).  (..., in_features) -> (..., n, n)"""
+        self._check(x)
+        n = self.matrix_size
+        features = x if self.embedding is None else linear(x, self.embedding, self.embedding_bias)
+        with self._full_precision(x):
+            T, B = self._widen(self.generators), self.matrix_bias
+            flat = features.reshape(-1, T.shape[0]).to(T.dtype)  # (b, d)
+            T = T.reshape(-1, n * n)
+            M = flat @ T if B is None else torch.addmm(self._widen(B).reshape(-1), flat, T)  # (b, n n)
+        return M.view(*x.shape[:-1], n, n)
+
+    def exponential(self, x: Tensor) -> Tensor:
+        """exp(M(x)).  (..., in_features) -> (..., n, n)"""
+        return expm(self.matrix(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """p(x).  (..., in_features) -> (..., out_features)"""
+        return self._read(self.exponential(x), x)
+
+    def forward_with_activity(self, x: Tensor, kind: ActivityKind = "frobenius") -> tuple[Tensor, Tensor]:
+        """The output and the penalty :meth:`activity` from one exponential.
+
+        >>> import torch, mlayer
+        >>> layer = mlayer.MLayer(2, 3, matrix_size=4, embedding_size=5)
+        >>> output, penalty = layer.forward_with_activity(torch.ones(7, 2))
+        >>> loss = output.square().mean() + 1e-4 * penalty
+        """
+        exponentials = self.exponential(x)
+        return self._read(exponentials, x), activity_of(exponentials, kind)
+
+    def activity(self, x: Tensor, kind: ActivityKind = "frobenius") -> Tensor:
+        """The penalty: mean over the batch of ||exp(M)||_F^2, or with "l1" of the sum of |exp(M)_jk|."""
+        return activity_of(self.exponential(x), kind)
+
+    def trajectory(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """exp(t M(x)), the solution of dY/dt = M Y from Y(0) = I.
+
+        Args:
+            x: (..., in_features).
+            t: times, any shape.
+
+        Returns:
+            (..., *t.shape, n, n).
+
+        >>> import torch, mlayer
+        >>> layer = mlayer.MLayer(2, 3, matrix_size=4)
+        >>> layer.trajectory(torch.ones(7, 2), torch.linspace(0, 1, 11)).shape
+        torch.Size([7, 11, 4, 4])
+        """
+        return trajectory(self.matrix(x), t)
+
+    def _read(self, exponentials: Tensor, x: Tensor) -> Tensor:
+        with self._full_precision(x):
+            S = self._widen(self.readout).flatten(1)
+            V = None if self.output_bias is None else self._widen(self.output_bias)
+            output = linear(exponentials.flatten(-2), S, V)
+        return output.to(x.dtype) if self.readout.dtype in _HALVES else output
+
+    def _full_precision(self, x: Tensor) -> AbstractContextManager[object]:
+        # An error in M is a relative error in exp(M), and exp(M) may be too large for float16.
+        device = x.device.type
+        if _autocasts(device):
+            return cast(AbstractContextManager[object], torch.autocast(device, enabled=False))
+        return nullcontext()
+
+    def _widen(self, tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.dtype in _HALVES else tensor
+
+    def _check(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise ArgumentTypeError(
+                "x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x)."
+            )
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise ArgumentError(
+                "x",
+                f"of shape (..., {self.in_features})",
+                f"shape {tuple(x.shape)}",
+                "Flatten images first, for example with torch.nn.Flatten().",
+            )
+        castable = x.dtype == torch.float32 or x.dtype in _HALVES
+        if x.dtype != self.readout.dtype and not (castable and _autocasts(x.device.type)):
+            raise ArgumentTypeError(
+                "x",
+                f"of the dtype of the layer, {self.readout.dtype}",
+                str(x.dtype),
+                f"Convert it with x.to({self.readout.dtype}), or the layer with layer.to(dtype).",
+            )
+
+    def extra_repr(self) -> str:
+        """For repr()."""
+        parts = [str(self.in_features), str(self.out_features)]
+        parts += [f"matrix_size={self.matrix_size}", f"embedding_size={self.embedding_size}"]
+        missing = {"matrix_bias": self.free_matrix_bias, "output_bias": self.output_bias}
+        if self.embedding is not None:
+            missing["embedding_bias"] = self.embedding_bias
+        parts += [f"{name}=False" for name, parameter in missing.items() if parameter is None]
+        return ", ".join(parts)
+
+
+def _leave(layer: MLayer, generator: torch.Generator | None) -> None:
+    """An initialiser for layers whose weights are about to be set."""
+
+
+def _autocasts(device: str) -> bool:
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _positive(argument: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(argument, "a positive integer", type(value).__name__, "For example 30.")
+    if value < 1:
+        raise ArgumentError(argument, "a positive integer", str(value), "For example 30.")
+    return value
+
+
+def _shape(tensor: object) -> str:
+    return f"shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__

@@ -1,0 +1,296 @@
+"""Structures: which matrices the generators and the matrix bias may be.
+
+A structure maps free parameters to matrices, `dense`, and back, `free`. The layer stores the free
+parameters; everything else in mlayer reads the matrices. A new structure is a subclass of `Structure`
+and, if files should know its name, a row in `STRUCTURES`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+Config = dict[str, Any]
+
+
+class Structure(nn.Module, ABC):
+    """A family of n x n matrices with free parameters.
+
+    Subclasses give `parameter_shape` and `dense`; also `_free`, the inverse of `dense`, if weights are
+    to be set from matrices (:meth:`mlayer.MLayer.from_weights`, gauge transformations).
+
+    Args:
+        size: n, rows of a matrix.
+    """
+
+    name: ClassVar[str] = "custom"
+    # What a similarity P must be to lead from the structure into itself; for error messages.
+    similarities: ClassVar[str] = "one that keeps the structure"
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    @property
+    @abstractmethod
+    def parameter_shape(self) -> tuple[int, ...]:
+        """Shape of the free parameters of one matrix."""
+
+    @abstractmethod
+    def dense(self, free: Tensor) -> Tensor:
+        """Free parameters to matrices.  (..., *parameter_shape) -> (..., n, n)"""
+
+    def forward(self, free: Tensor) -> Tensor:
+        """`dense`, so that a structure can be called."""
+        return self.dense(free)
+
+    def free(self, matrices: Tensor) -> Tensor:
+        """Matrices of the structure to free parameters; an error if the matrices are not of it."""
+        free = self._free(matrices)
+        if matrices.is_meta:
+            return free
+        error = (self.dense(free) - matrices).abs().max().item()
+        allowed = 64 * self.size * torch.finfo(matrices.dtype).eps * matrices.abs().max().item()
+        if not error <= allowed:
+            raise ArgumentError(
+                "the matrices",
+                f"of structure {self.name!r}",
+                f"matrices that differ from it by {error:.3g}",
+                f"Use structure='full', or a similarity that is {self.similarities}.",
+            )
+        return free
+
+    def _free(self, matrices: Tensor) -> Tensor:
+        raise ArgumentError(
+            "structure",
+            "one that can be inverted (a method `right_inverse` or `_free`)",
+            f"{type(self).__name__} without it",
+            "Add the method, or convert first with layer.with_structure('full').",
+        )
+
+    def balancing_mask(self) -> Tensor:
+        """Where a symmetric X may be nonzero for the similarity exp(X) to keep the structure.  (n, n)"""
+        return torch.zeros(self.size, self.size, dtype=torch.bool)
+
+    def config(self) -> Config:
+        """What a file needs to build the structure again, beside n."""
+        return {"name": self.name}
+
+    def extra_repr(self) -> str:
+        """For repr()."""
+        return f"{self.size}"
+
+
+class Full(Structure):
+    """Every matrix."""
+
+    name = "full"
+    similarities = "any invertible matrix"
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        """(n, n)"""
+        return self.size, self.size
+
+    def dense(self, free: Tensor) -> Tensor:
+        """The parameters are the matrices."""
+        return free
+
+    def free(self, matrices: Tensor) -> Tensor:
+        """The matrices themselves, whatever they are."""
+        return matrices
+
+    def balancing_mask(self) -> Tensor:
+        """Every entry."""
+        return torch.ones(self.size, self.size, dtype=torch.bool)
+
+
+class _Scattered(Structure):
+    """Free parameters that stand at fixed places of an n x n matrix, zeros elsewhere."""
+
+    places: Tensor  # (k,): positions in the flattened matrix
+
+    def __init__(self, size: int, mask: Tensor) -> None:
+        super().__init__(size)
+        self.register_buffer("places", mask.flatten().nonzero().squeeze(1), persistent=False)
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        """(k,), k the number of places."""
+        return (len(self.places),)
+
+    def dense(self, free: Tensor) -> Tensor:
+        """Scatter.  (..., k) -> (..., n, n)"""
+        n = self.size
+        flat = free.new_zeros(*free.shape[:-1], n * n).index_copy(-1, self.places, free)
+        return flat.reshape(*free.shape[:-1], n, n)
+
+    def _free(self, matrices: Tensor) -> Tensor:
+        return matrices.flatten(-2).index_select(-1, self.places)
+
+
+class Nilpotent(_Scattered):
+    """Strictly upper triangular: exp is a polynomial of degree n - 1. n (n - 1) / 2 parameters a matrix."""
+
+    name = "nilpotent"
+    similarities = "an upper triangular matrix"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, torch.ones(size, size).triu(1))
+
+    def balancing_mask(self) -> Tensor:
+        """The diagonal."""
+        return torch.eye(self.size, dtype=torch.bool)
+
+
+class Skew(_Scattered):
+    """Skew-symmetric: exp is orthogonal. n (n - 1) / 2 parameters a matrix."""
+
+    name = "skew"
+    similarities = "an orthogonal matrix"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, torch.ones(size, size).triu(1))
+
+    def dense(self, free: Tensor) -> Tensor:
+        """The upper triangle less its transpose."""
+        upper = super().dense(free)
+        return upper - upper.mT
+
+
+class BlockDiagonal(_Scattered):
+    """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters a matrix.
+
+    Args:
+        blocks: sizes of the blocks; their sum is n.
+    """
+
+    name = "block_diagonal"
+    similarities = "a block diagonal matrix of the same blocks"
+
+    def __init__(self, blocks: Sequence[int]) -> None:
+        blocks = tuple(blocks)
+        if not blocks or not all(isinstance(b, int) and not isinstance(b, bool) and b > 0 for b in blocks):
+            raise ArgumentError(
+                "blocks",
+                "positive integers",
+                repr(blocks),
+                "Give the sizes of the blocks, for example [4, 4, 2].",
+            )
+        self.blocks = blocks
+        super().__init__(sum(blocks), self._mask(blocks))
+
+    @staticmethod
+    def _mask(blocks: tuple[int, ...]) -> Tensor:
+        owner = torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+        return owner[:, None] == owner[None, :]
+
+    def balancing_mask(self) -> Tensor:
+        """The blocks."""
+        return self._mask(self.blocks)
+
+    def config(self) -> Config:
+        """With the sizes of the blocks."""
+        return {"name": self.name, "blocks": list(self.blocks)}
+
+    def extra_repr(self) -> str:
+        """For repr()."""
+        return f"{list(self.blocks)}"
+
+
+class Parametrized(Structure):
+    """A user's parametrization in the sense of ``torch.nn.utils.parametrize``.
+
+    Args:
+        module: maps (..., n, n) free numbers to (..., n, n) matrices; a method ``right_inverse``, if
+            there is one, maps back.
+        size: n.
+    """
+
+    def __init__(self, module: nn.Module, size: int) -> None:
+        super().__init__(size)
+        self.module = module
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        """(n, n)"""
+        return self.size, self.size
+
+    def dense(self, free: Tensor) -> Tensor:
+        """What the module makes of the parameters, checked for its shape."""
+        matrices = self.module(free)
+        if not isinstance(matrices, Tensor) or matrices.shape != free.shape:
+            came = (
+                f"shape {tuple(matrices.shape)}" if isinstance(matrices, Tensor) else type(matrices).__name__
+            )
+            raise ArgumentError(
+                "structure",
+                "a module that maps (..., n, n) to (..., n, n)",
+                f"{came} for shape {tuple(free.shape)}",
+                "Its forward must treat leading dimensions as a batch.",
+            )
+        return matrices
+
+    def _free(self, matrices: Tensor) -> Tensor:
+        inverse: Callable[[Tensor], Tensor] | None = getattr(self.module, "right_inverse", None)
+        return super()._free(matrices) if inverse is None else inverse(matrices)
+
+
+STRUCTURES: dict[str, type[Structure]] = {
+    structure.name: structure for structure in (Full, Nilpotent, Skew, BlockDiagonal)
+}
+
+
+def as_structure(structure: str | nn.Module, size: int) -> Structure:
+    """The argument ``structure`` of the layer as a `Structure` for n x n matrices."""
+    if isinstance(structure, str):
+        if structure == BlockDiagonal.name:
+            raise ArgumentError(
+                "structure",
+                "given with its block sizes",
+                repr(structure),
+                "Use structure=BlockDiagonal([4, 4, 2]).",
+            )
+        if structure not in STRUCTURES:
+            raise ArgumentError(
+                "structure",
+                f"one of {', '.join(map(repr, STRUCTURES))}, a Structure or a module",
+                repr(structure),
+                "Write your own as a torch.nn.Module that maps (..., n, n) to (..., n, n).",
+            )
+        return STRUCTURES[structure](size)
+    if isinstance(structure, Structure):
+        if structure.size != size:
+            raise ArgumentError(
+                "structure",
+                f"for matrices of matrix_size = {size}",
+                f"one for size {structure.size}",
+                "Give both the same size.",
+            )
+        return structure
+    if isinstance(structure, nn.Module):
+        return Parametrized(structure, size)
+    raise ArgumentTypeError(
+        "structure",
+        "a name, a Structure or a torch.nn.Module",
+        type(structure).__name__,
+        "For example 'full'.",
+    )
+
+
+def structure_from_config(config: Config, size: int) -> Structure:
+    """The built-in structure that :meth:`Structure.config` describes."""
+    if config["name"] == BlockDiagonal.name:
+        blocks = config["blocks"]
+        if sum(blocks) != size:  # before memory is taken for a false number
+            raise ArgumentError(
+                "blocks", f"of sum {size}", f"sum {sum(blocks)}", "They must fill the matrix."
+            )
+        return BlockDiagonal(blocks)
+    return as_structure(config["name"], size)

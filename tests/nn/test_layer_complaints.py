@@ -1,0 +1,114 @@
+"""What the layer says to wrong arguments: which one, what it must be, what came, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mlayer import MLayer, MLayerError
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn import activity_of, trajectory
+
+
+@pytest.mark.parametrize("name", ["in_features", "out_features", "matrix_size", "embedding_size"])
+def test_sizes(name: str) -> None:
+    good: dict[str, Any] = {"in_features": 2, "out_features": 1}
+    for value in (0, -3):
+        with pytest.raises(ArgumentError, match=rf"{name} must be a positive integer; got {value}"):
+            MLayer(**{**good, name: value})
+    for other in (2.0, "2", True):
+        with pytest.raises(
+            ArgumentTypeError, match=rf"{name} must be a positive integer; got {type(other).__name__}"
+        ):
+            MLayer(**{**good, name: other})
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, "float32"])
+def test_dtype(dtype: Any) -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=r"dtype must be a real floating point torch.dtype; got .*Use torch.fl"
+    ):
+        MLayer(2, 1, dtype=dtype)
+
+
+def test_input_that_is_no_tensor() -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=r"x must be a torch.Tensor; got list. Convert it with torch.as_ten"
+    ):
+        MLayer(2, 1)([1.0, 2.0])
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1)])
+def test_input_of_another_size(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match=r"x must be of shape \(..., 2\); got shape .*Flatten"):
+        MLayer(2, 1)(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64, torch.complex64])
+def test_input_of_another_dtype(dtype: torch.dtype) -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=rf"x must be of the dtype of the layer, torch.float32; got {dtype}"
+    ):
+        MLayer(2, 1)(torch.zeros(2, dtype=dtype))
+
+
+def test_double_precision_under_autocast() -> None:
+    words = r"x must be of the dtype of the layer, torch.float32; got torch.float64"
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ArgumentTypeError, match=words):
+        MLayer(2, 1)(torch.zeros(2, dtype=torch.float64))
+
+
+def test_penalty_of_another_kind() -> None:
+    with pytest.raises(ArgumentError, match=r"kind must be one of 'frobenius', 'l1'; got 'l2'"):
+        activity_of(torch.zeros(1, 2, 2), "l2")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("t", "came"), [(1j, "complex"), (True, "bool"), ([1.0], "list")])
+def test_times(t: Any, came: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=rf"t must be a number or a tensor of times; got {came}"):
+        trajectory(torch.zeros(2, 2), t)
+
+
+def test_complex_times() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"t must be real times; got torch.complex64"):
+        trajectory(torch.zeros(2, 2), torch.zeros(1, dtype=torch.complex64))
+
+
+T, S = torch.zeros(3, 4, 4), torch.zeros(2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"generators": T[0]}, r"generators must be a tensor \(d, n, n\); got shape \(4, 4\)"),
+        ({"generators": T[:, :3]}, r"generators must be of shape \(3, 3, 3\); got shape \(3, 3, 4\)"),
+        ({"readout": S[0]}, r"readout must be a tensor \(out_features, n, n\); got shape \(4, 4\)"),
+        ({"readout": None}, r"readout must be a tensor .* got NoneType"),
+        ({"readout": S[:, :3]}, r"readout must be of shape \(2, 4, 4\); got shape \(2, 3, 4\)"),
+        ({"matrix_bias": T[0, 0]}, r"matrix_bias must be of shape \(4, 4\); got shape \(4,\)"),
+        ({"output_bias": T[0, 0]}, r"output_bias must be of shape \(2,\); got shape \(4,\)"),
+        ({"embedding": T[0, 0]}, r"embedding must be a tensor \(d, in_features\); got shape \(4,\)"),
+        ({"embedding": [[1.0]]}, r"embedding must be a tensor \(d, in_features\); got list"),
+        ({"matrix_bias": 0.0}, r"matrix_bias must be of shape \(4, 4\); got float"),
+        ({"embedding": T[0]}, r"embedding must be of shape \(3, 4\); got shape \(4, 4\)"),
+        (
+            {"embedding_bias": T[:, 0, 0]},
+            r"embedding_bias must be None without an embedding; got shape \(3,\)",
+        ),
+        (
+            {"embedding": T[:, 0], "embedding_bias": T[0, 0]},
+            r"embedding_bias must be of shape \(3,\); got shape \(4,\)",
+        ),
+    ],
+)
+def test_from_weights(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        MLayer.from_weights(**{"generators": T, "readout": S, **arguments})
+
+
+def test_one_family() -> None:
+    assert issubclass(ArgumentError, MLayerError)
+    assert issubclass(ArgumentError, ValueError)
+    assert issubclass(ArgumentTypeError, TypeError)

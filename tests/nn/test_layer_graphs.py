@@ -1,0 +1,83 @@
+"""The layer under torch.compile and torch.export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mlayer import MLayer
+from mlayer.nn import BlockDiagonal
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"embedding_size": None, "matrix_bias": False, "output_bias": False},
+    {"structure": "nilpotent"},
+    {"structure": "skew"},
+    {"structure": BlockDiagonal([2, 2])},
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> None:
+    torch.compiler.reset()
+
+
+def _make(**variant: Any) -> MLayer:
+    generator = torch.Generator().manual_seed(0)
+    return MLayer(
+        **{"in_features": 5, "out_features": 3, "matrix_size": 4, "generator": generator, **variant}
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_compile(variant: dict[str, Any]) -> None:
+    layer = _make(**variant)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(compiled(x), layer(x))
+    expected = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
+    got = torch.autograd.grad(compiled(x).square().sum(), list(layer.parameters()))
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(compiled(x[:2]), layer(x[:2]))
+
+
+def test_compile_of_output_and_penalty() -> None:
+    layer = _make()
+    compiled = torch.compile(layer.forward_with_activity, backend="aot_eager", fullgraph=True)
+    x = torch.ones(6, 5)
+    torch.testing.assert_close(compiled(x), layer.forward_with_activity(x))
+
+
+def test_compile_under_autocast() -> None:
+    layer = _make()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x = torch.ones(6, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(compiled(x), layer(x))
+        assert compiled(x).dtype == torch.float32
+
+
+def test_compile_of_a_trajectory() -> None:
+    layer = _make()
+    compiled = torch.compile(layer.trajectory, backend="aot_eager", fullgraph=True)
+    x, t = torch.ones(2, 5), torch.linspace(0, 1, 3)
+    torch.testing.assert_close(compiled(x, t), layer.trajectory(x, t))
+
+
+# torch.export looks at the .grad of inner tensors and warns about it.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_export_with_a_dynamic_batch(variant: dict[str, Any]) -> None:
+    layer = _make(**variant)
+    program = torch.export.export(
+        layer, (torch.zeros(2, 5),), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
+    )
+    exported = program.module()
+    for count, size in ((1, 1.0), (3, 10.0), (11, 100.0)):
+        x: Tensor = size * torch.randn(count, 5, generator=torch.Generator().manual_seed(count))
+        expected = layer(x)
+        scale = expected.abs().amax(-1, keepdim=True)
+        assert ((exported(x) - expected).abs() <= 1e-4 * scale).all()
