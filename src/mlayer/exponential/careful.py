@@ -20,20 +20,27 @@ _ZERO = -(2.0**51)
 
 
 class Wide(NamedTuple):
-    """Entries fraction 2^exponent with 1/2 <= |fraction| < 1, or 0 and a very small exponent; (n, n)."""
+    """Entries fraction 2^exponent with 1/2 <= |fraction| < 1, or 0 and a very small exponent; (b, n, n)."""
 
     fraction: Tensor
     exponent: Tensor  # whole numbers, in double precision
+
+    def where(self, condition: Tensor, other: Wide) -> Wide:
+        """This in the matrices where the condition holds, the other elsewhere."""
+        mask = condition[:, None, None]
+        return Wide(*(torch.where(mask, mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
 def _wide(value: Tensor, exponent: Tensor | float) -> Wide:
     shift = torch.frexp(value.abs()).exponent.to(torch.float64)
     power = torch.where(value == 0, _ZERO, (shift + exponent).clamp(-_FAR, _FAR))
-    return Wide(value * torch.exp2(-shift), power)
+    # Two steps: 2^1074 would be infinite.
+    half = (shift / 2).round()
+    return Wide(value * torch.exp2(-half) * torch.exp2(half - shift), power)
 
 
 def _narrow(matrix: Wide, dtype: torch.dtype) -> Tensor:
-    """Back to ordinary numbers, in two steps because a factor of 2^1100 would be infinite."""
+    """Back to ordinary numbers, in steps because a factor of 2^1100 would be infinite."""
     exponent = matrix.exponent.clamp(-4000, 4000)
     result = matrix.fraction
     for _ in range(5):
@@ -44,28 +51,29 @@ def _narrow(matrix: Wide, dtype: torch.dtype) -> Tensor:
 
 def _sum(pairs: list[tuple[Wide, Wide]], scale: float = 1.0, plus_identity: bool = False) -> Wide:
     """Sum over the pairs of left right, times scale, plus the identity if wanted."""
-    n = pairs[0][0].fraction.shape[0]
-    left = Wide(*(torch.cat(parts, 1) for parts in zip(*(p[0] for p in pairs), strict=True)))
-    right = Wide(*(torch.cat(parts, 0) for parts in zip(*(p[1] for p in pairs), strict=True)))
-    fraction, exponent = torch.zeros_like(pairs[0][0].fraction), torch.zeros_like(pairs[0][0].exponent)
-    for i in range(n):  # row by row: n^2 numbers at a time, not n^3
-        power = left.exponent[i][:, None] + right.exponent
-        top = power.amax(0)
+    left = Wide(*(torch.cat(parts, 2) for parts in zip(*(p[0] for p in pairs), strict=True)))
+    right = Wide(*(torch.cat(parts, 1) for parts in zip(*(p[1] for p in pairs), strict=True)))
+    fractions, exponents = [], []
+    for i in range(left.fraction.shape[1]):  # row by row: b n^2 numbers at a time, not b n^3
+        power = left.exponent[:, i, :, None] + right.exponent
+        top = power.amax(1)
         if plus_identity:
-            top[i] = top[i].clamp(min=0)
-        row = left.fraction[i][:, None] * right.fraction * torch.exp2((power - top).clamp(min=-2000))
-        total = row.sum(0) * scale
+            top[:, i] = top[:, i].clamp(min=0)
+        relative = torch.exp2((power - top[:, None]).clamp(min=-2000))
+        total = (left.fraction[:, i, :, None] * right.fraction * relative).sum(1) * scale
         if plus_identity:
-            total[i] += torch.exp2(-top[i])
-        fraction[i], exponent[i] = total, top
-    return _wide(fraction, exponent)
+            total[:, i] += torch.exp2(-top[:, i])
+        fractions.append(total)
+        exponents.append(top)
+    return _wide(torch.stack(fractions, 1), torch.stack(exponents, 1))
 
 
-def _ceil_log2_norm(matrix: Wide) -> float:
-    """log2 of the largest absolute column sum, rounded up to within 1."""
-    top = matrix.exponent.amax(0)
-    sums = (matrix.fraction.abs() * torch.exp2((matrix.exponent - top).clamp(min=-2000))).sum(0)
-    return float((top + torch.frexp(sums).exponent).amax())
+def _ceil_log2_norm(matrix: Wide) -> Tensor:
+    """log2 of the largest absolute column sum, rounded up to within 1.  -> (b,)"""
+    top = matrix.exponent.amax(1)
+    relative = torch.exp2((matrix.exponent - top[:, None]).clamp(min=-2000))
+    sums = (matrix.fraction.abs() * relative).sum(1)
+    return (top + torch.frexp(sums).exponent).amax(1)
 
 
 def careful(matrices: Tensor, direction: Tensor | None) -> Tensor:
@@ -74,28 +82,31 @@ def careful(matrices: Tensor, direction: Tensor | None) -> Tensor:
     finite = matrices.isfinite().flatten(1).all(1)
     if direction is not None:
         finite &= direction.isfinite().flatten(1).all(1)
-    for index in finite.nonzero().squeeze(1).tolist():
-        value = _one(matrices[index].cpu(), None if direction is None else direction[index].cpu())
+    index = finite.nonzero().squeeze(1)
+    if len(index):
+        # On the CPU: not every device has double precision.
+        value = _finite(matrices[index].cpu(), None if direction is None else direction[index].cpu())
         result[index] = value.to(result.device)
     return result
 
 
-def _one(matrix: Tensor, direction: Tensor | None) -> Tensor:
-    wider = torch.complex128 if matrix.is_complex() else torch.float64
-    b = _wide(matrix.to(wider), 0.0)
+def _finite(matrices: Tensor, direction: Tensor | None) -> Tensor:
+    wider = torch.complex128 if matrices.is_complex() else torch.float64
+    b = _wide(matrices.to(wider), 0.0)
     # ||A^2|| decides as in the fast paths; in the derivative ||A|| does.
     size = 2 * _ceil_log2_norm(b) if direction is not None else _ceil_log2_norm(_sum([(b, b)]))
-    s = max(0, int((size + 1) // 2))
-    b = _wide(b.fraction, b.exponent - s)
-    d = None if direction is None else _wide(direction.to(wider), -float(s))
-    x = _wide(torch.eye(matrix.shape[-1], dtype=wider), 0.0)
+    s = ((size + 1) / 2).floor().clamp(min=0)
+    b = _wide(b.fraction, b.exponent - s[:, None, None])
+    d = None if direction is None else _wide(direction.to(wider), -s[:, None, None])
+    x = _wide(torch.eye(matrices.shape[-1], dtype=wider).expand_as(matrices), 0.0)
     h = _wide(torch.zeros_like(x.fraction), 0.0)
     for k in range(_DEGREE, 0, -1):  # Horner: X <- I + B X / k
         if d is not None:
             h = _sum([(b, h), (d, x)], 1 / k)
         x = _sum([(b, x)], 1 / k, plus_identity=True)
-    for _ in range(s):
+    for k in range(int(s.max())):
+        active = s > k
         if d is not None:
-            h = _sum([(x, h), (h, x)])
-        x = _sum([(x, x)])
-    return _narrow(x if d is None else h, matrix.dtype)
+            h = _sum([(x, h), (h, x)]).where(active, h)
+        x = _sum([(x, x)]).where(active, x)
+    return _narrow(x if d is None else h, matrices.dtype)

@@ -16,10 +16,10 @@ _DTYPES = frozenset((*_HALVES, torch.float32, torch.float64, torch.complex64, to
 def expm(A: Tensor) -> Tensor:
     """The exponential of a square matrix, or of each in a batch.
 
-    Differentiable to every order, in reverse and forward mode, under ``torch.func``,
-    ``torch.compile`` and ``torch.export``; the backward pass keeps ``A`` only. float16 and bfloat16
-    are computed in float32. NaN or infinity in one matrix gives NaN in that matrix only; an entry
-    too large for the dtype is infinite.
+    Differentiable to every order, in reverse and (up to two nested) forward modes, under
+    ``torch.func`` and ``torch.compile``; exportable with ``torch.export``. The backward pass keeps
+    ``A`` only. float16 and bfloat16 are computed in float32. NaN or infinity in one matrix gives NaN
+    in that matrix only; an entry too large for the dtype is infinite.
 
     Args:
         A: shape (..., n, n), floating point or complex, any strides, any device.

@@ -7,7 +7,8 @@ same schedule are taken together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,8 +67,7 @@ def _degree_8(a: Jet, a2: Jet) -> Jet:
     return (y + e[2] * a2 + e[3] * a) @ (y + e[4] * a2) + (e[5] * y + 0.5 * a2 + a)
 
 
-def _degree_16(a: Jet, a2: Jet) -> Jet:
-    c = SIXTEEN
+def _degree_16(a: Jet, a2: Jet, c: Sequence[float | Tensor] = SIXTEEN) -> Jet:
     y = a2 @ (c[0] * a2 + c[1] * a)
     w = (y + c[2] * a2 + c[3] * a) @ (y + c[4] * a2) + (c[5] * y + c[6] * a2)
     rest = c[11] * w + c[12] * y + c[13] * a2 + c[14] * a
@@ -174,7 +174,7 @@ def expm_traced(matrices: Tensor) -> Tensor:
     schedule = schedule_for(a.dtype)
 
     def halvings(size: Tensor, limit: float) -> Tensor:
-        needed = torch.log2(size / limit).ceil().clamp(min=0.0, max=1100.0)
+        needed = (torch.log2(size) - math.log2(limit)).ceil().clamp(min=0.0, max=1100.0)
         # NaN and infinity have no schedule: they must not decide for the others.
         return torch.where(size.isfinite(), needed, torch.zeros_like(needed))
 
@@ -183,7 +183,9 @@ def expm_traced(matrices: Tensor) -> Tensor:
     a2 = a @ a
     more = halvings(one_norm(a2).sqrt(), schedule.theta[-1])
     scale = torch.exp2(-more)[:, None, None]
-    x = _degree_16(Jet(a * scale), Jet(a2 * scale * scale)).plus_identity().x
+    # As tensors of the dtype: the ONNX exporter writes Python's numbers in single precision.
+    coefficients = [torch.tensor(c, dtype=a.dtype, device=a.device) for c in SIXTEEN]
+    x = _degree_16(Jet(a * scale), Jet(a2 * scale * scale), coefficients).plus_identity().x
     squarings = first + more
     most = torch.cat([squarings, torch.zeros_like(squarings.sum())[None]]).max()  # 0 for an empty batch
 

@@ -139,8 +139,9 @@ def _frechet_vmap(
     return frechet(*pair), 0
 
 
-expm_op.register_vmap(_expm_vmap)
-frechet_op.register_vmap(_frechet_vmap)
+if hasattr(expm_op, "register_vmap"):  # torch >= 2.5
+    expm_op.register_vmap(_expm_vmap)
+    frechet_op.register_vmap(_frechet_vmap)
 
 
 # ---- Eager: the same two primitives without the operator's overhead. ------------------------------

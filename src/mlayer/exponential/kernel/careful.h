@@ -1,7 +1,10 @@
-// The rare cases, one matrix at a time, slowly: not-a-number, infinities, norms whose square
-// overflows, and results that overflow. Entries are a double and an exponent of their own, so that
-// nothing over- or underflows on the way: an entry of the result is infinite only where its true
-// value is too large, and the others are right beside it.
+// The rare cases, one matrix at a time: not-a-number, infinities, norms whose square overflows, and
+// results that overflow. An entry of the result is infinite only where its true value is too large,
+// and the others are right beside it.
+//
+// Two tries. First in double precision with one running exponent for the whole matrix, which is good
+// if the entries are not too far apart; a training run that diverges ends here, in bearable time. Then
+// with an exponent for every entry, some thirty times slower, where nothing can over- or underflow.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -81,6 +84,77 @@ static inline int64_t ceil_log2_norm(const Wide& m) {
   return most;
 }
 
+// ---- One exponent for all entries. --------------------------------------------------------------
+
+struct Scaled {
+  std::vector<double> entries;
+  int64_t exponent = 0;
+};
+
+static inline void multiply_add(int n, const std::vector<double>& left, const std::vector<double>& right,
+                                std::vector<double>& out) {
+  for (int i = 0; i < n; ++i)
+    for (int k = 0; k < n; ++k) {
+      const double l = left[size_t(i) * n + k];
+      for (int j = 0; j < n; ++j) out[size_t(i) * n + j] += l * right[size_t(k) * n + j];
+    }
+}
+
+// Brings the largest entry to about 1. False if another is smaller by more than `apart`, so that its
+// digits may be lost, or is 0, which may be a lost one.
+static inline bool normalise(Scaled& m, double apart) {
+  double most = 0, least = std::numeric_limits<double>::infinity();
+  for (const double v : m.entries) {
+    most = std::fabs(v) > most ? std::fabs(v) : most;
+    least = std::fabs(v) < least ? std::fabs(v) : least;
+  }
+  if (!(most < std::numeric_limits<double>::infinity()) || !(least > most * apart)) return false;
+  const int shift = std::ilogb(most);
+  for (double& v : m.entries) v = std::ldexp(v, -shift);
+  m.exponent += shift;
+  if (m.exponent > kFar) m.exponent = kFar;
+  return true;
+}
+
+// exp of a in out, or false. No derivative: its entries would need the same care.
+template <typename T>
+static bool with_one_exponent(int n, const T* a, bool transposed, T* out) {
+  const size_t entries = size_t(n) * n;
+  Scaled b{std::vector<double>(a, a + entries)};
+  if (transposed)
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < i; ++j) std::swap(b.entries[size_t(i) * n + j], b.entries[size_t(j) * n + i]);
+  double norm = 0;
+  for (int j = 0; j < n; ++j) {
+    double sum = 0;
+    for (int i = 0; i < n; ++i) sum += std::fabs(b.entries[size_t(i) * n + j]);
+    norm = sum > norm ? sum : norm;
+  }
+  if (!(norm < 0x1p900)) return false;
+  const int s = norm > 1 ? std::ilogb(norm) + 1 : 0;
+  for (double& v : b.entries) v = std::ldexp(v, -s);
+  Scaled x{std::vector<double>(entries, 0.0)};
+  for (int i = 0; i < n; ++i) x.entries[size_t(i) * n + i] = 1;
+  std::vector<double> next(entries);
+  for (int k = 20; k >= 1; --k) {  // Horner: X <- I + B X / k
+    std::fill(next.begin(), next.end(), 0.0);
+    multiply_add(n, b.entries, x.entries, next);
+    for (size_t m = 0; m < entries; ++m) x.entries[m] = next[m] / k;
+    for (int i = 0; i < n; ++i) x.entries[size_t(i) * n + i] += 1;
+  }
+  for (int k = 0; k < s; ++k) {
+    if (!normalise(x, 0x1p-400)) return false;
+    std::fill(next.begin(), next.end(), 0.0);
+    multiply_add(n, x.entries, x.entries, next);
+    x.entries.swap(next);
+    x.exponent = 2 * x.exponent;
+  }
+  if (!normalise(x, 0x1p-20)) return false;
+  const int64_t most = 5000, power = x.exponent > most ? most : x.exponent < -most ? -most : x.exponent;
+  for (size_t m = 0; m < entries; ++m) out[m] = T(std::ldexp(x.entries[m], int(power)));
+  return true;
+}
+
 template <typename T>
 static void careful(const Job<T>& job, int64_t index) {
   constexpr int degree = 20;  // Taylor's polynomial: below rounding for ||A^2||^(1/2) <= 1
@@ -95,6 +169,8 @@ static void careful(const Job<T>& job, int64_t index) {
     for (size_t k = 0; k < entries; ++k) out[k] = std::numeric_limits<T>::quiet_NaN();
     return;
   }
+
+  if (!e && with_one_exponent(n, a, job.transposed, out)) return;
 
   Wide b(n), square(n), d(n);
   for (int i = 0; i < n; ++i)
