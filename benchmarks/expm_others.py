@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
 
 Call = Callable[[], object]
+NAMES = ("jax", "tensorflow", "scipy")
 
 
 def versions() -> dict[str, str]:
     """What is installed of JAX, TensorFlow and SciPy."""
-    return {name: version(name) for name in ("jax", "tensorflow", "scipy") if find_spec(name)}
+    return {name: str(import_module(name).__version__) for name in NAMES if find_spec(name)}
 
 
 def forward(A: Tensor) -> dict[str, Call]:

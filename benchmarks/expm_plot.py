@@ -23,11 +23,12 @@ def draw(content: Mapping[str, Any]) -> Figure:
     labels = [f"{c['n']}\n{c['batch']}" for c in cells]
     figure, axes = plt.subplots(2, 1, figsize=(9, 6.2), sharex=True, layout="constrained")
     for axis, kind, title in zip(axes, ("forward", "both"), ("forward", "forward + backward"), strict=True):
-        names = [name for name in COLOURS if any(name in c[kind] for c in cells)]
+        names = [n for n in COLOURS if any(n in c[kind] or n in c[f"{kind}_others"] for c in cells)]
         width = 0.8 / len(names)
         for k, name in enumerate(names):
-            place = [i - 0.4 + (k + 0.5) * width for i, c in enumerate(cells) if name in c[kind]]
-            times = [(c[kind][name], c[kind]["mlayer"]) for c in cells if name in c[kind]]
+            round_ = kind if name == "torch" else f"{kind}_others"
+            place = [i - 0.4 + (k + 0.5) * width for i, c in enumerate(cells) if name in c[round_]]
+            times = [(c[round_][name], c[round_]["mlayer"]) for c in cells if name in c[round_]]
             ratio = [other["median"] / ours["median"] for other, ours in times]
             low = [r - other["low"] / ours["high"] for r, (other, ours) in zip(ratio, times, strict=True)]
             high = [other["high"] / ours["low"] - r for r, (other, ours) in zip(ratio, times, strict=True)]

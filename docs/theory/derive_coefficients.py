@@ -91,13 +91,13 @@ def thresholds(taylor: Polynomial, m: int, u: mp.mpf) -> tuple[mp.mpf, mp.mpf, m
 
     def derivative(t: mp.mpf) -> bool:
         return (
-            mp.fsum(c[k] * (k + 1) / 2 * t ** (k - 1) for k in odd) <= u
-            and mp.fsum(c[k] * k * t ** (k - 2) for k in even) <= u
-            and mp.fsum(c[k] * (k - 1) / 2 * t ** (k - 3) for k in odd) <= u / 6
+            mp.fsum(c[k] * (k + 1) / 2 * t ** (k - 1) for k in odd) <= 2 * u
+            and mp.fsum(c[k] * k * t ** (k - 2) for k in even) <= 2 * u
+            and mp.fsum(c[k] * (k - 1) / 2 * t ** (k - 3) for k in odd) <= 2 * u / 6
         )
 
     def derivative_by_norm(t: mp.mpf) -> bool:
-        return mp.fsum(k * c[k] * t ** (k - 1) for k in (*odd, *even)) <= u
+        return mp.fsum(k * c[k] * t ** (k - 1) for k in (*odd, *even)) <= 2 * u
 
     return largest(value), largest(derivative), largest(derivative_by_norm)
 

@@ -167,19 +167,19 @@ def test_thresholds_of_the_value(name: str, degree: int) -> None:
 def test_thresholds_of_the_derivative(name: str, degree: int) -> None:
     """B^i E B^j has norm up to d^(i + j), d^(i + j - 1) b or d^(i + j - 2) b^2 by the parities of i and j.
 
-    The three kinds of error stay below u of the like terms E, (BE + EB) / 2 and BEB / 6 of the
+    The three kinds of error stay below 2u of the like terms E, (BE + EB) / 2 and BEB / 6 of the
     derivative itself; or b = ||B|| is below the classical threshold.
     """
     _, thresholds, u = PRECISIONS[name]
     at = DEGREES.index(degree)
-    assert _is_largest(thresholds.norm_theta[at], [(_power_sum(degree, float, 1), u)])
+    assert _is_largest(thresholds.norm_theta[at], [(_power_sum(degree, float, 1), 2 * u)])
     if degree == 2:
         assert not thresholds.theta[at] >= 0.0, "A^2 = 0 does not make A E A vanish"
         return
     kinds = [
-        (_power_sum(degree, lambda k: (k + 1) / 2, 1, parity=1), u),
-        (_power_sum(degree, float, 2, parity=0), u),
-        (_power_sum(degree, lambda k: (k - 1) / 2, 3, parity=1), u / 6),
+        (_power_sum(degree, lambda k: (k + 1) / 2, 1, parity=1), 2 * u),
+        (_power_sum(degree, float, 2, parity=0), 2 * u),
+        (_power_sum(degree, lambda k: (k - 1) / 2, 3, parity=1), 2 * u / 6),
     ]
     assert _is_largest(thresholds.theta[at], kinds)
 
@@ -247,7 +247,7 @@ def test_schedule_of_the_matmul_path_is_the_table(thresholds: Schedule) -> None:
         a = torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64)).Q[None] * d
         a = a.to(dtype)
         square = a @ a
-        size = float(schedule.one_norm(square).double().sqrt())
+        size = float(schedule.root_of_square_norm(square))
         norm = float(schedule.one_norm(a))
         squarings = 0 if norm <= thresholds.norm_theta[-1] else thresholds.squarings(size)
         plan = matmul._plan(a, square, derivative=name.endswith("derivative"))

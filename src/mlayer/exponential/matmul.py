@@ -23,6 +23,7 @@ from mlayer.exponential.schedule import (
     SIXTEEN,
     exact_degree,
     one_norm,
+    root_of_square_norm,
     schedule_for,
 )
 
@@ -86,7 +87,7 @@ def _plan(a: Tensor, a2: Tensor, derivative: bool) -> Tensor:
     """Degree and squarings of every matrix, as integers.  (b, n, n) twice -> (b, 2)"""
     schedule = schedule_for(a.dtype, derivative)
     norm = one_norm(a).to("cpu", torch.float64)
-    d = one_norm(a2).to("cpu", torch.float64).sqrt()
+    d = root_of_square_norm(a2).to("cpu", torch.float64)
     degree = torch.full_like(d, DEGREES[-1], dtype=torch.int64)
     squarings = torch.log2(d / schedule.theta[-1]).ceil().clamp(min=0).to(torch.int64)
     for m, theta, norm_theta in reversed(
@@ -181,7 +182,7 @@ def expm_traced(matrices: Tensor) -> Tensor:
     first = halvings(one_norm(a), schedule.largest_norm)  # where A^2 could overflow
     a = a * torch.exp2(-first)[:, None, None]
     a2 = a @ a
-    more = halvings(one_norm(a2).sqrt(), schedule.theta[-1])
+    more = halvings(root_of_square_norm(a2), schedule.theta[-1])
     scale = torch.exp2(-more)[:, None, None]
     # As tensors of the dtype: the ONNX exporter writes Python's numbers in single precision.
     coefficients = [torch.tensor(c, dtype=a.dtype, device=a.device) for c in SIXTEEN]

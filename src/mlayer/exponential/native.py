@@ -121,16 +121,17 @@ def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tenso
     # Every microsecond here is one of a training step with small matrices.
     if matrices.is_neg():
         matrices = matrices.resolve_neg()
-    if not matrices.is_contiguous():
+    contiguous = matrices.is_contiguous()
+    if not contiguous:
         if matrices.mT.is_contiguous():
             transposed = not transposed
         else:
-            matrices = matrices.contiguous()
+            matrices, contiguous = matrices.contiguous(), True
     if direction is not None:
         if direction.is_neg():
             direction = direction.resolve_neg()
         direction = direction.contiguous()
-    out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
+    out = torch.empty_like(matrices) if contiguous else torch.empty(matrices.shape, dtype=matrices.dtype)
     n = out.shape[-1]
     function, table = _entry(out.dtype, direction is not None)
     failed = function(

@@ -1,12 +1,13 @@
 """Which Taylor polynomial, how many squarings: the promise behind every exponential.
 
 exp(A) is computed as T(2^-s A)^(2^s), T one of four nested Taylor polynomials that cost 1, 2, 3
-and 4 matrix products. Both numbers follow from one cheap norm, d = ||A^2||_1^(1/2), which is never
-larger than ||A||_1 and often far smaller, so that matrices far from normal are not overscaled.
+and 4 matrix products. Both numbers follow from one cheap norm, d = ||A^2||^(1/2), which is never larger
+than ||A|| and often far smaller, so that matrices far from normal are not overscaled. The norm is the
+1-norm or the Frobenius norm, whichever gives the smaller d.
 
 The promise (proved in docs/theory/expm.md): in exact arithmetic the result is exp(A + E) with
-||E||_1 <= u ||A||_1, u the unit roundoff of the dtype, because s is chosen so that 2^-s d <= theta.
-The derivative has thresholds of its own: there d alone says too little, ||A|| comes in.
+||E|| <= u ||A||, u the unit roundoff of the dtype, because s is chosen so that 2^-s d <= theta. The
+derivative has thresholds of its own, for an error of 2 u: there d alone says too little, ||A|| comes in.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ SINGLE = Schedule(
 )
 SINGLE_DERIVATIVE = replace(
     SINGLE,
-    theta=(_NEVER, 7.720403211e-04, 3.083252344e-01, 2.121385980e00),
-    norm_theta=(3.452073937e-04, 3.428861923e-02, 4.450800247e-01, 1.978508768e00),
+    theta=(_NEVER, 1.091829718e-03, 3.453943990e-01, 2.221338115e00),
+    norm_theta=(4.881620843e-04, 4.071085380e-02, 4.830641583e-01, 2.061639836e00),
 )
 DOUBLE = Schedule(
     unit_roundoff=2.0**-53,
@@ -102,8 +103,8 @@ DOUBLE = Schedule(
 )
 DOUBLE_DERIVATIVE = replace(
     DOUBLE,
-    theta=(_NEVER, 3.332000937e-08, 1.090157561e-02, 5.240390433e-01),
-    norm_theta=(1.490116108e-08, 2.271855482e-04, 3.795820911e-02, 5.647764526e-01),
+    theta=(_NEVER, 4.712160915e-08, 1.223657267e-02, 5.504831132e-01),
+    norm_theta=(2.107342403e-08, 2.701677672e-04, 4.137603974e-02, 5.905512146e-01),
 )
 
 
@@ -117,6 +118,11 @@ def schedule_for(dtype: torch.dtype, derivative: bool = False) -> Schedule:
 def one_norm(matrices: Tensor) -> Tensor:
     """Largest absolute column sum.  (..., n, n) -> (...)"""
     return matrices.abs().sum(-2).amax(-1)
+
+
+def root_of_square_norm(squares: Tensor) -> Tensor:
+    """d = ||A^2||^(1/2) from A^2, in the 1-norm or the Frobenius norm, whichever is smaller."""
+    return torch.minimum(one_norm(squares), torch.linalg.matrix_norm(squares)).sqrt()
 
 
 def exact_degree(depth: int, derivative: bool) -> int | None:

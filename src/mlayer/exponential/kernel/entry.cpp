@@ -105,9 +105,9 @@ template <typename T>
 int run(const Job<T>& job, int threads, const Engine<T>& engine) {
   if (job.batch == 0) return 0;
   const int64_t unit = engine.unit(job.n), units = (job.batch + unit - 1) / unit;
-  // Below some 20 microseconds of work waking a thread costs more than it brings.
+  // Below some 10 microseconds of work waking a thread costs more than it brings.
   const double products = (job.direction ? 15.0 : 5.0) * double(unit) * double(units) * job.n * job.n * job.n;
-  if (products < 1.5e6) threads = 1;
+  if (products < 5e5) threads = 1;
   if (threads > units) threads = int(units);
   Shared<T> shared;
   shared.engine = &engine;

@@ -85,27 +85,36 @@ static inline bool any(typename Simd<T>::I mask) {
   return all != 0;
 }
 
-// Largest absolute column sum in each lane. A few columns at a time: one sum alone would wait for
-// each of its additions.
+// Largest absolute column sum in each lane, and the sum of squares. A few columns at a time: one sum
+// alone would wait for each of its additions. The order of additions is that of rows.h.
 template <typename T>
-static inline typename Simd<T>::V one_norm(int n, const typename Simd<T>::V* a) {
+struct LaneNorms {
+  typename Simd<T>::V one{}, squares{};
+};
+template <typename T>
+static inline LaneNorms<T> lane_norms(int n, const typename Simd<T>::V* a) {
   using V = typename Simd<T>::V;
-  V largest{};
+  LaneNorms<T> norms;
   const auto columns = [&](int j0, auto size) {
     constexpr int C = decltype(size)::value;
-    V sums[C] = {};
+    V sums[C] = {}, squares[C] = {};
     for (int i = 0; i < n; ++i)
 #pragma GCC unroll 4
-      for (int j = 0; j < C; ++j) sums[j] += Simd<T>::absolute(a[i * n + j0 + j]);
+      for (int j = 0; j < C; ++j) {
+        const V entry = a[i * n + j0 + j];
+        sums[j] += Simd<T>::absolute(entry);
+        squares[j] += entry * entry;
+      }
 #pragma GCC unroll 4
     for (int j = 0; j < C; ++j) {
       // Written so that a NaN, once in, stays.
-      largest = largest >= sums[j] ? largest : sums[j];
-      largest = sums[j] == sums[j] ? largest : sums[j];
+      norms.one = norms.one >= sums[j] ? norms.one : sums[j];
+      norms.one = sums[j] == sums[j] ? norms.one : sums[j];
+      norms.squares += squares[j];
     }
   };
   for_blocks(n, 4, [&](int j0, int size) { with_size<4>(size, [&](auto C) { columns(j0, C); }); });
-  return largest;
+  return norms;
 }
 
 // Lanes whose matrix is strictly upper or strictly lower triangular.
@@ -130,7 +139,11 @@ static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, co
   using I = typename Simd<T>::I;
   LaneSchedule<T> plan;
   const I triangular = strictly_triangular<T>(n, a);
-  const V norm = one_norm<T>(n, a), norm2 = one_norm<T>(n, a2);
+  const V norm = lane_norms<T>(n, a).one;
+  const LaneNorms<T> norms2 = lane_norms<T>(n, a2);
+  V norm2 = norms2.squares;  // of A^2: the smaller of Frobenius norm and 1-norm
+  for (int lane = 0; lane < Simd<T>::lanes; ++lane) norm2[lane] = std::sqrt(norm2[lane]);
+  norm2 = norm2 <= norms2.one ? norm2 : norms2.one;
   plan.alone = ~(norm <= Simd<T>::broadcast(T(table.largest_norm)));
   const auto within = [&](int k) {
     return (norm2 <= Simd<T>::broadcast(T(table.theta[k] * table.theta[k]))) |

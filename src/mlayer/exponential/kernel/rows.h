@@ -48,22 +48,30 @@ static void transpose_rows(const RowShape<T>& shape, typename Simd<T>::V* from, 
     }
 }
 
+// Largest absolute column sum, and the sum of squares; column by column, as in lanes.h.
 template <typename T>
-static T one_norm_rows(const RowShape<T>& shape, const typename Simd<T>::V* a) {
+struct RowNorms {
+  T one = 0, squares = 0;
+};
+template <typename T>
+static RowNorms<T> row_norms(const RowShape<T>& shape, const typename Simd<T>::V* a) {
   using V = typename Simd<T>::V;
-  const int used = shape.padded_rows / RowShape<T>::lanes;
-  V largest{};
-  for (int j = 0; j < used; ++j) {
-    V sum{};
-    for (int i = 0; i < shape.n; ++i) sum += Simd<T>::absolute(a[size_t(i) * shape.row_vectors + j]);
-    largest = largest >= sum ? largest : sum;
-    largest = sum == sum ? largest : sum;
+  constexpr int lanes = RowShape<T>::lanes;
+  RowNorms<T> norms;
+  for (int j = 0; j < shape.padded_rows / lanes; ++j) {
+    V sums{}, squares{};
+    for (int i = 0; i < shape.n; ++i) {
+      const V entry = a[size_t(i) * shape.row_vectors + j];
+      sums += Simd<T>::absolute(entry);
+      squares += entry * entry;
+    }
+    for (int lane = 0; lane < lanes && j * lanes + lane < shape.n; ++lane) {
+      norms.one = norms.one >= sums[lane] ? norms.one : sums[lane];
+      norms.one = sums[lane] == sums[lane] ? norms.one : sums[lane];
+      norms.squares += squares[lane];
+    }
   }
-  T norm = 0;
-  for (int lane = 0; lane < RowShape<T>::lanes; ++lane) norm = norm >= largest[lane] ? norm : largest[lane];
-  for (int lane = 0; lane < RowShape<T>::lanes; ++lane)
-    if (largest[lane] != largest[lane]) norm = largest[lane];
-  return norm;
+  return norms;
 }
 
 template <typename T, bool dual>
@@ -81,11 +89,12 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     load_rows<T>(job.a + index * entries, shape, b.a.x);
   }
   if constexpr (dual) load_rows<T>(job.direction + index * entries, shape, b.a.h);
-  const T norm = one_norm_rows<T>(shape, b.a.x);
+  const T norm = row_norms<T>(shape, b.a.x).one;
   if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
 
   layout.product(b.a, b.a, Store<T>{b.a2});
-  const T norm2 = one_norm_rows<T>(shape, b.a2.x);
+  const RowNorms<T> norms2 = row_norms<T>(shape, b.a2.x);
+  const T frobenius = std::sqrt(norms2.squares), norm2 = frobenius <= norms2.one ? frobenius : norms2.one;
   const T* entry = reinterpret_cast<const T*>(b.a.x);
   const int depth = nilpotent_depth(job.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
   const auto within = [&](int k) {
