@@ -33,13 +33,15 @@ format: $(VENV)/.ready  ## rewrite files in our style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.ready  ## speed beside torch and scipy, as ratios in one run; a quiet machine, please
-	$(BIN)/python benchmarks/expm.py
-	$(BIN)/python benchmarks/threads.py
+bench: $(VENV)/.ready  ## speed as ratios in one run, and the README's tables; a quiet machine, please
+	-$(BIN)/python benchmarks/expm.py $(BENCH_FLAGS)
+	-$(BIN)/python benchmarks/threads.py
+	-$(BIN)/python benchmarks/layer.py
+	$(BIN)/python benchmarks/readme.py
 
 bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow beside (a gigabyte more to install)
 	$(INSTALL) -e .[bench-others]
-	$(BIN)/python benchmarks/expm.py
+	$(MAKE) bench BENCH_FLAGS=--others
 
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernel/sanitize.py

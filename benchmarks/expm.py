@@ -4,10 +4,10 @@
 
 Forward and forward+backward beside torch.linalg.matrix_exp, and with --others beside JAX,
 TensorFlow and SciPy where they are installed: every cell of the grid is a block of calls of each
-library in turn, repeated, medians taken. The other libraries come in a second round, mlayer beside
-them again: once loaded, their thread pools slow down torch. Errors are measured on the same matrices.
-Writes expm.json and expm.png into the results folder and ends with the targets. Some ten minutes on
-two cores; keep the machine quiet.
+library in turn, repeated, medians taken. The other libraries come in a second round: once they are
+loaded their thread pools take the cores from torch's, and so from torch and mlayer. Errors are measured
+on the same matrices. Writes expm.json and expm.png into the results folder and ends with the targets.
+Some five minutes on two cores, keep the machine quiet.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Cell:
     products: float  # k + s, mean over the batch, of our forward pass
     forward: dict[str, Timing] = field(default_factory=dict)
     both: dict[str, Timing] = field(default_factory=dict)
-    forward_others: dict[str, Timing] = field(default_factory=dict)  # the second round
+    forward_others: dict[str, Timing] = field(default_factory=dict)  # of the second round
     both_others: dict[str, Timing] = field(default_factory=dict)
     forward_error: dict[str, float] = field(default_factory=dict)
     gradient_error: dict[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Cell:
     gemm_fraction: float | None = None
 
     def ratio(self, other: str, kind: str = "both") -> float:
-        times: dict[str, Timing] = getattr(self, kind if other == "torch" else f"{kind}_others")
+        times: dict[str, Timing] = getattr(self, kind) | getattr(self, f"{kind}_others")
         return times[other].median / times["mlayer"].median
 
     def rivals(self, kind: str = "both") -> list[str]:
@@ -147,11 +147,8 @@ def measure_cell(n: int, batch: int, dtype: torch.dtype, repetitions: int) -> Ce
 
 def measure_others(cell: Cell, repetitions: int) -> None:
     A, G = matrices(cell.n, cell.batch, getattr(torch, cell.dtype))
-    leaf = A.clone().requires_grad_()
-    forward: dict[str, Call] = {"mlayer": lambda: mlayer.expm(A)}
-    both: dict[str, Call] = {"mlayer": lambda: gradient(mlayer.expm, leaf, G)}
-    cell.forward_others = interleaved(forward | expm_others.forward(A), repetitions)
-    cell.both_others = interleaved(both | expm_others.both(A, G), repetitions)
+    cell.forward_others = interleaved(expm_others.forward(A), repetitions)
+    cell.both_others = interleaved(expm_others.both(A, G), repetitions)
 
 
 def measure_gemm_fraction(cell: Cell, repetitions: int) -> None:

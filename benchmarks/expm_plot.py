@@ -26,9 +26,9 @@ def draw(content: Mapping[str, Any]) -> Figure:
         names = [n for n in COLOURS if any(n in c[kind] or n in c[f"{kind}_others"] for c in cells)]
         width = 0.8 / len(names)
         for k, name in enumerate(names):
-            round_ = kind if name == "torch" else f"{kind}_others"
-            place = [i - 0.4 + (k + 0.5) * width for i, c in enumerate(cells) if name in c[round_]]
-            times = [(c[round_][name], c[round_]["mlayer"]) for c in cells if name in c[round_]]
+            measured = [c[kind] | c[f"{kind}_others"] for c in cells]
+            place = [i - 0.4 + (k + 0.5) * width for i, times in enumerate(measured) if name in times]
+            times = [(all_[name], all_["mlayer"]) for all_ in measured if name in all_]
             ratio = [other["median"] / ours["median"] for other, ours in times]
             low = [r - other["low"] / ours["high"] for r, (other, ours) in zip(ratio, times, strict=True)]
             high = [other["high"] / ours["low"] - r for r, (other, ours) in zip(ratio, times, strict=True)]

@@ -121,7 +121,7 @@ def one_norm(matrices: Tensor) -> Tensor:
 
 
 def root_of_square_norm(squares: Tensor) -> Tensor:
-    """d = ||A^2||^(1/2) from A^2, in the 1-norm or the Frobenius norm, whichever is smaller."""
+    """The d = ||A^2||^(1/2) of A^2, in the 1-norm or the Frobenius norm, whichever is smaller."""
     return torch.minimum(one_norm(squares), torch.linalg.matrix_norm(squares)).sqrt()
 
 

@@ -22,13 +22,39 @@ struct RowShape {
   size_t vectors() const { return size_t(padded_rows) * row_vectors; }
 };
 
+// Copies between a matrix and its padded rows, in whole vectors: a row is read past its end into the
+// next one and the surplus set to 0, or written past its end before the next one is. The last rows must
+// be exact, because memory behind the matrix may be somebody else's.
 template <typename T>
 static void load_rows(const T* from, const RowShape<T>& shape, typename Simd<T>::V* to) {
-  T* entries = reinterpret_cast<T*>(to);
-  const size_t row_length = size_t(shape.row_vectors) * RowShape<T>::lanes;
-  for (int i = 0; i < shape.n; ++i) {
-    std::memcpy(entries + i * row_length, from + size_t(i) * shape.n, shape.n * sizeof(T));
-    std::memset(entries + i * row_length + shape.n, 0, (row_length - shape.n) * sizeof(T));
+  constexpr int lanes = RowShape<T>::lanes;
+  using V = typename Simd<T>::V;
+  using Unaligned = typename Simd<T>::Unaligned;
+  const int n = shape.n, used = shape.padded_rows / lanes;
+  typename Simd<T>::I inside;
+  for (int lane = 0; lane < lanes; ++lane) inside[lane] = (used - 1) * lanes + lane < n ? -1 : 0;
+  for (int i = 0; i < n; ++i, to += shape.row_vectors, from += n) {
+    if ((n - i) * n < shape.padded_rows) {
+      to[used - 1] = V{};
+      std::memcpy(to, from, n * sizeof(T));
+    } else {
+      for (int j = 0; j < used; ++j) to[j] = *reinterpret_cast<const Unaligned*>(from + j * lanes);
+      to[used - 1] = inside ? to[used - 1] : V{};
+    }
+    for (int j = used; j < shape.row_vectors; ++j) to[j] = V{};
+  }
+}
+
+template <typename T>
+static void store_rows(const typename Simd<T>::V* from, const RowShape<T>& shape, T* to) {
+  constexpr int lanes = RowShape<T>::lanes;
+  using Unaligned = typename Simd<T>::Unaligned;
+  const int n = shape.n, used = shape.padded_rows / lanes;
+  for (int i = 0; i < n; ++i, from += shape.row_vectors, to += n) {
+    if ((n - i) * n < shape.padded_rows)
+      std::memcpy(to, from, n * sizeof(T));
+    else
+      for (int j = 0; j < used; ++j) *reinterpret_cast<Unaligned*>(to + j * lanes) = from[j];
   }
 }
 
@@ -138,9 +164,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   const V odd = not_finite<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, result);
   for (int lane = 0; lane < Simd<T>::lanes; ++lane)
     if (odd[lane] != 0) return careful<T>(job, index);
-  T* out = job.out + index * entries;
-  for (int i = 0; i < job.n; ++i)
-    std::memcpy(out + size_t(i) * job.n, reinterpret_cast<const T*>(result) + i * row_length, job.n * sizeof(T));
+  store_rows<T>(result, shape, job.out + index * entries);
 }
 
 }  // namespace MLAYER_NAMESPACE
