@@ -40,7 +40,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
         axis.set_ylabel("times slower than mlayer")
         axis.set_title(title, loc="left")
         axis.grid(axis="y", alpha=0.3)
-        axis.legend(ncols=len(names), loc="upper left", frameon=False)
+        axis.legend(ncols=len(names), loc="upper right", frameon=False)
     axes[1].set_xticks(range(len(cells)), labels)
     axes[1].set_xlabel("matrix size n (above), batch (below)")
     facts = content["circumstances"]

@@ -78,8 +78,8 @@ def targets(content: dict[str, Any]) -> list[str]:
 def layer() -> str:
     content = read("layer")
     shares = (
-        f"At batch 256 the exponential and its derivative take {content['share_of_exponential']:.0%} of a step, "
-        f"writing and reading M and its like {content['share_of_passes']:.0%}."
+        f"At batch 256 the exponential and its derivative take {content['share_of_exponential']:.0%} "
+        f"of a step, writing and reading M and its like {content['share_of_passes']:.0%}."
     )
     return "\n".join([*targets(content), "", f"{shares} {circumstances(content['circumstances'])}"])
 
