@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -211,3 +212,8 @@ def test_errors_are_also_the_builtin_kind() -> None:
     assert issubclass(ArgumentError, ValueError)
     assert issubclass(ArgumentTypeError, TypeError)
     assert issubclass(KernelError, RuntimeError)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
+def test_with_a_compiler_there_is_a_kernel() -> None:
+    assert native.available(), native.description()

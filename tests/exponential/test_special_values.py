@@ -199,3 +199,11 @@ def test_many_huge_items_do_not_hang() -> None:
     a = random_matrix(16, 1e37, dtype=torch.float32).expand(64, 16, 16)
     assert not mlayer.expm(a).isnan().any()
     assert time.monotonic() - started < 10
+
+
+def test_complex_overflow_is_infinite() -> None:
+    value = mlayer.expm(torch.diag(torch.tensor([1000 + 1j, 1 + 0j])))
+    assert value[0, 0].real == torch.inf
+    assert value[0, 0].imag == torch.inf
+    torch.testing.assert_close(value[1, 1], torch.tensor(torch.e + 0j))
+    assert value[0, 1] == value[1, 0] == 0

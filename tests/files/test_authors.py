@@ -205,3 +205,14 @@ def test_the_loaded_layer_is_an_ordinary_one(tmp_path: Path) -> None:
     assert isinstance(layer, MLayer)
     assert layer.readout.dtype == torch.float32
     assert all(p.requires_grad for p in layer.parameters())
+
+
+def test_a_keras_dump_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "m.npz"
+    good = keras_weights(n=4, d=3, inputs=5, outputs=2)
+    dump(file, good | {"m_layer/matrix_bias:0": np.zeros((5, 5))})
+    with pytest.raises(FileFormatError, match=r"a matrix_bias of 16 entries; got shape \(5, 5\)"):
+        load_keras_npz(file)
+    dump(file, good | {"dense_2/kernel:0": np.zeros((7, 9))})
+    with pytest.raises(FileFormatError, match=r"other kernels too: dense_2"):
+        load_keras_npz(file)

@@ -112,3 +112,12 @@ def test_one_family() -> None:
     assert issubclass(ArgumentError, MLayerError)
     assert issubclass(ArgumentError, ValueError)
     assert issubclass(ArgumentTypeError, TypeError)
+
+
+def test_double_precision_layer_under_autocast_names_the_dtype() -> None:
+    layer = MLayer(2, 1, matrix_size=3, dtype=torch.float64)
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(ArgumentTypeError, match=r"x must be of the dtype of the layer, torch\.float64"),
+    ):
+        layer(torch.zeros(1, 2))

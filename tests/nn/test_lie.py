@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mlayer import MLayer
 from mlayer.errors import ArgumentError
-from mlayer.nn import BlockDiagonal, lie
+from mlayer.nn import BlockDiagonal, gauge, lie
 
 
 def unit(n: int, i: int, j: int) -> Tensor:
@@ -152,3 +152,14 @@ def test_complaints() -> None:
         lie.lie_algebra(torch.full((1, 2, 2), torch.nan))
     with pytest.raises(ArgumentError, match=r"tolerance must be between 0 and 1; got 0"):
         lie.lie_algebra(torch.ones(1, 2, 2), tolerance=0.0)
+
+
+def test_single_precision_weights_do_not_hide_a_nilpotent_algebra() -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = MLayer(3, 1, matrix_size=3, embedding_size=None, structure="nilpotent", generator=generator)
+    disguise = torch.randn(3, 3, generator=generator)
+    seen = gauge.transform(layer.with_structure("full"), matrix=disguise)
+    assert seen.readout.dtype == torch.float32
+    kind = lie.summary(seen)
+    assert kind.nilpotent
+    assert kind.dimension <= 3

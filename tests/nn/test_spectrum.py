@@ -112,3 +112,12 @@ def test_complaints() -> None:
         spectrum.eigenvalues_along(layer, torch.ones(2), torch.ones(1), torch.ones(3))
     with pytest.raises(ArgumentError, match=r"t must be of shape \(k,\); got shape \(\)"):
         spectrum.eigenvalues_along(layer, torch.ones(1), torch.ones(1), torch.tensor(1.0))
+
+
+def test_modes_of_a_defective_matrix_are_refused() -> None:
+    jordan = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]])
+    layer = MLayer.from_weights(jordan, torch.ones(1, 2, 2))
+    with pytest.raises(
+        ArgumentError, match="x must be an input at which M\\(x\\) has a basis of eigenvectors"
+    ):
+        spectrum.modes(layer, torch.ones(1))

@@ -228,3 +228,22 @@ def test_structures_without_an_inverse(structure: nn.Module) -> None:
 def test_a_module_of_the_wrong_shape() -> None:
     with pytest.raises(ArgumentError, match=r"maps \(..., n, n\) to \(..., n, n\); got shape \(35, 9\)"):
         MLayer(2, 1, matrix_size=3, structure=nn.Flatten())(torch.ones(2))
+
+
+def test_the_callers_structure_is_neither_converted_nor_shared() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, X: Tensor) -> Tensor:
+            return self.scale * X
+
+    mine = Scaled()
+    one = MLayer(2, 1, matrix_size=3, structure=mine, dtype=torch.float64)
+    two = MLayer(2, 1, matrix_size=3, structure=mine)
+    assert mine.scale.dtype == torch.float32
+    assert next(one.structure.parameters()).dtype == torch.float64
+    with torch.no_grad():
+        next(two.structure.parameters()).fill_(7.0)
+    assert mine.scale == 2.0

@@ -2,7 +2,7 @@
 
 Entries are a double and an exponent of their own, so that nothing over- or underflows on the way: an
 entry of the result is infinite only where its true value is too large, and the others are right beside
-it. Slow, and only for the matrices that need it; kernel/careful.h is its twin.
+it. Slow, and only for the matrices that need it; kernel/careful.h does the same for the kernel.
 """
 
 from __future__ import annotations
@@ -39,13 +39,20 @@ def _wide(value: Tensor, exponent: Tensor | float) -> Wide:
     return Wide(value * torch.exp2(-half) * torch.exp2(half - shift), power)
 
 
+def _times(value: Tensor, factor: Tensor) -> Tensor:
+    """Part by part: as a complex product, infinity times i 0 would be NaN."""
+    if value.is_complex():
+        return torch.complex(value.real * factor, value.imag * factor)
+    return value * factor
+
+
 def _narrow(matrix: Wide, dtype: torch.dtype) -> Tensor:
     """Back to ordinary numbers, in steps because a factor of 2^1100 would be infinite."""
     exponent = matrix.exponent.clamp(-4000, 4000)
     result = matrix.fraction
     for _ in range(5):
         step = exponent.clamp(-1000, 1000)
-        result, exponent = result * torch.exp2(step), exponent - step
+        result, exponent = _times(result, torch.exp2(step)), exponent - step
     return result.to(dtype)
 
 

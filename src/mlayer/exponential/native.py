@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,10 @@ _TABLES = {
 @cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library, or None and why not. Tried once a process."""
-    found = sorted(Path(__file__).parent.glob("_kernel*.so"))
+    candidates = (Path(__file__).with_name(f"_kernel{suffix}") for suffix in EXTENSION_SUFFIXES)
+    found = [path for path in candidates if path.exists()]
     if not found:
-        return None, "no kernel was built (there was no C++ compiler when mlayer was installed)"
+        return None, "no kernel was built (no C++ compiler, or it failed, when mlayer was installed)"
     try:
         library = ctypes.CDLL(str(found[0]))
         version = library.mlayer_kernel_version()
@@ -76,7 +78,7 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
             ctypes.c_void_p,
             ctypes.c_int32,
         )
-    return library, f"compiled kernel, {library.mlayer_kernel_isa().decode()} instructions"
+    return library, ""
 
 
 @cache
@@ -97,7 +99,7 @@ def available() -> bool:
 def description() -> str:
     """The kernel in use, or why there is none."""
     library, why = _load()
-    return f"compiled kernel, {library.mlayer_kernel_isa().decode()} instructions" if library else why
+    return why if library is None else f"compiled kernel, {library.mlayer_kernel_isa().decode()} instructions"
 
 
 def use_instruction_set(name: str) -> bool:

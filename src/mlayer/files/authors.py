@@ -109,6 +109,13 @@ def load_keras_npz(
         )
     d, n = generators.shape[:2]
     matrix_bias = _one(path, arrays, "matrix_bias")
+    if matrix_bias is not None and matrix_bias.numel() != n * n:
+        raise FileFormatError(
+            path,
+            f"a dump with a matrix_bias of {n * n} entries",
+            f"shape {tuple(matrix_bias.shape)}",
+            "Dump the weights of one M-layer and its neighbours.",
+        )
     kernels = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "kernel"}
     biases = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "bias"}
     read = _choose(
@@ -120,6 +127,14 @@ def load_keras_npz(
         )
     rest = [k for k, a in kernels.items() if k != read and a.dim() == 2 and a.shape[1] == d]
     embed = _choose("embedding", embedding, rest, kernels)
+    unused = sorted(set(kernels) - {read, embed})
+    if unused:
+        raise FileFormatError(
+            path,
+            "a dump of one M-layer between two Dense layers",
+            f"other kernels too: {', '.join(unused)}",
+            "Dump those layers only; what stands before or after is not part of an M-layer.",
+        )
     layer = MLayer.from_weights(
         generators,
         kernels[read].mT.reshape(-1, n, n),

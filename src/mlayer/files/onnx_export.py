@@ -21,8 +21,8 @@ def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_
     """Write ``layer`` as an ONNX model from (batch, in_features) to (batch, out_features), any batch size.
 
     The exponential is part of the graph, as matrix products and a loop over its squarings: large inputs
-    are as good as in torch. A structure is written out as plain matrices. Needs ``pip install
-    'mlayer[onnx]'``.
+    are as good as in torch, but a result that overflows may hold NaN beside its infinities. A structure
+    is written out as plain matrices. Needs ``pip install 'mlayer[onnx]'``.
 
     Args:
         layer: the layer, float32 or float64.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -42,7 +43,7 @@ class MLayer(nn.Module):
         embedding_bias: has the embedding a bias u?
         structure: of the generators and the matrix bias: "full", "nilpotent" (strictly upper
             triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, or your own: a
-            :class:`mlayer.nn.Structure` or any module that maps (..., n, n) to (..., n, n).
+            :class:`mlayer.nn.Structure` or any module that maps (..., n, n) to (..., n, n), copied.
         init: initial weights: "normal" (the paper's), "periodic", "notebook" (the authors'),
             "balanced" (ours), or a callable ``(layer, generator)``.
         generator: source of the initial weights; torch's global one if None.
@@ -106,7 +107,8 @@ class MLayer(nn.Module):
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
 
         n, d = self.matrix_size, self.generator_count
-        self.structure = as_structure(structure, n).to(device=device, dtype=dtype)
+        # A copy: the caller's module is neither converted nor trained.
+        self.structure = deepcopy(as_structure(structure, n)).to(device=device, dtype=dtype)
         has_embedding = embedding_size is not None
         self.register_parameter("embedding", parameter(has_embedding, d, in_features))
         self.register_parameter("embedding_bias", parameter(has_embedding and embedding_bias, d))
@@ -329,7 +331,7 @@ class MLayer(nn.Module):
                 f"shape {tuple(x.shape)}",
                 "Flatten images first, for example with torch.nn.Flatten().",
             )
-        castable = x.dtype == torch.float32 or x.dtype in _HALVES
+        castable = all(d == torch.float32 or d in _HALVES for d in (x.dtype, self.readout.dtype))
         if x.dtype != self.readout.dtype and not (castable and _autocasts(x.device.type)):
             raise ArgumentTypeError(
                 "x",

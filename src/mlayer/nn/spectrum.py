@@ -10,6 +10,9 @@ from torch import Tensor
 from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
 
+# Beyond this condition number of the eigenvectors half of the digits of double precision are lost.
+_LARGEST_CONDITION = 1e8
+
 
 @dataclass(frozen=True)
 class Modes:
@@ -76,7 +79,8 @@ def modes(layer: MLayer, x: Tensor, direction: Tensor | None = None) -> Modes:
     Without ``direction`` the rates are the eigenvalues of M(x) themselves: frequencies and growth in
     the time of the ODE view. With it they are the derivatives of the eigenvalues along it: frequencies
     and growth of the outputs as the input moves. The latter are what a periodic model has learned; they
-    are exact for all x if B and the generator commute, else local.
+    are exact for all x if B and the generator commute, else local. Where M(x) is defective (in nilpotent
+    layers everywhere) there are no such modes, and an error says so.
 
     Args:
         layer: the layer.
@@ -92,7 +96,16 @@ def modes(layer: MLayer, x: Tensor, direction: Tensor | None = None) -> Modes:
     _check_point("x", layer, x)
     M = _matrix(layer, x)
     values, vectors = torch.linalg.eig(M)
-    inverse = torch.linalg.pinv(vectors)
+    condition = float(torch.linalg.cond(vectors))
+    if not condition < _LARGEST_CONDITION:
+        raise ArgumentError(
+            "x",
+            "an input at which M(x) has a basis of eigenvectors",
+            f"one at which their condition number is {condition:.0e}",
+            "M is (nearly) defective there, as in every nilpotent layer: its outputs are not a sum of "
+            "exponentials. Use eigenvalues_along, or another x.",
+        )
+    inverse = torch.linalg.inv(vectors)
     rates = values
     if direction is not None:
         _check_point("direction", layer, direction)

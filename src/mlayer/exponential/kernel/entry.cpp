@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -121,7 +122,11 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine) {
     pool(work<T>, &shared, unsigned(threads), 0);
   } else {
     std::vector<std::thread> helpers;
-    for (int t = 1; t < threads; ++t) helpers.emplace_back(work<T>, &shared);
+    try {
+      for (int t = 1; t < threads; ++t) helpers.emplace_back(work<T>, &shared);
+    } catch (const std::system_error&) {
+      // No more threads to be had: those that are there share the work.
+    }
     work<T>(&shared);
     for (std::thread& helper : helpers) helper.join();
   }
