@@ -49,8 +49,10 @@ class BuildKernel(build_ext):
                 target_lang="c++",
             )
         except Exception as error:
-            # An older kernel must not stand in for the one that failed.
-            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            # An older kernel must not stand in for the one that failed. (Editable: in the tree.)
+            target = Path(self.get_ext_fullpath(ext.name))
+            for stale in (target, KERNEL.parent / target.name):
+                stale.unlink(missing_ok=True)
             print(f"mlayer: the kernel was not built ({error}).", file=sys.stderr)
             print("mlayer: everything works without it, slower; mlayer.expm_path() says so.", file=sys.stderr)
 

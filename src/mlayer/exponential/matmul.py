@@ -107,6 +107,23 @@ def _strictly_triangular(a: Tensor) -> Tensor:
     return (a.tril() == 0).flatten(1).all(1) | (a.triu() == 0).flatten(1).all(1)
 
 
+def _common_plan(a: Tensor, a2: Tensor, derivative: bool) -> tuple[int, int] | None:
+    """Degree and squarings if all matrices share them, with few operations; else None.
+
+    Both grow with d and with the norm, so the smallest and the largest tell. A strictly triangular
+    matrix has an empty diagonal.
+    """
+    schedule = schedule_for(a.dtype, derivative)
+    d, norm = root_of_square_norm(a2), one_norm(a)
+    sizes = torch.stack([d.amin(), d.amax(), norm.amin().to(d), norm.amax().to(d)]).tolist()
+    empty = (a.diagonal(dim1=-2, dim2=-1) == 0).all(-1).any()
+    plans = {
+        (schedule.degree(x, y), 0 if y <= schedule.norm_theta[-1] else schedule.squarings(x))
+        for x, y in (sizes[0::2], sizes[1::2])
+    }
+    return plans.pop() if len(plans) == 1 and not empty else None
+
+
 def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
     shape = matrices.shape
     jet = Jet(
@@ -118,40 +135,45 @@ def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
     # Mixed precision is for the products of the user's network, not for the inside of ours.
     with torch.autocast(matrices.device.type, enabled=False):
         ordinary = one_norm(jet.x) <= schedule_for(matrices.dtype).largest_norm  # False for NaN
-        rare = ~ordinary
-        index = ordinary.nonzero().squeeze(1)
-        if len(index):
-            value = _ordinary(
-                jet if len(index) == len(out) else jet.select(index), derivative=direction is not None
-            )
-            out[index] = value
-            rare[index] = ~value.isfinite().flatten(1).all(1)
-        if rare.any():
-            index = rare.nonzero().squeeze(1)
-            out[index] = careful(jet.x[index], None if jet.h is None else jet.h[index])
+        if ordinary.all():
+            out = _ordinary(jet, derivative=direction is not None)
+            if out.isfinite().all():
+                return out.contiguous().reshape(shape)
+            rare = ~out.isfinite().flatten(1).all(1)
+        else:
+            index = ordinary.nonzero().squeeze(1)
+            rare = ~ordinary
+            if len(index):
+                out[index] = _ordinary(jet.select(index), derivative=direction is not None)
+                rare |= ~out.isfinite().flatten(1).all(1) & ordinary
+        index = rare.nonzero().squeeze(1)
+        out = out.contiguous()
+        out[index] = careful(jet.x[index], None if jet.h is None else jet.h[index])
     return out.reshape(shape)
 
 
 def _ordinary(a: Jet, derivative: bool) -> Tensor:
     a2 = a @ a
+    common = _common_plan(a.x, a2.x, derivative)
+    if common is not None:
+        return _finish(a, a2, *common)
     groups, members = torch.unique(_plan(a.x, a2.x, derivative), dim=0, return_inverse=True)
     out = torch.empty_like(a.x)
     for group, (degree, squarings) in enumerate(groups.tolist()):
         index = (members == group).nonzero().squeeze(1).to(a.x.device)
-        whole = len(groups) == 1
-        part, part2 = (a, a2) if whole else (a.select(index), a2.select(index))
-        if squarings:
-            sigma = 2.0**-squarings
-            part, part2 = sigma * part, sigma * (sigma * part2)
-        x = _POLYNOMIALS[degree](part, part2).plus_identity()
-        for _ in range(squarings):
-            x = x @ x
-        result = x.h if derivative else x.x
-        assert result is not None
-        if whole:
-            return result
-        out[index] = result
+        out[index] = _finish(a.select(index), a2.select(index), degree, squarings)
     return out
+
+
+def _finish(a: Jet, a2: Jet, degree: int, squarings: int) -> Tensor:
+    """exp(A), or the derivative where there is a tangent, for matrices with one schedule."""
+    if squarings:
+        sigma = 2.0**-squarings
+        a, a2 = sigma * a, sigma * (sigma * a2)
+    x = _POLYNOMIALS[degree](a, a2).plus_identity()
+    for _ in range(squarings):
+        x = x @ x
+    return x.x if x.h is None else x.h
 
 
 def expm(matrices: Tensor) -> Tensor:
