@@ -18,6 +18,8 @@ def test_pages_are_found() -> None:
     assert {"README.md", "layer.md", "expm.md"} <= {page.name for page in PAGES}
 
 
+# Torch's own, when torch.compile is first used in a process.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: str(p.relative_to(ROOT))
 )
