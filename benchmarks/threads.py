@@ -3,7 +3,8 @@
     python benchmarks/threads.py
 
 A loop that alternates a large torch product with the kernel, against the sum of each alone. Two
-thread pools in one process would take each other's cores; the kernel runs on torch's own pool. About a minute.
+thread pools in one process would take each other's cores; the kernel runs on torch's own pool.
+About a minute.
 """
 
 from __future__ import annotations
