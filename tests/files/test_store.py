@@ -249,9 +249,9 @@ def test_foreign_safetensors(tmp_path: Path) -> None:
 
 
 def test_too_new(good: bytes, tmp_path: Path) -> None:
-    newer = rebuilt(good, lambda h: h.update(format=2))
+    newer = rebuilt(good, lambda h: h.update(format=3))
     with pytest.raises(
-        FileFormatError, match=r"of format 1 or older; got format 2, written by a newer mlayer"
+        FileFormatError, match=r"of format 2 or older; got format 3, written by a newer mlayer"
     ):
         load_bytes(newer, tmp_path)
 

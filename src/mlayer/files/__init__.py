@@ -2,6 +2,6 @@
 
 from mlayer.files.authors import load_authors_model, load_keras_npz
 from mlayer.files.onnx_export import export_onnx
-from mlayer.files.store import load, save
+from mlayer.files.store import load, load_with_notes, save
 
-__all__ = ["export_onnx", "load", "load_authors_model", "load_keras_npz", "save"]
+__all__ = ["export_onnx", "load", "load_authors_model", "load_keras_npz", "load_with_notes", "save"]

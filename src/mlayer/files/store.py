@@ -2,9 +2,10 @@
 
 The metadata has one entry, "mlayer", a JSON object:
 
-    format    version of this layout, an integer
+    format    version of this layout, an integer: 1, or 2 where there are notes
     config    the arguments of MLayer
-    digest    SHA-256 of config and tensors, so that a changed file is noticed
+    notes     what the writer wants to keep beside the layer, a JSON object; only in format 2
+    digest    SHA-256 of config, tensors and notes, so that a changed file is noticed
 
 Reading parses JSON and numbers. Nothing in a file names code: a structure is one of ours, or the
 caller brings it.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from mlayer.nn.initialisers import INITIALISERS
 from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
 
-FORMAT = 1
+FORMAT = 2
+_PLAIN = 1  # files without notes stay readable for every mlayer
 _KEY = "mlayer"
 _DTYPES = {
     str(d).removeprefix("torch."): d for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -39,7 +42,7 @@ _CUSTOM = Structure.name
 PathLike = str | os.PathLike[str]
 
 
-def save(layer: MLayer, path: PathLike) -> None:
+def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = None) -> None:
     """Write ``layer`` to one safetensors file. A crash on the way leaves an old file at ``path`` whole.
 
     A layer with a user-given structure is saved with all its numbers; :func:`load` then has to be given
@@ -48,6 +51,7 @@ def save(layer: MLayer, path: PathLike) -> None:
     Args:
         layer: the layer.
         path: where to; by custom ending in ``.safetensors``.
+        notes: a JSON object to keep beside the layer; :func:`load_with_notes` reads it back.
 
     >>> import tempfile, torch, mlayer
     >>> layer, x = mlayer.MLayer(4, 2, matrix_size=3), torch.ones(4)
@@ -66,7 +70,10 @@ def save(layer: MLayer, path: PathLike) -> None:
         )
     tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)
-    header = {"format": FORMAT, "config": config, "digest": _digest(config, tensors)}
+    header: dict[str, Any] = {"format": _PLAIN, "config": config}
+    if notes is not None:
+        header |= {"format": FORMAT, "notes": _as_json(notes)}
+    header["digest"] = _digest(config, tensors, header.get("notes"))
     metadata = {_KEY: json.dumps(header, sort_keys=True)}
     data = _safetensors().torch.save(tensors, metadata)
     replace_file(Path(path), lambda temporary: _write(temporary, data))
@@ -85,10 +92,19 @@ def load(
     Raises:
         FileFormatError: the file is truncated, changed, of another origin, or of a newer mlayer.
     """
+    return load_with_notes(path, structure=structure, device=device)[0]
+
+
+def load_with_notes(
+    path: PathLike, *, structure: nn.Module | None = None, device: torch.device | str | None = None
+) -> tuple[MLayer, dict[str, Any] | None]:
+    """As :func:`load`, with the notes of :func:`save`; None for a file without."""
     header, tensors = _read(path)
-    config = header["config"]
-    if not isinstance(config, dict) or header.get("digest") != _digest(config, tensors):
+    config, notes = header["config"], header.get("notes")
+    if header.get("digest") != _digest(config, tensors, notes):
         raise FileFormatError(path, "as it was saved", "a file whose digest does not match", "Get it again.")
+    if notes is not None and not isinstance(notes, dict):
+        raise FileFormatError(path, "consistent", f"notes of type {type(notes).__name__}", "Get it again.")
     _check_config(path, config, tensors)
     layer = _build(path, config, structure)
     try:
@@ -97,7 +113,19 @@ def load(
         raise FileFormatError(
             path, "consistent", f"weights that do not fit: {error}", "Get it again."
         ) from None
-    return layer.to(device=device)
+    return layer.to(device=device), notes
+
+
+def _as_json(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """The notes as they will be read back; refuses what JSON would lose."""
+    try:
+        copy = json.loads(json.dumps(dict(notes), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(
+            "notes", "a JSON object", f"something else ({error})", "Use dicts, lists, strings and numbers."
+        ) from None
+    result: dict[str, Any] = copy
+    return result
 
 
 def _config_of(layer: MLayer) -> dict[str, Any]:
@@ -121,8 +149,10 @@ def _class_name(layer: MLayer) -> str:
     return type(module).__qualname__
 
 
-def _digest(config: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+def _digest(config: dict[str, Any], tensors: dict[str, Tensor], notes: Any = None) -> str:
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    if notes is not None:
+        digest.update(json.dumps(notes, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
