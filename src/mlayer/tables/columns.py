@@ -1,0 +1,226 @@
+"""The four kinds of column that a model takes, each with its way from cells to numbers.
+
+    Number     the number; missing: the median of the training table
+    Boolean    1 or 0; missing: the more frequent
+    Date       days since the first date of the training table; missing: the median
+    Category   one number for each category, 1 for the one it is
+
+The first three add a number "is missing" if cells were missing in the training table. A category has a
+number for "other" if rare ones were put together, and one for "missing" likewise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.tables.remarks import Remark
+from mlayer.tables.values import Floats, Parsed, as_booleans, as_days, as_numbers, as_text
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+_SLACK = 0.1  # of the range of the training table, before a value counts as outside it
+
+
+@dataclass(frozen=True)
+class Column:
+    """What all kinds share: a name, the features they become, a way there, and what is said about it."""
+
+    name: str
+    kind: ClassVar[str] = ""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the numbers that the column becomes."""
+        raise NotImplementedError
+
+    @property
+    def said(self) -> str:
+        """How the column is handled, in words."""
+        raise NotImplementedError
+
+    def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
+        """(rows,) cells -> (rows, len(features)) numbers, and what should be said about them."""
+        raise NotImplementedError
+
+    def as_json(self) -> dict[str, Any]:
+        """For the model file."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class _Measured(Column):
+    """A column that becomes one number, and perhaps a flag."""
+
+    fill: float = 0.0
+    flag: bool = False
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name} is missing") if self.flag else (self.name,)
+
+    @property
+    def _filled(self) -> str:
+        return f"missing: {self._fill_said}, and a number that says so" if self.flag else ""
+
+    @property
+    def _fill_said(self) -> str:
+        return f"the median, {self.fill:.4g}"
+
+    def parse(self, series: Series) -> Parsed:
+        """Cells to numbers, NaN where missing."""
+        raise NotImplementedError
+
+    def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
+        parsed = self.parse(series)
+        values, remarks = parsed.values, []
+        missing = np.isnan(values)
+        if parsed.unreadable == len(values) and parsed.unreadable:
+            raise ArgumentError(
+                f"the column {self.name!r}",
+                f"of {self.kind}s, as in the table of the fit",
+                f"cells such as {parsed.example!r}",
+                "Is it another column, or written in another way?",
+            )
+        if parsed.unreadable:
+            text = f"cells that are no {self.kind}s were taken as missing, for example {parsed.example!r}"
+            remarks.append(Remark("unreadable", self.name, parsed.unreadable, text, strict=True))
+        gone = int(missing.sum()) - parsed.unreadable
+        if gone and not self.flag:
+            text = f"missing cells, of which the training table had none, were filled with {self._fill_said}"
+            remarks.append(Remark("missing", self.name, gone, text, strict=True))
+        slack = _SLACK * (self.high - self.low)
+        outside = int(((values < self.low - slack) | (values > self.high + slack)).sum())
+        if outside:
+            text = f"cells outside the range of the training table ({self._range}): predictions extrapolate"
+            remarks.append(Remark("outside", self.name, outside, text))
+        numbers = np.where(missing, self.fill, values)
+        return np.stack([numbers, missing.astype(np.float64)] if self.flag else [numbers], axis=1), remarks
+
+    @property
+    def _range(self) -> str:
+        return f"{self.low:.6g} to {self.high:.6g}"
+
+
+@dataclass(frozen=True)
+class Number(_Measured):
+    """A column of numbers."""
+
+    kind: ClassVar[str] = "number"
+
+    def parse(self, series: Series) -> Parsed:
+        return as_numbers(series)
+
+    @property
+    def said(self) -> str:
+        return "; ".join(filter(None, [f"a number, {self._range}", self._filled]))
+
+
+@dataclass(frozen=True)
+class Boolean(_Measured):
+    """A column of two truth values."""
+
+    kind: ClassVar[str] = "truth value"
+
+    def parse(self, series: Series) -> Parsed:
+        return as_booleans(series)
+
+    @property
+    def _fill_said(self) -> str:
+        return f"the more frequent, {'true' if self.fill else 'false'}"
+
+    @property
+    def said(self) -> str:
+        return "; ".join(filter(None, ["true 1, false 0", self._filled]))
+
+
+@dataclass(frozen=True)
+class Date(_Measured):
+    """A column of dates, as days since ``origin`` (in days since 1970)."""
+
+    kind: ClassVar[str] = "date"
+    format: str = "ISO8601"
+    origin: float = 0.0
+
+    def parse(self, series: Series) -> Parsed:
+        parsed = as_days(series, self.format)
+        return Parsed(parsed.values - self.origin, parsed.unreadable, parsed.example)
+
+    @property
+    def _fill_said(self) -> str:
+        return f"the median, {self._day(self.fill)}"
+
+    def _day(self, days: float) -> str:
+        return str(np.datetime64(int(np.floor(self.origin + days)), "D"))
+
+    @property
+    def _range(self) -> str:
+        return f"{self._day(self.low)} to {self._day(self.high)}"
+
+    @property
+    def said(self) -> str:
+        order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
+        first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
+        return "; ".join(filter(None, [first, self._filled]))
+
+
+@dataclass(frozen=True)
+class Category(Column):
+    """A column of text, one number for each of its categories."""
+
+    kind: ClassVar[str] = "category"
+    categories: tuple[str, ...] = ()
+    other: bool = False
+    missing: bool = False
+    lumped: int = field(default=0)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        extra = ["other"] * self.other + ["missing"] * self.missing
+        return tuple(f"{self.name} = {name}" for name in (*self.categories, *extra))
+
+    @property
+    def said(self) -> str:
+        words = [f"one number for each of {len(self.categories)} categories"]
+        if self.other:
+            words.append(f"{self.lumped} rare ones together as 'other'")
+        if self.missing:
+            words.append("missing is one of its own")
+        return "; ".join(words)
+
+    def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
+        texts = as_text(series)
+        places = {name: place for place, name in enumerate(self.categories)}
+        width, known = len(self.features), len(self.categories)
+        numbers, remarks = np.zeros((len(texts), width)), []
+        unseen, gone, example = 0, 0, ""
+        for row, text in enumerate(texts):
+            if text is None:
+                gone += 1
+                if self.missing:
+                    numbers[row, width - 1] = 1.0
+            elif text in places:
+                numbers[row, places[text]] = 1.0
+            else:
+                unseen, example = unseen + 1, example or text
+                if self.other:
+                    numbers[row, known] = 1.0
+        if unseen and self.other:
+            text = f"cells are 'other': rare in the training table, or not in it, for example {example!r}"
+            remarks.append(Remark("other", self.name, unseen, text))
+        elif unseen:
+            text = f"cells hold a category that the training table did not have, for example {example!r}: none is 1"
+            remarks.append(Remark("unseen", self.name, unseen, text, strict=True))
+        if gone and not self.missing:
+            text = "missing cells, of which the training table had none: no category is 1"
+            remarks.append(Remark("missing", self.name, gone, text, strict=True))
+        return numbers, remarks
+
+
+KINDS: dict[str, type[Column]] = {kind.kind: kind for kind in (Number, Boolean, Date, Category)}

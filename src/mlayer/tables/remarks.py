@@ -1,0 +1,59 @@
+"""What is said to the user about a table: one sentence each, with the column and the number of cells or rows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing that was done with a table and that its owner should know.
+
+    Attributes:
+        kind: a short word for scripts, for example "dropped" or "unseen".
+        column: the column, or "" for the table as a whole.
+        count: cells or rows that it is about.
+        text: the sentence.
+        strict: would `--strict` refuse it?
+    """
+
+    kind: str
+    column: str
+    count: int
+    text: str
+    strict: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json` and for the model file."""
+        return asdict(self)
+
+
+def merged(remarks: Iterable[Remark]) -> list[Remark]:
+    """One remark for each kind, column and sentence, with the counts added: for tables that are read in pieces."""
+    sums: dict[tuple[str, str, str, bool], int] = {}
+    for remark in remarks:
+        key = (remark.kind, remark.column, remark.text, remark.strict)
+        sums[key] = sums.get(key, 0) + remark.count
+    return [Remark(kind, column, count, text, strict) for (kind, column, text, strict), count in sums.items()]
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """A hint for a wrong name: near names, or all of a few.
+
+    >>> did_you_mean("pricee", ["price", "size"])
+    "Did you mean 'price'?"
+    >>> did_you_mean("PRICE", ["price", "size"])
+    "Did you mean 'price'?"
+    >>> did_you_mean("zzz", ["price", "size"])
+    'The columns are: price, size.'
+    """
+    lower = {other.lower(): other for other in names}
+    near = [lower[match] for match in difflib.get_close_matches(name.strip().lower(), list(lower), n=3)]
+    if near:
+        return "Did you mean " + " or ".join(repr(other) for other in near) + "?"
+    shown = ", ".join(names[:12])
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"The columns are: {shown}{more}."

@@ -1,0 +1,143 @@
+"""What a text table is written in: encoding, delimiter, decimal sign. Read from its first lines."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlayer.errors import ArgumentError, FileFormatError
+
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
+_WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}
+_HEAD = 1 << 16  # bytes that are looked at
+_LINES = 200
+_DECIMAL_COMMA = re.compile(r"^[+-]?\d+,\d+$")
+_NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text table is written, and its first rows."""
+
+    encoding: str
+    delimiter: str
+    decimal: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    line_bytes: float
+
+    @property
+    def names(self) -> str:
+        """For messages: "delimiter comma"."""
+        said = f"delimiter {DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
+        return said + (", decimal comma" if self.decimal == "," else "")
+
+    @property
+    def header_looks_like_data(self) -> bool:
+        """Are half of the names numbers?"""
+        return 2 * sum(bool(_NUMBER.match(name.strip())) for name in self.header) >= len(self.header)
+
+
+def sniff(
+    path: Path, *, delimiter: str | None = None, decimal: str | None = None, encoding: str | None = None
+) -> Dialect:
+    """Look at the head of a text table; what is given is taken as given.
+
+    Raises:
+        FileFormatError: empty, not text, of another encoding, or one column with a delimiter inside.
+    """
+    head, whole = _head(path)
+    if not head.strip():
+        raise FileFormatError(path, "a table", "an empty file", "Check how it was written.")
+    encoding, text = _decode(path, head, whole, encoding)
+    if "\0" in text:
+        raise FileFormatError(path, "a text table or parquet", "binary data", "Save it as csv or parquet.")
+    lines = text.splitlines()
+    if not whole and len(lines) > 1:
+        lines.pop()  # cut in the middle
+    lines = [line for line in lines if line.strip()][:_LINES]
+    wish = None if delimiter is None else _WORDS.get(delimiter, delimiter)
+    if wish is not None and len(wish) != 1:
+        raise ArgumentError("delimiter", "one character", repr(delimiter), "For example ';' or tab.")
+    sign = wish or _likeliest(lines)
+    rows = [tuple(field.strip() for field in row) for row in csv.reader(lines, delimiter=sign)]
+    header = rows[0]
+    if len(header) == 1:
+        inside = [other for other in DELIMITERS if other != sign and other in header[0]]
+        if inside:
+            raise FileFormatError(
+                path,
+                "a table of several columns",
+                f"one column, {header[0]!r}, with {DELIMITERS[inside[0]]}s inside, "
+                f"when split at {DELIMITERS.get(sign, repr(sign))}s",
+                f"Pass --delimiter {DELIMITERS[inside[0]]}, or leave it out.",
+            )
+    if decimal is None:
+        decimal = "," if sign != "," and _decimal_commas(rows[1:]) else "."
+    elif decimal not in (".", ",") or decimal == sign:
+        raise ArgumentError(
+            "decimal", "'.' or ',', and not the delimiter", repr(decimal), "Leave it out to have it guessed."
+        )
+    size = sum(len(line.encode(encoding, "replace")) + 1 for line in lines[1:]) / max(1, len(lines) - 1)
+    return Dialect(encoding, sign, decimal, header, tuple(rows[1:]), max(size, 1.0))
+
+
+def _head(path: Path) -> tuple[bytes, bool]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(_HEAD + 1)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise FileFormatError(path, "a gzip file", f"something else ({error})", "Get it again.") from None
+    if data[:4] == b"PK\x03\x04":
+        raise FileFormatError(
+            path, "csv or parquet", "a zip archive or a spreadsheet", "Save the sheet as csv, or unpack it."
+        )
+    return data[:_HEAD], len(data) <= _HEAD
+
+
+def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple[str, str]:
+    if encoding is None:
+        encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    cuts = range(1 if whole else 4)  # a character may be cut at the end
+    error: UnicodeError | None = None
+    for cut in cuts:
+        try:
+            return encoding, head[: len(head) - cut].decode(encoding)
+        except LookupError:
+            raise ArgumentError(
+                "encoding", "known to Python", repr(encoding), "For example latin-1 or cp1252."
+            ) from None
+        except UnicodeError as failure:
+            error = failure
+    raise FileFormatError(
+        path, f"text in {encoding}", f"other bytes ({error})", "Pass --encoding, for example latin-1 or cp1252."
+    )
+
+
+def _likeliest(lines: list[str]) -> str:
+    """The delimiter that splits most lines into as many fields as the header, and into more than one."""
+    best, best_score = ",", (0.0, 0)
+    for sign in DELIMITERS:
+        try:
+            counts = [len(row) for row in csv.reader(lines, delimiter=sign)]
+        except csv.Error:
+            continue
+        if counts[0] > 1:
+            agree = Counter(counts)[counts[0]] / len(counts)
+            best, best_score = max((best, best_score), (sign, (agree, counts[0])), key=lambda pair: pair[1])
+    return best
+
+
+def _decimal_commas(rows: list[tuple[str, ...]]) -> bool:
+    """Is there a column of numbers with commas in them?"""
+    width = max((len(row) for row in rows), default=0)
+    for place in range(width):
+        values = [row[place] for row in rows if len(row) > place and row[place]]
+        commas = sum(bool(_DECIMAL_COMMA.match(value)) for value in values)
+        if commas and commas + sum(bool(_NUMBER.match(value)) for value in values) == len(values):
+            return True
+    return False

@@ -1,0 +1,163 @@
+"""Cells of a column as numbers, truth values, dates or text, whatever type they were read as.
+
+Each function gives NaN (text: None) for a missing cell, and says how many cells it could not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.tables.source import pandas_module
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+TRUE_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0}
+_PAIRS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
+# Tried in this order; the first that reads every cell of the training table is kept.
+DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y %H:%M")
+_DAY = 86_400_000_000_000  # nanoseconds
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Numbers of one column, NaN where missing, and what could not be read."""
+
+    values: Floats
+    unreadable: int = 0
+    example: str = ""
+
+
+def is_missing(series: Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Missing cells; infinite numbers and empty text count."""
+    missing = np.asarray(series.isna(), dtype=bool)
+    if is_number(series):
+        return missing | ~np.isfinite(_floats(series))
+    if is_text(series):
+        return missing | np.asarray(series.astype(object).map(lambda v: isinstance(v, str) and not v.strip()))
+    return missing
+
+
+def is_number(series: Series) -> bool:
+    """Numbers, and not truth values?"""
+    types = pandas_module().api.types
+    return bool(types.is_numeric_dtype(series.dtype) and not types.is_bool_dtype(series.dtype))
+
+
+def is_date(series: Series) -> bool:
+    """Dates or times of day and date?"""
+    return bool(pandas_module().api.types.is_datetime64_any_dtype(series.dtype))
+
+
+def is_text(series: Series) -> bool:
+    """Text, or a mixture of things that are shown as text?"""
+    types = pandas_module().api.types
+    dtype = series.dtype
+    if isinstance(dtype, pandas_module().CategoricalDtype):
+        dtype = dtype.categories.dtype
+    return bool(types.is_string_dtype(dtype) or types.is_object_dtype(dtype))
+
+
+def plain(series: Series) -> Series:
+    """Without pandas' categories: the values themselves."""
+    if isinstance(series.dtype, pandas_module().CategoricalDtype):
+        return series.astype(series.cat.categories.dtype)
+    return series
+
+
+def as_numbers(series: Series) -> Parsed:
+    """Numbers; infinities are missing.
+
+    >>> import pandas
+    >>> as_numbers(pandas.Series(["1", " 2.5", "?", None]))
+    Parsed(values=array([1. , 2.5, nan, nan]), unreadable=1, example='?')
+    """
+    series = plain(series)
+    if is_number(series) or pandas_module().api.types.is_bool_dtype(series.dtype):
+        values = _floats(series)
+        values[~np.isfinite(values)] = np.nan
+        return Parsed(values)
+    return _parse(series, lambda text: _floats(pandas_module().to_numeric(text, errors="coerce")))
+
+
+def as_booleans(series: Series) -> Parsed:
+    """1 and 0 of true and false, yes and no, y and n, t and f, 1 and 0."""
+    series = plain(series)
+    if pandas_module().api.types.is_bool_dtype(series.dtype):
+        return Parsed(_floats(series))
+
+    def words(text: Series) -> Floats:
+        numbers = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
+        return _floats(text.str.lower().map(TRUE_WORDS | numbers))
+
+    return _parse(series, words)
+
+
+def as_days(series: Series, format: str) -> Parsed:
+    """Days since 1970 with their fractions, in universal time where the cells name a zone."""
+    pandas = pandas_module()
+    if is_date(series):
+        return Parsed(_days(series))
+
+    def dates(text: Series) -> Floats:
+        return _days(pandas.to_datetime(text, format=format, errors="coerce", utc=True))
+
+    return _parse(series, dates)
+
+
+def as_text(series: Series) -> list[str | None]:
+    """Text without the spaces around it; whole numbers without ".0"."""
+    series = plain(series)
+    missing = is_missing(series)
+    if is_number(series) and not pandas_module().api.types.is_integer_dtype(series.dtype):
+        return [
+            None if gone else (str(int(v)) if float(v).is_integer() else str(v))
+            for v, gone in zip(series, missing, strict=True)
+        ]
+    return [None if gone else str(v).strip() for v, gone in zip(series, missing, strict=True)]
+
+
+def boolean_words(texts: set[str]) -> bool:
+    """Both words of one of the pairs, and nothing else?"""
+    return {text.lower() for text in texts} in _PAIRS
+
+
+def date_format(texts: list[str]) -> str | None:
+    """The first format that reads every text; None if none does."""
+    if not texts or not all(any(c.isdigit() for c in t) and any(c in "-/.:" for c in t) for t in texts):
+        return None
+    column = pandas_module().Series(texts, dtype=object)
+    for format in DATE_FORMATS:
+        if np.isfinite(as_days(column, format).values).all():
+            return format
+    return None
+
+
+def _parse(series: Series, read: Callable[[Series], Floats]) -> Parsed:
+    missing = is_missing(series)
+    text = series.astype(object).where(~missing).map(lambda v: v if v is None or v != v else str(v).strip())
+    values = np.full(len(series), np.nan)
+    there = np.flatnonzero(~missing)
+    if len(there):
+        values[there] = read(text.iloc[there].astype(str))
+    values[~np.isfinite(values)] = np.nan
+    bad = ~missing & np.isnan(values)
+    example = str(text[bad].iloc[0]) if bad.any() else ""
+    return Parsed(values, int(bad.sum()), example)
+
+
+def _floats(series: Series) -> Floats:
+    return np.array(series.astype(object).where(series.notna(), np.nan), dtype=np.float64)
+
+
+def _days(series: Series) -> Floats:
+    if series.dt.tz is not None:
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+    nanoseconds = series.astype("datetime64[ns]").astype("int64").to_numpy()
+    return np.where(series.isna(), np.nan, nanoseconds / _DAY)
