@@ -11,7 +11,7 @@ number for "other" if rare ones were put together, and one for "missing" likewis
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -89,12 +89,14 @@ class _Measured(Column):
                 "Is it another column, or written in another way?",
             )
         if parsed.unreadable:
-            text = f"cells that are no {self.kind}s were taken as missing, for example {parsed.example!r}"
-            remarks.append(Remark("unreadable", self.name, parsed.unreadable, text, strict=True))
+            text = f"cells that are no {self.kind}s were taken as missing"
+            remarks.append(
+                Remark("unreadable", self.name, parsed.unreadable, text, strict=True, example=parsed.example)
+            )
         gone = int(missing.sum()) - parsed.unreadable
         if gone and not self.flag:
-            text = f"missing cells, of which the training table had none, were filled with {self._fill_said}"
-            remarks.append(Remark("missing", self.name, gone, text, strict=True))
+            said = f"missing cells, of which the training table had none, were filled with {self._fill_said}"
+            remarks.append(Remark("missing", self.name, gone, said, strict=True))
         slack = _SLACK * (self.high - self.low)
         outside = int(((values < self.low - slack) | (values > self.high + slack)).sum())
         if outside:
@@ -178,7 +180,11 @@ class Category(Column):
     categories: tuple[str, ...] = ()
     other: bool = False
     missing: bool = False
-    lumped: int = field(default=0)
+    lumped: int = 0
+    rare: frozenset[str] = frozenset()  # those behind "other", unless there are too many to keep
+
+    def as_json(self) -> dict[str, Any]:
+        return super().as_json() | {"rare": sorted(self.rare)}
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -199,7 +205,8 @@ class Category(Column):
         places = {name: place for place, name in enumerate(self.categories)}
         width, known = len(self.features), len(self.categories)
         numbers, remarks = np.zeros((len(texts), width)), []
-        unseen, gone, example = 0, 0, ""
+        strangers: list[str] = []
+        lumped, gone = 0, 0
         for row, text in enumerate(texts):
             if text is None:
                 gone += 1
@@ -208,18 +215,22 @@ class Category(Column):
             elif text in places:
                 numbers[row, places[text]] = 1.0
             else:
-                unseen, example = unseen + 1, example or text
+                if text in self.rare or self.lumped > len(self.rare):
+                    lumped += 1
+                else:
+                    strangers.append(text)
                 if self.other:
                     numbers[row, known] = 1.0
-        if unseen and self.other:
-            text = f"cells are 'other': rare in the training table, or not in it, for example {example!r}"
-            remarks.append(Remark("other", self.name, unseen, text))
-        elif unseen:
-            text = f"cells hold a category that the training table did not have, for example {example!r}: none is 1"
-            remarks.append(Remark("unseen", self.name, unseen, text, strict=True))
+        if strangers:
+            place = "they count as 'other'" if self.other else "none is 1"
+            said = f"cells hold a category that the training table did not have ({place})"
+            remarks.append(Remark("unseen", self.name, len(strangers), said, True, strangers[0]))
+        if lumped and self.lumped > len(self.rare):
+            said = "cells are 'other': rare in the training table, or not in it"
+            remarks.append(Remark("other", self.name, lumped, said))
         if gone and not self.missing:
-            text = "missing cells, of which the training table had none: no category is 1"
-            remarks.append(Remark("missing", self.name, gone, text, strict=True))
+            said = "missing cells, of which the training table had none: no category is 1"
+            remarks.append(Remark("missing", self.name, gone, said, strict=True))
         return numbers, remarks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -18,6 +18,7 @@ class Remark:
         count: cells or rows that it is about.
         text: the sentence.
         strict: would `--strict` refuse it?
+        example: one of the cells.
     """
 
     kind: str
@@ -25,6 +26,14 @@ class Remark:
     count: int
     text: str
     strict: bool = False
+    example: str = ""
+
+    def __str__(self) -> str:
+        """For people."""
+        where = f"column {self.column!r}: " if self.column else ""
+        number = f"{self.count} " if self.count else ""
+        example = f", for example {self.example!r}" if self.example else ""
+        return f"{where}{number}{self.text}{example}"
 
     def as_json(self) -> dict[str, Any]:
         """For `--json` and for the model file."""
@@ -33,11 +42,12 @@ class Remark:
 
 def merged(remarks: Iterable[Remark]) -> list[Remark]:
     """One remark for each kind, column and sentence, with the counts added: for tables that are read in pieces."""
-    sums: dict[tuple[str, str, str, bool], int] = {}
+    sums: dict[tuple[str, str, str], Remark] = {}
     for remark in remarks:
-        key = (remark.kind, remark.column, remark.text, remark.strict)
-        sums[key] = sums.get(key, 0) + remark.count
-    return [Remark(kind, column, count, text, strict) for (kind, column, text, strict), count in sums.items()]
+        key = (remark.kind, remark.column, remark.text)
+        old = sums.get(key)
+        sums[key] = remark if old is None else replace(old, count=old.count + remark.count)
+    return list(sums.values())
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

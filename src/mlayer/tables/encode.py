@@ -1,0 +1,131 @@
+"""The schema of a table: which columns become which numbers. Learned once, kept in the model file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.tables.columns import KINDS, Category, Column, Number
+from mlayer.tables.learn import learn_column
+from mlayer.tables.remarks import Remark, did_you_mean
+from mlayer.tables.values import Floats
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MAX_CATEGORIES = 20
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Numbers of a table, (rows, features), and what should be said about them."""
+
+    numbers: Floats
+    remarks: list[Remark]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a model, in the order of the table that it was fitted to.
+
+    >>> import pandas
+    >>> schema, _ = learn_schema(pandas.DataFrame({"age": [30, 40, None], "city": ["Rome", "Oslo", "Rome"]}))
+    >>> schema.features
+    ('age', 'age is missing', 'city = Rome', 'city = other')
+    >>> schema.encode(pandas.DataFrame({"city": ["Rome"], "age": [31]})).numbers
+    array([[31.,  0.,  1.,  0.]])
+    """
+
+    columns: tuple[Column, ...]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the numbers that a row becomes."""
+        return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns that a csv reader must not turn into numbers: 007 is not 7."""
+        return tuple(column.name for column in self.columns if not isinstance(column, Number))
+
+    def encode(self, frame: DataFrame) -> Encoded:
+        """The numbers of ``frame``, whose columns may be in any order and more than needed.
+
+        Raises:
+            ArgumentError: a column is missing, or holds something else altogether.
+        """
+        self.check(list(map(str, frame.columns)))
+        parts, remarks = [np.zeros((len(frame), 0))], []
+        for column in self.columns:
+            numbers, said = column.encode(frame[column.name])
+            parts.append(numbers)
+            remarks += said
+        return Encoded(np.concatenate(parts, axis=1), remarks)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Are all columns there?"""
+        absent = [column.name for column in self.columns if column.name not in set(names)]
+        if absent:
+            raise ArgumentError(
+                "the table",
+                f"one with the columns of the fit; it needs {', '.join(map(repr, absent[:8]))} too",
+                f"the columns {', '.join(map(repr, names[:12]))}{' ...' if len(names) > 12 else ''}",
+                did_you_mean(absent[0], [name for name in names if name not in absent])
+                if len(names)
+                else "Add them.",
+            )
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """For the model file."""
+        return [column.as_json() for column in self.columns]
+
+    @classmethod
+    def from_json(cls, entries: list[Mapping[str, Any]]) -> Schema:
+        """The schema that :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged."""
+        columns = []
+        for entry in entries:
+            kind = KINDS[entry["kind"]]
+            values = {name: entry[name] for name in (field.name for field in fields(kind))}
+            if kind is Category:
+                values["categories"] = tuple(map(str, values["categories"]))
+                values["rare"] = frozenset(map(str, values["rare"]))
+            columns.append(kind(**values))
+        return cls(tuple(columns))
+
+
+def learn_schema(
+    frame: DataFrame, *, drop: Collection[str] = (), max_categories: int = MAX_CATEGORIES
+) -> tuple[Schema, list[Remark]]:
+    """Which columns of a training table become which numbers, and what was decided on the way.
+
+    Args:
+        frame: the training table without its target.
+        drop: columns to leave out.
+        max_categories: of a text column; the rest is put together as "other".
+    """
+    names = list(map(str, frame.columns))
+    for name in drop:
+        if name not in names:
+            raise ArgumentError(
+                "drop", "columns of the table", repr(name), did_you_mean(name, names)
+            )
+    if max_categories < 1:
+        raise ArgumentError("max_categories", "at least 1", str(max_categories), "For example 20.")
+    columns, remarks = [], []
+    for name, series in zip(names, (frame[column] for column in frame.columns), strict=True):
+        if name in drop:
+            continue
+        column, said = learn_column(series, max_categories)
+        remarks += said
+        if column is not None:
+            columns.append(column)
+    if not columns:
+        reasons = "; ".join(map(str, remarks[:5])) or "there are no others than the target"
+        raise ArgumentError(
+            "the table", "one with a column to learn from", f"none ({reasons})", "Add columns to it."
+        )
+    return Schema(tuple(columns)), remarks

@@ -1,0 +1,201 @@
+"""From a table to a model that has been tested on rows it has not seen."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.tables.encode import MAX_CATEGORIES, learn_schema
+from mlayer.tables.importance import column_importance
+from mlayer.tables.metrics import classification_metrics, regression_metrics
+from mlayer.tables.model import Predictions, TableModel
+from mlayer.tables.remarks import Remark, did_you_mean, merged
+from mlayer.tables.split import held_out
+from mlayer.tables.stream import refuse
+from mlayer.tables.task import Array, Target, guess_task, learn_target
+from mlayer.tables.training import Training, default_estimator, run
+from mlayer.version import __version__
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to fit, and how.
+
+    Attributes:
+        target: the column to predict.
+        task: "classification", "regression", or "auto" to have it guessed.
+        drop: columns to leave out.
+        test_share: of the rows, held out for the metrics.
+        seed: of the split and of the training.
+        max_categories: of a text column; the rest is put together as "other".
+        strict: refuse what would otherwise be mended and said.
+        training: size of the model, epochs, time.
+    """
+
+    target: str
+    task: str = AUTO
+    drop: tuple[str, ...] = ()
+    test_share: float = 0.2
+    seed: int = 0
+    max_categories: int = MAX_CATEGORIES
+    strict: bool = False
+    training: Training = field(default_factory=Training)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A model and how it did.
+
+    Attributes:
+        model: the model, fitted to the training rows alone.
+        reason: why this task.
+        metrics: on the held-out rows.
+        baseline: the same metrics for the best constant answer.
+        remarks: what was done with the table.
+        history: a record for each epoch.
+        truth: targets of the held-out rows, as :meth:`Target.encode` gives them.
+        predictions: for the held-out rows.
+        importance: by column, worsening by shuffling it: mean and half the spread.
+        stopped: why training ended.
+    """
+
+    model: TableModel
+    reason: str
+    metrics: dict[str, float]
+    baseline: dict[str, float]
+    remarks: list[Remark]
+    history: list[dict[str, Any]]
+    truth: Array
+    predictions: Predictions
+    importance: dict[str, tuple[float, float]]
+    stopped: str
+
+    def summary(self) -> dict[str, Any]:
+        """A JSON object: what `mlayer fit --json` prints and the report shows."""
+        return {
+            "target": self.model.target.as_json(),
+            "reason": self.reason,
+            "metrics": self.metrics,
+            "baseline": self.baseline,
+            "columns": [
+                {"name": c.name, "kind": c.kind, "features": len(c.features), "said": c.said}
+                for c in self.model.schema.columns
+            ],
+            "remarks": [remark.as_json() | {"said": str(remark)} for remark in self.remarks],
+            "importance": {name: list(pair) for name, pair in self.importance.items()},
+            "history": self.history,
+            "stopped": self.stopped,
+            "facts": dict(self.model.facts),
+        }
+
+
+def fit_table(
+    frame: DataFrame,
+    plan: Plan,
+    *,
+    estimator: Any = None,
+    on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> FitResult:
+    """Hold rows out, learn the columns and the model from the others, and measure on what was held out.
+
+    Args:
+        frame: the raw table, with the target.
+        plan: what to fit, and how.
+        estimator: in place of ours, with ``fit(X, y)`` and ``to_mlayer()``; ``plan.training`` is then unused.
+        on_epoch: called with a record an epoch.
+        on_stage: called with a sentence when a part of the work begins and what has been decided.
+
+    Raises:
+        ArgumentError: the table or the target cannot be learned from; the message says what to do.
+    """
+    say = on_stage or (lambda _: None)
+    names = list(map(str, frame.columns))
+    if plan.target not in names:
+        raise ArgumentError(
+            "target", "a column of the table", repr(plan.target), did_you_mean(plan.target, names)
+        )
+    column = frame[plan.target]
+    task, reason = guess_task(column) if plan.task == AUTO else (plan.task, "as told")
+    target = learn_target(column, task)
+    truth, remarks = target.encode(column)
+    known = np.flatnonzero(truth >= 0 if target.classifies else np.isfinite(truth))
+    frame, truth = frame.drop(columns=plan.target).iloc[known], truth[known]
+    train, test = held_out(truth, plan.test_share, plan.seed, classes=target.classifies)
+    say(f"{target.task} of {target.name!r} ({reason}): {len(train)} rows to learn from, {len(test)} held out")
+    remarks += _single(target, truth)
+    schema, said = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
+    remarks = merged(remarks + said)
+    if plan.strict:
+        refuse(remarks)
+    encoded = schema.encode(frame.iloc[train])
+    start = time.monotonic()
+    say(f"training on {len(schema.features)} numbers a row, from {len(schema.columns)} columns")
+    if estimator is None:
+        estimator = default_estimator(target, plan.training, plan.seed, encoded.numbers.shape)
+    trained = run(estimator, encoded.numbers, truth[train], plan.training, on_epoch)
+    seconds = time.monotonic() - start
+    say("measuring on the held-out rows")
+    model = TableModel(trained.layer, schema, target)
+    predictions = model.predict(frame.iloc[test])
+    metrics = predictions.metrics(truth[test])
+    facts = {
+        "metrics": metrics,
+        "baseline": _baseline(target, truth[train], truth[test]),
+        "rows": {"train": len(train), "test": len(test)},
+        "seed": plan.seed,
+        "seconds": round(seconds, 2),
+        "epochs": len(trained.history),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": versions(),
+    }
+    model = TableModel(trained.layer, schema, target, facts)
+    return FitResult(
+        model=model,
+        reason=reason,
+        metrics=metrics,
+        baseline=facts["baseline"],
+        remarks=merged([*remarks, *(r for r in predictions.remarks if r.kind == "overflow")]),
+        history=trained.history,
+        truth=truth[test],
+        predictions=predictions,
+        importance=column_importance(model, frame.iloc[test], truth[test], plan.seed),
+        stopped=trained.stopped,
+    )
+
+
+def _single(target: Target, truth: Array) -> list[Remark]:
+    if not target.classifies:
+        return []
+    single = [target.classes[k] for k in np.flatnonzero(np.bincount(truth) == 1)]
+    if not single:
+        return []
+    said = "classes have one row only, which is used for training and tests nothing"
+    return [Remark("single", target.name, len(single), said, True, str(single[0]))]
+
+
+def _baseline(target: Target, train: Array, test: Array) -> dict[str, float]:
+    """The best constant: the frequencies of the classes, or the mean."""
+    if not target.classifies:
+        return regression_metrics(test, np.full(len(test), train.mean()))
+    shares = np.bincount(train, minlength=len(target.classes)) / len(train)
+    return classification_metrics(test, np.tile(shares, (len(test), 1)))
+
+
+def versions() -> dict[str, str]:
+    """Of what a model was made with."""
+    import torch
+
+    return {"mlayer": __version__, "torch": torch.__version__, "python": platform.python_version()}

@@ -1,0 +1,31 @@
+"""ONNX out of a table model: the layer on encoded rows, with the way there written into the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mlayer.disk import replace_file
+from mlayer.files import export_onnx
+from mlayer.tables.model import TableModel
+
+KEY = "mlayer.table"
+
+
+def export_table_onnx(model: TableModel, path: str | Path) -> None:
+    """Write the layer of ``model`` as ONNX, from encoded rows to logits or values.
+
+    The metadata entry "mlayer.table" holds the columns and the target, as in the model file, and
+    "mlayer.features" the names of the inputs, in order. Needs ``pip install 'mlayer[onnx]'``.
+    """
+
+    def write(temporary: Path) -> None:
+        export_onnx(model.layer, temporary)
+        import onnx
+
+        file = onnx.load(str(temporary))
+        for key, value in ((KEY, model.as_json()), ("mlayer.features", list(model.schema.features))):
+            file.metadata_props.add(key=key, value=json.dumps(value))
+        onnx.save(file, str(temporary))
+
+    replace_file(Path(path), write)

@@ -1,0 +1,184 @@
+"""Predictions for a table of any size: read, predicted and written piece by piece, the result all or nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.disk import replace_file
+from mlayer.errors import ArgumentError
+from mlayer.tables.model import Predictions, TableModel
+from mlayer.tables.remarks import Remark, merged
+from mlayer.tables.source import Source, pandas_module
+from mlayer.tables.task import Array
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_CSV, _PARQUET = (".csv", ".txt"), (".parquet", ".pq")
+_SPOOL = 50_000_000  # bytes of output kept in memory before they go to a temporary file
+_LIST = 20
+
+
+@dataclass
+class Prediction:
+    """What came of predicting a table.
+
+    Attributes:
+        rows: predicted.
+        remarks: what should be said.
+        metrics: if the table had the target column; else empty.
+    """
+
+    rows: int = 0
+    remarks: list[Remark] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    measured_rows: int = 0
+
+
+def predict_table(
+    model: TableModel,
+    source: Source,
+    out: Path | IO[str],
+    *,
+    proba: bool = False,
+    keep: bool = False,
+    strict: bool = False,
+    on_rows: Callable[[int], None] | None = None,
+) -> Prediction:
+    """Write a column "prediction" with one row for each row of the table.
+
+    Args:
+        model: the model.
+        source: the raw table; columns in any order, more than needed, with or without the target.
+        out: a file ending in .csv or .parquet, or a stream that gets csv. Nothing is left of it on failure.
+        proba: add a column "p(class)" for each class.
+        keep: put the columns of the table in front.
+        strict: refuse what would otherwise be said: unseen categories, unreadable cells and the like.
+        on_rows: called with the number of rows done.
+    """
+    if proba and not model.target.classifies:
+        raise ArgumentError("proba", "used with a classifier", "a model for regression", "Leave it out.")
+    model.schema.check(source.columns)
+    result, truths, outputs = Prediction(), [], []
+
+    def pieces() -> Iterator[DataFrame]:
+        for frame in source.pieces(model.schema.text_columns):
+            predictions = model.predict(frame)
+            result.remarks = merged([*result.remarks, *predictions.remarks])
+            if strict:
+                refuse(result.remarks)
+            if model.target.name in frame.columns:
+                truth, said = model.target.encode(frame[model.target.name])
+                result.remarks = merged([*result.remarks, *said])
+                truths.append(truth)
+                outputs.append(predictions.outputs)
+            result.rows += len(frame)
+            if on_rows is not None:
+                on_rows(result.rows)
+            yield _answer(frame, predictions, proba, keep)
+
+    if isinstance(out, Path):
+        write = _writer(out)
+        replace_file(out, lambda temporary: write(temporary, _some(pieces(), source)))
+    else:
+        with tempfile.SpooledTemporaryFile(_SPOOL, "w+", encoding="utf-8", newline="") as spool:
+            _write_csv(spool, _some(pieces(), source))
+            spool.seek(0)
+            while block := spool.read(1 << 16):
+                out.write(block)
+    if truths:
+        truth = np.concatenate(truths)
+        together = Predictions(np.concatenate(outputs), model.target, [])
+        result.metrics = together.metrics(truth)
+        known = (truth >= 0) if model.target.classifies else np.isfinite(truth)
+        result.measured_rows = int((known & together.finite).sum())
+    return result
+
+
+def check_output(path: Path) -> None:
+    """Does the ending say what to write, and is there a folder for it?"""
+    _writer(path)
+    if not path.parent.is_dir():
+        raise ArgumentError("the output", "in a folder that exists", str(path), f"Make {path.parent} first.")
+
+
+def refuse(remarks: list[Remark]) -> None:
+    """Raise what a strict user does not want to be merely told."""
+    serious = [remark for remark in remarks if remark.strict]
+    if serious:
+        more = f" (and {len(serious) - _LIST} more)" if len(serious) > _LIST else ""
+        raise ArgumentError(
+            "the table",
+            "without what --strict refuses",
+            "; ".join(map(str, serious[:_LIST])) + more,
+            "Mend the table (--drop COL leaves a column out of a fit), or go without --strict.",
+        )
+
+
+def _some(pieces: Iterator[DataFrame], source: Source) -> Iterator[DataFrame]:
+    empty = True
+    for piece in pieces:
+        empty = empty and not len(piece)
+        yield piece
+    if empty:
+        raise ArgumentError(f"the table {source.path}", "of one row or more", "none", "Check how it was written.")
+
+
+def _answer(frame: DataFrame, predictions: Predictions, proba: bool, keep: bool) -> DataFrame:
+    columns: dict[str, Any] = {name: frame[name] for name in frame.columns} if keep else {}
+    columns[_free("prediction", columns)] = predictions.labels
+    if proba:
+        for place, label in enumerate(predictions.target.classes):
+            columns[_free(f"p({label})", columns)] = predictions.outputs[:, place]
+    return pandas_module().DataFrame(columns, index=frame.index)
+
+
+def _free(name: str, taken: dict[str, Array]) -> str:
+    return f"{name} (mlayer)" if name in taken else name
+
+
+def _writer(path: Path) -> Callable[[Path, Iterator[DataFrame]], None]:
+    ending = path.suffix.lower()
+    if ending in _CSV:
+        return _csv_file
+    if ending in _PARQUET:
+        return _parquet_file
+    raise ArgumentError("the output", "a file ending in .csv or .parquet", path.name, "Rename it.")
+
+
+def _csv_file(path: Path, pieces: Iterator[DataFrame]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        _write_csv(file, pieces)
+
+
+def _write_csv(file: Any, pieces: Iterator[DataFrame]) -> None:
+    for number, piece in enumerate(pieces):
+        piece.to_csv(file, index=False, header=number == 0, lineterminator="\n")
+
+
+def _parquet_file(path: Path, pieces: Iterator[DataFrame]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    writer = None
+    try:
+        for piece in pieces:
+            try:
+                schema = None if writer is None else writer.schema
+                table = pyarrow.Table.from_pandas(piece, schema=schema, preserve_index=False)
+            except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+                raise ArgumentError(
+                    "the output", "of one type in each column, for parquet", str(error), "Write .csv."
+                ) from None
+            if writer is None:
+                writer = pyarrow.parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,174 @@
+"""What is to be learned: the target column, and whether it names classes or measures a quantity."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.tables.remarks import Remark
+from mlayer.tables.source import pandas_module
+from mlayer.tables.values import as_numbers, as_text, is_date, is_missing, is_number, plain
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+CLASSIFICATION, REGRESSION = "classification", "regression"
+TASKS = (CLASSIFICATION, REGRESSION)
+_CLASSES = 20  # so many whole numbers may be classes ...
+_SHARE = 0.05  # ... if they are no more than this share of the rows
+_MOST = 1000
+
+Label = str | int | float | bool
+Array = np.ndarray[Any, Any]
+
+
+def guess_task(series: Series) -> tuple[str, str]:
+    """The task that a target column suggests, and why.
+
+    >>> import pandas
+    >>> guess_task(pandas.Series(["cat", "dog", "cat"]))
+    ('classification', 'the target is text')
+    >>> guess_task(pandas.Series([0.5, 1.5, 2.5]))
+    ('regression', 'the target has fractions')
+    """
+    series = plain(series)
+    if pandas_module().api.types.is_bool_dtype(series.dtype):
+        return CLASSIFICATION, "the target is true or false"
+    if not is_number(series):
+        parsed = as_numbers(series)
+        there = len(series) - int(is_missing(series).sum())
+        # Numbers with a few words among them are a quantity with cells that want mending.
+        if parsed.unreadable > 0.1 * there:
+            return CLASSIFICATION, "the target is text"
+    values = as_numbers(series).values
+    values = values[np.isfinite(values)]
+    distinct = len(np.unique(values))
+    if (values % 1 != 0).any():
+        return REGRESSION, "the target has fractions"
+    if distinct == 2:
+        return CLASSIFICATION, "the target has two values"
+    if distinct <= _CLASSES and distinct <= _SHARE * len(values):
+        return CLASSIFICATION, f"the target has {distinct} different whole numbers in {len(values)} rows"
+    return REGRESSION, f"the target has {distinct} different whole numbers in {len(values)} rows"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target column.
+
+    Attributes:
+        name: of the column.
+        task: "classification" or "regression".
+        classes: the labels, in the order of the layer's outputs.
+    """
+
+    name: str
+    task: str
+    classes: tuple[Label, ...] = ()
+
+    @property
+    def classifies(self) -> bool:
+        """Classes, not a quantity?"""
+        return self.task == CLASSIFICATION
+
+    def encode(self, series: Series) -> tuple[Array, list[Remark]]:
+        """Class numbers, -1 where missing or unknown; or values, NaN where missing."""
+        if not self.classifies:
+            parsed, remarks = as_numbers(series), []
+            if parsed.unreadable:
+                said = "rows whose target is no number were left out"
+                remarks.append(Remark("target", self.name, parsed.unreadable, said, True, parsed.example))
+            gone = int(np.isnan(parsed.values).sum()) - parsed.unreadable
+            if gone:
+                remarks.append(Remark("target", self.name, gone, "rows without a target were left out"))
+            return parsed.values, remarks
+        places = {_key(label): place for place, label in enumerate(self.classes)}
+        texts = as_text(series)
+        numbers = np.array([-1 if text is None else places.get(text, -1) for text in texts], dtype=np.int64)
+        remarks = []
+        gone = sum(text is None for text in texts)
+        if gone:
+            remarks.append(Remark("target", self.name, gone, "rows without a target were left out"))
+        strangers = [text for text in texts if text is not None and text not in places]
+        if strangers:
+            said = "rows with a class that the model does not know were left out"
+            remarks.append(Remark("target", self.name, len(strangers), said, True, strangers[0]))
+        return numbers, remarks
+
+    def as_json(self) -> dict[str, Any]:
+        """For the model file."""
+        return {"name": self.name, "task": self.task, "classes": list(self.classes)}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Target:
+        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if damaged."""
+        if entry["task"] not in TASKS:
+            raise ValueError(f"task {entry['task']!r}")
+        return cls(str(entry["name"]), entry["task"], tuple(entry["classes"]))
+
+
+def learn_target(series: Series, task: str) -> Target:
+    """The target of a training table.
+
+    Raises:
+        ArgumentError: one class, a constant, dates, or text where numbers are needed.
+    """
+    name, series = str(series.name), plain(series)
+    if task not in TASKS:
+        raise ArgumentError("task", "'classification' or 'regression'", repr(task), "Or leave it to be guessed.")
+    subject = f"the target {name!r}"
+    if is_missing(series).all():
+        raise ArgumentError(subject, "known in some rows", "a column without a value", "Choose another target.")
+    if is_date(series):
+        raise ArgumentError(
+            subject, "classes or numbers", "dates", "Add a column of days since some date, and take that."
+        )
+    if task == REGRESSION:
+        values = as_numbers(series).values
+        values = values[np.isfinite(values)]
+        if len(values) < 0.5 * (len(series) - int(is_missing(series).sum())):
+            raise ArgumentError(
+                subject, "numbers, for regression", "mostly text", "Use --task classification."
+            )
+        if np.ptp(values) == 0:
+            raise ArgumentError(
+                subject, "of different values", f"{values[0]:g} in every row", "There is nothing to learn."
+            )
+        return Target(name, task)
+    counts = Counter(text for text in as_text(series) if text is not None)
+    if len(counts) == 1:
+        raise ArgumentError(
+            subject,
+            "of two or more classes",
+            f"the class {next(iter(counts))!r} in every row",
+            "Choose another target, or use more rows: the first rows of a sorted table may hold one class.",
+        )
+    rows = sum(counts.values())
+    if len(counts) > _MOST or (len(counts) > 0.5 * rows and len(counts) > 2):
+        number = is_number(series)
+        raise ArgumentError(
+            subject,
+            f"of at most {_MOST} classes with several rows each",
+            f"{len(counts)} different values in {rows} rows",
+            "Use --task regression." if number else "Is it a name or an identifier? Choose another target.",
+        )
+    return Target(name, task, _labels(series, counts))
+
+
+def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
+    if pandas_module().api.types.is_bool_dtype(series.dtype):
+        return (False, True)
+    if is_number(series):
+        values = sorted(float(text) for text in counts)
+        return tuple(int(value) if value.is_integer() else value for value in values)
+    return tuple(sorted(counts))
+
+
+def _key(label: Label) -> str:
+    """A label as `as_text` shows it."""
+    return str(label)
