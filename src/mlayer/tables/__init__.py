@@ -7,7 +7,8 @@ from mlayer.tables.onnx import export_table_onnx
 from mlayer.tables.remarks import Remark
 from mlayer.tables.source import Source, open_table
 from mlayer.tables.stream import Prediction, predict_table
-from mlayer.tables.task import guess_task
+from mlayer.tables.task import Target, guess_task
+from mlayer.tables.training import Training
 
 __all__ = [
     "Encoded",
@@ -19,6 +20,8 @@ __all__ = [
     "Schema",
     "Source",
     "TableModel",
+    "Target",
+    "Training",
     "export_table_onnx",
     "fit_table",
     "guess_task",

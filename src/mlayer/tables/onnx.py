@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from mlayer.disk import replace_file
-from mlayer.files import export_onnx
-from mlayer.tables.model import TableModel
+from mlayer.files import export_onnx, load_with_notes
+from mlayer.tables.model import TableModel, table_model
 
 KEY = "mlayer.table"
 
@@ -29,3 +29,14 @@ def export_table_onnx(model: TableModel, path: str | Path) -> None:
         onnx.save(file, str(temporary))
 
     replace_file(Path(path), write)
+
+
+def export_any_onnx(model_file: str | Path, path: str | Path) -> list[str]:
+    """Write the model of a file, with or without a table; the names of its inputs, if it has a table."""
+    layer, notes = load_with_notes(model_file)
+    if notes is None or "table" not in notes:
+        export_onnx(layer, path)
+        return []
+    model = table_model(model_file, layer, notes)
+    export_table_onnx(model, path)
+    return list(model.schema.features)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
+from mlayer.tables.remarks import did_you_mean
 from mlayer.tables.sniff import Dialect, sniff
 
 if TYPE_CHECKING:
@@ -42,6 +43,18 @@ class Source:
         """For messages."""
         kind = "parquet" if self.dialect is None else f"csv, {self.dialect.names}"
         return f"{self.path.name}: {kind}, {len(self.columns)} columns"
+
+    def check_target(self, target: str) -> None:
+        """Is there such a column? Asked before a large table is read."""
+        if target in self.columns and len(self.columns) > 1:
+            return
+        hint = did_you_mean(target, self.columns)
+        if len(self.columns) == 1:
+            hint = "The table has one column; if it is delimited in another way, pass --delimiter."
+        elif self.dialect is not None and self.dialect.header_looks_like_data:
+            hint += " The first line looks like data: a table starts with the names of its columns."
+        got = f"the only column, {target!r}" if target in self.columns else repr(target)
+        raise ArgumentError("target", "a column of the table, beside others to learn from", got, hint)
 
     def read(self, rows: int | None = None) -> DataFrame:
         """The table, or its first ``rows`` rows.

@@ -1,0 +1,85 @@
+"""`mlayer predict`: a raw table in, its predictions out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlayer.cli import show
+from mlayer.cli.options import FILE, common, reading, refuse_to_overwrite
+
+
+@click.command("predict")
+@click.argument("model", type=FILE)
+@click.argument("table", type=FILE)
+@click.option("-o", "--output", type=FILE, help="A .csv or .parquet file; stdout, as csv, if not given.")
+@click.option("--proba", is_flag=True, help="Add the probability of each class.")
+@click.option("--keep", is_flag=True, help="Put the columns of TABLE in front.")
+@click.option("--strict", is_flag=True, help="Refuse unseen categories, unreadable cells and the like.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@reading
+@common
+def command(
+    model: Path,
+    table: Path,
+    output: Path | None,
+    proba: bool,
+    keep: bool,
+    strict: bool,
+    force: bool,
+    delimiter: str | None,
+    decimal: str | None,
+    encoding: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Predict the rows of TABLE (csv or parquet, of any size) with a MODEL of `mlayer fit`.
+
+    TABLE is as raw as the one of the fit. Its columns may be in any order. If it has the target, the metrics
+    are printed too.
+    """
+    if as_json and output is None:
+        raise click.UsageError("--json needs -o: without it the predictions themselves go to stdout")
+    if output is not None:
+        if output.resolve() in (table.resolve(), model.resolve()):
+            raise click.UsageError(f"{output} is one of the inputs; use -o for another name")
+        refuse_to_overwrite(output, force)
+
+    from mlayer.tables import load_table_model, open_table, predict_table
+    from mlayer.tables.stream import check_output
+
+    if output is not None:
+        check_output(output)
+    loaded = load_table_model(model)
+    source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
+    show.say(source.said, quiet)
+    out: Any = sys.stdout if output is None else output
+    with show.bar("predicting", quiet) as bar:
+        done = predict_table(
+            loaded,
+            source,
+            out,
+            proba=proba,
+            keep=keep,
+            strict=strict,
+            on_rows=lambda rows: bar.update(rows, None, f"{rows} rows"),
+        )
+    show.remarks(done.remarks, quiet)
+    if as_json:
+        show.emit_json(
+            {
+                "rows": done.rows,
+                "output": str(output),
+                "metrics": done.metrics,
+                "measured_rows": done.measured_rows,
+                "remarks": [remark.as_json() | {"said": str(remark)} for remark in done.remarks],
+            }
+        )
+        return
+    if done.metrics and not (quiet and output is None):
+        show.metrics_table({f"{done.measured_rows} rows": done.metrics}, err=output is None)
+    if output is not None:
+        click.echo(f"{done.rows} predictions  {output}")

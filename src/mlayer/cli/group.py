@@ -1,0 +1,65 @@
+"""The group `mlayer`: a table of commands, each in a file of its own that is imported when it is wanted."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+
+import click
+
+from mlayer.version import __version__
+
+# Name: (file in cli/commands, what the list of commands says). A new command is one more line here.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "fit": ("fit", "Fit a model to a csv or parquet table; write a model file and a report."),
+    "predict": ("predict", "Predict the rows of a table."),
+    "info": ("info", "Show what a model file holds."),
+    "export": ("export", "Write a model as ONNX."),
+    "bench": ("bench", "Speed beside torch (and JAX, TensorFlow where installed), as ratios."),
+    "completion": ("completion", "Print a script that completes commands and columns in your shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and says what they do without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table, which is that of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's file."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"mlayer.cli.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """With a hint for a misspelt command."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0].lower(), list(COMMANDS))
+            hint = f"Did you mean {near[0]!r}?" if near else f"The commands are: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"no command {args[0]!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Two commands from a table to predictions:  mlayer fit data.csv --target price;  "
+    "mlayer predict data.safetensors new.csv -o out.csv",
+)
+@click.version_option(__version__, prog_name="mlayer", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def mlayer(debug: bool) -> None:
+    """The M-layer: learning with the exponential of one matrix."""
+    del debug  # looked for by cli/run.py, wherever it stands

@@ -1,0 +1,52 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path)
+
+
+def common(function: F) -> F:
+    """--quiet, --json and --debug."""
+    function = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(function)
+    function = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
+    return click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and results.")(function)
+
+
+def reading(function: F) -> F:
+    """How a text table is written."""
+    function = click.option("--encoding", help="Of a text table; UTF-8 if not given.")(function)
+    function = click.option("--decimal", help="'.' or ','; guessed if not given.")(function)
+    return click.option(
+        "--delimiter", help="comma, semicolon, tab, pipe or any character; guessed if not given."
+    )(function)
+
+
+def refuse_to_overwrite(path: Path, force: bool) -> None:
+    """Before any work is done."""
+    if path.is_dir():
+        raise click.UsageError(f"{path} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"there is no folder {path.parent}; make it first")
+    if path.exists() and not force:
+        raise click.UsageError(f"{path} exists; use --force to replace it, or -o for another name")
+
+
+def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Column names of the table that is already on the line, for the shell's completion."""
+    del parameter
+    table = ctx.params.get("table")
+    if table is None:
+        return []
+    try:
+        from mlayer.tables.source import open_table
+
+        return [name for name in open_table(table).columns if name.startswith(incomplete)]
+    except Exception:  # a shell wants no tracebacks while somebody types
+        return []

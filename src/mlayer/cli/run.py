@@ -1,0 +1,60 @@
+"""Runs a command and turns whatever goes wrong into a sentence on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from mlayer.cli.group import mlayer
+from mlayer.errors import MLayerError
+
+DONE, BUG, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of `mlayer ARGUMENTS`."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in arguments
+    try:
+        result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("stopped; nothing was written", debug)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; the interpreter would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (MLayerError, OSError) as error:
+        _say(_words(error), debug)
+        return MISTAKE
+    except MemoryError:
+        _say("out of memory. Use fewer rows, for example --rows 100000, or fewer columns.", debug)
+        return MISTAKE
+    except Exception as error:
+        _say(
+            f"a bug in mlayer: {type(error).__name__}: {error}\n"
+            "Please report it, with what --debug shows.",
+            debug,
+        )
+        return BUG
+    return result if isinstance(result, int) else DONE
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
+def _say(text: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"mlayer: {text}", err=True)
