@@ -13,14 +13,14 @@ SOURCE = Path(mlayer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
 # Rule 1: {errors, disk} <- exponential <- nn <- {certificates, symbolic, training, files} <- estimators
-# <- {experiments, report} <- cli. A room may import any room of a lower floor.
+# <- {experiments, report, tables, speed} <- cli. A room may import any room of a lower floor.
 FLOORS = (
     {"errors", "version", "disk"},
     {"exponential"},
     {"nn"},
     {"certificates", "symbolic", "training", "files"},
     {"estimators"},
-    {"experiments", "report"},
+    {"experiments", "report", "tables", "speed"},
     {"cli"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

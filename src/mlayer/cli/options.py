@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
+
+class Mistake(click.ClickException):
+    """The user's, found before any work is done: a sentence and exit code 2, without the usage."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """As for all other mistakes."""
+        click.echo(f"mlayer: {self.message}", file=file, err=file is None)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
@@ -31,11 +41,11 @@ def reading(function: F) -> F:
 def refuse_to_overwrite(path: Path, force: bool) -> None:
     """Before any work is done."""
     if path.is_dir():
-        raise click.UsageError(f"{path} is a folder; name a file")
+        raise Mistake(f"{path} is a folder; name a file")
     if not path.parent.is_dir():
-        raise click.UsageError(f"there is no folder {path.parent}; make it first")
+        raise Mistake(f"there is no folder {path.parent}; make it first")
     if path.exists() and not force:
-        raise click.UsageError(f"{path} exists; use --force to replace it, or -o for another name")
+        raise Mistake(f"{path} exists; use --force to replace it, or -o for another name")
 
 
 def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

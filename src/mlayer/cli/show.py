@@ -33,15 +33,15 @@ def emit_json(content: Mapping[str, Any]) -> None:
     click.echo(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
-    """A table, the first column left, the others right."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, err: bool = False, words: bool = False) -> None:
+    """A table; the first column left, the others right unless they are ``words``."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(header_style="bold")
     for place, name in enumerate(header):
-        grid.add_column(Text(name), justify="left" if place == 0 else "right", overflow="fold")
+        grid.add_column(Text(name), justify="left" if words or place == 0 else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))  # Text: brackets in names are no markup
     Console(file=sys.stderr if err else sys.stdout).print(grid)

@@ -121,7 +121,7 @@ class Number(_Measured):
 
     @property
     def said(self) -> str:
-        return "; ".join(filter(None, [f"a number, {self._range}", self._filled]))
+        return "; ".join(filter(None, [f"as it is, {self._range}", self._filled]))
 
 
 @dataclass(frozen=True)

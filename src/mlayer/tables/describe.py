@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlayer.files import load_with_notes
+from mlayer.tables.metrics import BETTER_HIGH
 from mlayer.tables.model import table_model
 
 
@@ -35,6 +36,13 @@ def describe_model(path: str | Path) -> dict[str, Any]:
                 {"name": c.name, "kind": c.kind, "features": list(c.features), "said": c.said}
                 for c in model.schema.columns
             ],
-            "facts": dict(model.facts),
+            "facts": {name: _ordered(value) for name, value in model.facts.items()},
         }
     return {"file": str(path), "layer": {**sizes, "said": said}, "table": table}
+
+
+def _ordered(value: Any) -> Any:
+    """Metrics in our order: the file keeps none."""
+    if isinstance(value, dict) and value.keys() <= BETTER_HIGH.keys():
+        return {name: value[name] for name in BETTER_HIGH if name in value}
+    return value

@@ -14,7 +14,12 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.encode import MAX_CATEGORIES, learn_schema
 from mlayer.tables.importance import column_importance
-from mlayer.tables.metrics import classification_metrics, regression_metrics
+from mlayer.tables.metrics import (
+    BETTER_HIGH,
+    classification_metrics,
+    proportion_interval,
+    regression_metrics,
+)
 from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.remarks import Remark, did_you_mean, merged
 from mlayer.tables.split import held_out
@@ -82,11 +87,34 @@ class FitResult:
     importance: dict[str, tuple[float, float]]
     stopped: str
 
+    @property
+    def verdict(self) -> str:
+        """How good it is in a sentence, beside the best constant and with the doubt that few rows leave."""
+        rows = int(self.predictions.finite.sum())
+        if not self.metrics:
+            return "The model has no finite prediction for the held-out rows: train it anew, with fewer epochs."
+        name, constant = ("accuracy", "the most frequent class")
+        if not self.model.target.classifies:
+            name, constant = ("RMSE", "the mean")
+        model, base = self.metrics[name], self.baseline[name]
+        doubt = ""
+        if name == "accuracy":
+            low, high = proportion_interval(round(model * rows), rows)
+            doubt = f" (95 % interval {low:.3f} to {high:.3f})"
+        said = (
+            f"On {rows} held-out rows the model has {name} {model:.4g}{doubt}; "
+            f"always answering {constant} has {base:.4g}."
+        )
+        if (model <= base) == BETTER_HIGH[name]:
+            said += " It is no better than that: more rows, other columns or longer training may help."
+        return said
+
     def summary(self) -> dict[str, Any]:
         """A JSON object: what `mlayer fit --json` prints and the report shows."""
         return {
             "target": self.model.target.as_json(),
             "reason": self.reason,
+            "verdict": self.verdict,
             "metrics": self.metrics,
             "baseline": self.baseline,
             "columns": [
@@ -155,6 +183,7 @@ def fit_table(
         "metrics": metrics,
         "baseline": _baseline(target, truth[train], truth[test]),
         "rows": {"train": len(train), "test": len(test)},
+        "parameters": sum(parameter.numel() for parameter in trained.layer.parameters()),
         "seed": plan.seed,
         "seconds": round(seconds, 2),
         "epochs": len(trained.history),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,15 @@ def regression_metrics(truth: Array, values: Array) -> dict[str, float]:
         "MAE": float(np.abs(error).mean()),
         "R2": float(1 - (error**2).sum() / spread) if spread > 0 else 0.0,
     }
+
+
+def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval for a probability (E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209)."""
+    z = 1.959963984540054
+    share, weight = successes / trials, z * z / trials
+    middle = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * math.sqrt(share * (1 - share) / trials + weight / (4 * trials))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _area(positive: Array, score: Array) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, common, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, common, refuse_to_overwrite
 
 
 @click.command("export")
@@ -22,7 +22,7 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
     """
     refuse_to_overwrite(onnx, force)
     if onnx.resolve() == model.resolve():
-        raise click.UsageError(f"{onnx} is the model itself; use another name")
+        raise Mistake(f"{onnx} is the model itself; use another name")
 
     from mlayer.tables.onnx import export_any_onnx
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, common, complete_columns, reading, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, common, complete_columns, reading, refuse_to_overwrite
 
 
 @click.command("fit")
@@ -76,7 +76,7 @@ def command(
     for file in filter(None, (model_file, page_file)):
         refuse_to_overwrite(file, force)
         if file.resolve() == table.resolve():
-            raise click.UsageError(f"{file} is the table itself; use -o for another name")
+            raise Mistake(f"{file} is the table itself; use -o for another name")
 
     from mlayer.tables import Plan, Training, fit_table, open_table
 
@@ -118,6 +118,7 @@ def command(
     if as_json:
         show.emit_json(summary)
         return
+    click.echo(result.verdict)
     show.metrics_table({"model": result.metrics, "best constant": result.baseline})
     click.echo(f"model   {model_file}")
     if page_file is not None:

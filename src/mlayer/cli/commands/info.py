@@ -33,7 +33,7 @@ def command(model: Path, quiet: bool, as_json: bool) -> None:
     click.echo(f"{table['target']['task']} of {table['target']['name']!r}")
     if table["target"]["classes"]:
         click.echo("classes: " + ", ".join(map(str, table["target"]["classes"][:20])))
-    show.table(["column", "how it is used"], [[c["name"], c["said"]] for c in table["columns"]])
+    show.table(["column", "how it is used"], [[c["name"], c["said"]] for c in table["columns"]], words=True)
     fit = table["facts"]
     if fit.get("metrics"):
         show.metrics_table({"held-out rows": fit["metrics"], "best constant": fit.get("baseline", {})})

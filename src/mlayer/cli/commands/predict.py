@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, common, reading, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite
 
 
 @click.command("predict")
@@ -42,10 +42,10 @@ def command(
     are printed too.
     """
     if as_json and output is None:
-        raise click.UsageError("--json needs -o: without it the predictions themselves go to stdout")
+        raise Mistake("--json needs -o: without it the predictions themselves go to stdout")
     if output is not None:
         if output.resolve() in (table.resolve(), model.resolve()):
-            raise click.UsageError(f"{output} is one of the inputs; use -o for another name")
+            raise Mistake(f"{output} is one of the inputs; use -o for another name")
         refuse_to_overwrite(output, force)
 
     from mlayer.tables import load_table_model, open_table, predict_table

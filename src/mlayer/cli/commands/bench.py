@@ -1,0 +1,42 @@
+"""`mlayer bench`: speed on this machine."""
+
+from __future__ import annotations
+
+import click
+
+from mlayer.cli import show
+from mlayer.cli.options import common
+
+
+@click.command("bench")
+@click.option("--turns", type=click.IntRange(2), default=7, show_default=True, help="Of each contender.")
+@click.option("--no-others", is_flag=True, help="Leave JAX and TensorFlow out.")
+@common
+def command(turns: int, no_others: bool, quiet: bool, as_json: bool) -> None:
+    """Measure how many times longer others take: torch, and JAX and TensorFlow where installed.
+
+    Contenders take turns in one run. The figures are good for this machine and this moment; close other
+    programs for figures that last.
+    """
+    from mlayer.speed import bench
+
+    with show.bar("measuring", quiet) as bar:
+        result = bench(turns=turns, others=not no_others, on_case=lambda name: bar.update(0, None, name))
+    if as_json:
+        show.emit_json(result)
+        return
+    show.table(
+        ["what", "beside", "times as long", "quartiles", "mlayer, ms"],
+        [
+            [
+                row["what"],
+                row["other"],
+                f"{row['ratio']:.3g}",
+                f"{row['low']:.3g} to {row['high']:.3g}",
+                f"{row['milliseconds']:.3g}",
+            ]
+            for row in result["rows"]
+        ],
+    )
+    versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items())
+    show.say(f"{result['threads']} threads; {result['kernel']}; {versions}", quiet)

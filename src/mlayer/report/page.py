@@ -1,0 +1,145 @@
+"""One self-contained HTML page: style and pictures inside, nothing fetched, no script.
+
+Readable at the width of a phone, light or dark as the reader's system asks for.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from mlayer.disk import replace_file
+from mlayer.report.theme import DARK, LIGHT, Draw, svg
+
+STYLE = """
+:root { color-scheme: light dark; --ground: #ffffff; --card: #f4f6f8; --text: #1c2126; --soft: #56606b;
+  --line: #d8dde3; --link: #005a8f; }
+@media (prefers-color-scheme: dark) { :root { --ground: #14171a; --card: #1e2328; --text: #e6e9ec;
+  --soft: #a7b0ba; --line: #363d45; --link: #7cc4f0; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.2rem 1rem 3rem; max-width: 62rem; background: var(--ground);
+  color: var(--text); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: .4rem 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+p { margin: .5rem 0; overflow-wrap: anywhere; }
+.lead { color: var(--soft); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem; margin: 1rem 0; }
+.card { background: var(--card); border-radius: .6rem; padding: .7rem .9rem; }
+.card b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.card span { color: var(--soft); font-size: .88rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .93rem; }
+th, td { text-align: left; padding: .4rem .7rem .4rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: break-word; max-width: 22rem; }
+th { color: var(--soft); font-weight: 600; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
+figure { margin: 0; background: var(--card); border-radius: .6rem; padding: .8rem; }
+figure img { display: block; width: 100%; height: auto; }
+figcaption { color: var(--soft); font-size: .88rem; margin-top: .4rem; }
+pre { background: var(--card); border-radius: .6rem; padding: .8rem; font-size: .88rem;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+ul { padding-left: 1.2rem; } li { margin: .25rem 0; overflow-wrap: anywhere; }
+a { color: var(--link); }
+"""
+
+
+class Page:
+    """A page that is built from top to bottom. All text given is shown as it is, never read as HTML.
+
+    >>> page = Page("a < b", "first page")
+    >>> page = page.heading("numbers").table(["name", "value"], [["x", "1"]])
+    >>> "a &lt; b" in page.html()
+    True
+    """
+
+    def __init__(self, title: str, lead: str = "") -> None:
+        self._title = title
+        self._body = [f"<h1>{escape(title)}</h1>"]
+        if lead:
+            self._body.append(f'<p class="lead">{escape(lead)}</p>')
+
+    def heading(self, text: str) -> Page:
+        """A heading."""
+        self._body.append(f"<h2>{escape(text)}</h2>")
+        return self
+
+    def paragraph(self, text: str) -> Page:
+        """A paragraph."""
+        self._body.append(f"<p>{escape(text)}</p>")
+        return self
+
+    def code(self, text: str) -> Page:
+        """Lines to copy."""
+        self._body.append(f"<pre><code>{escape(text)}</code></pre>")
+        return self
+
+    def items(self, texts: Iterable[str]) -> Page:
+        """A list."""
+        self._body.append("<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>")
+        return self
+
+    def cards(self, pairs: Iterable[tuple[str, str]]) -> Page:
+        """A few large figures, each (figure, what it is)."""
+        cards = "".join(
+            f'<div class="card"><b>{escape(figure)}</b><span>{escape(name)}</span></div>'
+            for figure, name in pairs
+        )
+        self._body.append(f'<div class="cards">{cards}</div>')
+        return self
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> Page:
+        """A table; with ``numbers``, all columns but the first are figures."""
+
+        def cell(tag: str, place: int, text: str) -> str:
+            scope = ' scope="col"' if tag == "th" else ""
+            kind = ' class="number"' if numbers and place else ""
+            return f"<{tag}{scope}{kind}>{escape(text)}</{tag}>"
+
+        def line(tag: str, cells: Sequence[str]) -> str:
+            return "<tr>" + "".join(cell(tag, place, text) for place, text in enumerate(cells)) + "</tr>"
+
+        body = "".join(line("td", row) for row in rows)
+        self._body.append(
+            f'<div class="scroll"><table><thead>{line("th", header)}</thead><tbody>{body}</tbody></table></div>'
+        )
+        return self
+
+    def figures(self, pictures: Iterable[tuple[Draw, str, str]]) -> Page:
+        """Plots, each (draw, what it shows in words for those who do not see it, caption)."""
+        parts = []
+        for draw, words, caption in pictures:
+            light, dark = (_uri(svg(draw, theme)) for theme in (LIGHT, DARK))
+            parts.append(
+                f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+                f'<img src="{light}" alt="{escape(words, quote=True)}"></picture>'
+                f"<figcaption>{escape(caption)}</figcaption></figure>"
+            )
+        self._body.append('<div class="figures">' + "".join(parts) + "</div>")
+        return self
+
+    def html(self) -> str:
+        """The page."""
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta name="color-scheme" content="light dark">\n'
+            f"<title>{escape(self._title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+            + "\n".join(self._body)
+            + "\n</main>\n</body>\n</html>\n"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the page; a crash on the way leaves an old file whole."""
+        data = self.html().encode()
+        replace_file(Path(path), lambda temporary: _write(temporary, data))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _uri(picture: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()

@@ -1,0 +1,171 @@
+"""The plots of a fit. Each is data in, a function out that draws them on a figure in a theme.
+
+Lines differ in dash as well as in colour, and no plot needs red told from green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.report.theme import Draw, Theme
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = np.ndarray[Any, Any]
+_POINTS = 2000
+_COLUMNS = 12
+_LETTERS = 18
+
+
+def learning_curve(history: Sequence[Mapping[str, Any]]) -> Draw:
+    """Loss over the epochs, of training and, where there is one, of validation."""
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        epochs = [record["epoch"] for record in history]
+        for key, name, colour, dash in (
+            ("loss", "training", theme.first, "-"),
+            ("validation_loss", "validation", theme.second, "--"),
+        ):
+            values = [record.get(key) for record in history]
+            if any(value is not None for value in values):
+                numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
+                axes.plot(epochs, numbers, dash, color=colour, label=name, linewidth=1.6)
+                if (numbers[np.isfinite(numbers)] > 0).all() and np.nanmax(numbers) > 20 * np.nanmin(numbers):
+                    axes.set_yscale("log")
+        axes.set(xlabel="epoch", ylabel="loss")
+        axes.legend()
+
+    return draw
+
+
+def importance_bars(importance: Mapping[str, Sequence[float]], label: str) -> Draw:
+    """Columns by what shuffling them costs; a whisker shows half the spread of the repetitions."""
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        top = sorted(importance.items(), key=lambda item: -item[1][0])[:_COLUMNS][::-1]
+        axes.barh(
+            [short(name) for name, _ in top] if len({short(n) for n, _ in top}) == len(top) else range(len(top)),
+            [value for _, (value, _) in top],
+            xerr=[spread for _, (_, spread) in top],
+            color=theme.first,
+            ecolor=theme.text,
+            error_kw={"elinewidth": 1},
+        )
+        if len({short(n) for n, _ in top}) != len(top):
+            axes.set_yticks(range(len(top)), [short(name) for name, _ in top])
+        axes.axvline(0, color=theme.faint, linewidth=1)
+        axes.set(xlabel=label)
+
+    return draw
+
+
+def confusion(truth: Array, guess: Array, classes: Sequence[object]) -> Draw:
+    """Rows: the true class; columns: the predicted one; shade: share of the row; figures: rows of the table."""
+    size = len(classes)
+    counts = np.zeros((size, size), dtype=int)
+    np.add.at(counts, (truth, guess), 1)
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        axes.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+        if size <= 12:
+            for row in range(size):
+                for column in range(size):
+                    colour = "#000000" if shares[row, column] > 0.6 else "#ffffff"
+                    axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour)
+        if size <= 20:
+            names = [short(str(name), 10) for name in classes]
+            slant = 0 if max(map(len, names)) * size <= 36 else 60
+            axes.set_xticks(range(size), names, rotation=slant, ha="right" if slant else "center")
+            axes.set_yticks(range(size), names)
+        axes.set(xlabel="predicted", ylabel="true")
+        for side in axes.spines.values():
+            side.set_visible(False)
+
+    return draw
+
+
+def reliability(truth: Array, probabilities: Array) -> Draw:
+    """Is a probability of 0.8 right 8 times in 10? Shares by bins of the probability of the predicted class."""
+    chosen = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == truth
+    edges = np.linspace(0, 1, 11)
+    bins = np.clip(np.digitize(chosen, edges) - 1, 0, 9)
+    used = [b for b in range(10) if (bins == b).any()]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="ideal")
+        axes.plot(
+            [chosen[bins == b].mean() for b in used],
+            [right[bins == b].mean() for b in used],
+            "o-",
+            color=theme.first,
+            label="model",
+        )
+        axes.set(xlabel="probability given to the answer", ylabel="share of right answers", xlim=(0, 1.02))
+        axes.set_ylim(-0.02, 1.02)
+        axes.legend()
+
+    return draw
+
+
+def roc(truth: Array, score: Array) -> Draw:
+    """True against false positives over all thresholds, for two classes."""
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.diff(score[order]) != 0, True)  # one point for rows of equal score
+    hits = np.concatenate([[0], np.cumsum(truth[order] == 1)[last]]) / max(1, (truth == 1).sum())
+    alarms = np.concatenate([[0], np.cumsum(truth[order] == 0)[last]]) / max(1, (truth == 0).sum())
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="chance")
+        axes.plot(alarms, hits, "-", color=theme.first, linewidth=1.6, label="model")
+        axes.set(xlabel="false positive rate", ylabel="true positive rate")
+        axes.legend(loc="lower right")
+
+    return draw
+
+
+def predicted_against_true(truth: Array, values: Array) -> Draw:
+    """A point for each held-out row, on the dotted line if right."""
+    step = max(1, len(truth) // _POINTS)
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        ends = [min(truth.min(), values.min()), max(truth.max(), values.max())]
+        axes.scatter(
+            truth[::step], values[::step], s=12, alpha=0.6, color=theme.first, linewidths=0, rasterized=True
+        )
+        axes.plot(ends, ends, ":", color=theme.text, linewidth=1)
+        axes.set(xlabel="true", ylabel="predicted")
+
+    return draw
+
+
+def errors(truth: Array, values: Array) -> Draw:
+    """A histogram of predicted minus true."""
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        axes.hist(values - truth, bins=min(40, max(8, len(truth) // 8)), color=theme.first)
+        axes.axvline(0, linestyle=":", color=theme.text, linewidth=1)
+        axes.set(xlabel="predicted minus true", ylabel="rows")
+
+    return draw
+
+
+def short(name: str, letters: int = _LETTERS) -> str:
+    """A name that fits beside an axis.
+
+    >>> short("median_house_value_in_dollars")
+    'median_house_valu…'
+    """
+    return name if len(name) <= letters else name[: letters - 1] + "…"
