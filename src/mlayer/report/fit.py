@@ -70,7 +70,7 @@ def fit_page(summary: Mapping[str, Any], truth: Array, outputs: Array) -> Page:
     page.heading("How it was made").items(
         [
             f"The task was {target['task']}: {summary['reason']}.",
-            f"Training: {facts['epochs']} epochs, {facts['seconds']} s. {summary['stopped']}".strip(),
+            f"Training: {facts['epochs']} epochs, {facts['seconds']} s.",
             "The columns and the model were learned from the training rows alone; the metrics and the plots "
             "are of the held-out rows; the model was not fitted again afterwards.",
             f"Seed {facts['seed']}; {versions}; {facts['created']}.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlayer.errors import ArgumentError
-from mlayer.tables.columns import KINDS, Category, Column, Number
+from mlayer.tables.columns import KINDS, Column, Number
 from mlayer.tables.learn import learn_column
 from mlayer.tables.remarks import Remark, did_you_mean
 from mlayer.tables.values import Floats
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_CATEGORIES = 20
+# Of a column's entries in the file; the others are numbers.
+_TYPES: dict[str, type] = {"name": str, "format": str, "flag": bool, "other": bool, "missing": bool}
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,13 @@ class Schema:
         for entry in entries:
             kind = KINDS[entry["kind"]]
             values = {name: entry[name] for name in (field.name for field in fields(kind))}
-            if kind is Category:
-                values["categories"] = tuple(map(str, values["categories"]))
-                values["rare"] = frozenset(map(str, values["rare"]))
+            for name, value in values.items():
+                if name in ("categories", "rare"):
+                    values[name] = (tuple if name == "categories" else frozenset)(map(str, value))
+                elif not isinstance(value, _TYPES.get(name, float | int)) or isinstance(value, bool) != (
+                    _TYPES.get(name) is bool
+                ):
+                    raise TypeError(f"{name} = {value!r}")
             columns.append(kind(**values))
         return cls(tuple(columns))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from mlayer.tables.remarks import Remark, did_you_mean, merged
 from mlayer.tables.split import held_out
 from mlayer.tables.stream import refuse
 from mlayer.tables.task import Array, Target, guess_task, learn_target
-from mlayer.tables.training import Training, default_estimator, run
+from mlayer.tables.training import Training, default_estimator, run, within
 from mlayer.version import __version__
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ class FitResult:
         truth: targets of the held-out rows, as :meth:`Target.encode` gives them.
         predictions: for the held-out rows.
         importance: by column, worsening by shuffling it: mean and half the spread.
-        stopped: why training ended.
     """
 
     model: TableModel
@@ -85,7 +84,6 @@ class FitResult:
     truth: Array
     predictions: Predictions
     importance: dict[str, tuple[float, float]]
-    stopped: str
 
     @property
     def verdict(self) -> str:
@@ -124,7 +122,6 @@ class FitResult:
             "remarks": [remark.as_json() | {"said": str(remark)} for remark in self.remarks],
             "importance": {name: list(pair) for name, pair in self.importance.items()},
             "history": self.history,
-            "stopped": self.stopped,
             "facts": dict(self.model.facts),
         }
 
@@ -134,7 +131,6 @@ def fit_table(
     plan: Plan,
     *,
     estimator: Any = None,
-    on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> FitResult:
     """Hold rows out, learn the columns and the model from the others, and measure on what was held out.
@@ -143,7 +139,6 @@ def fit_table(
         frame: the raw table, with the target.
         plan: what to fit, and how.
         estimator: in place of ours, with ``fit(X, y)`` and ``to_mlayer()``; ``plan.training`` is then unused.
-        on_epoch: called with a record an epoch.
         on_stage: called with a sentence when a part of the work begins and what has been decided.
 
     Raises:
@@ -172,8 +167,11 @@ def fit_table(
     start = time.monotonic()
     say(f"training on {len(schema.features)} numbers a row, from {len(schema.columns)} columns")
     if estimator is None:
-        estimator = default_estimator(target, plan.training, plan.seed, encoded.numbers.shape)
-    trained = run(estimator, encoded.numbers, truth[train], plan.training, on_epoch)
+        estimator = default_estimator(target, plan.training, plan.seed)
+        if plan.training.time_limit is not None:
+            estimator = within(estimator, encoded.numbers, truth[train], plan.training.time_limit)
+            say(f"at most {estimator.max_iter} epochs, to be done in time")
+    trained = run(estimator, encoded.numbers, truth[train])
     seconds = time.monotonic() - start
     say("measuring on the held-out rows")
     model = TableModel(trained.layer, schema, target)
@@ -186,7 +184,7 @@ def fit_table(
         "parameters": sum(parameter.numel() for parameter in trained.layer.parameters()),
         "seed": plan.seed,
         "seconds": round(seconds, 2),
-        "epochs": len(trained.history),
+        "epochs": trained.epochs,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions(),
     }
@@ -196,12 +194,11 @@ def fit_table(
         reason=reason,
         metrics=metrics,
         baseline=facts["baseline"],
-        remarks=merged([*remarks, *(r for r in predictions.remarks if r.kind == "overflow")]),
+        remarks=merged([*remarks, *trained.remarks, *(r for r in predictions.remarks if r.kind == "overflow")]),
         history=trained.history,
         truth=truth[test],
         predictions=predictions,
         importance=column_importance(model, frame.iloc[test], truth[test], plan.seed),
-        stopped=trained.stopped,
     )
 
 

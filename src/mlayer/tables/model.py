@@ -43,8 +43,8 @@ class Predictions:
     @property
     def finite(self) -> Array:
         """Rows with an answer."""
-        finite: Array = np.isfinite(self.outputs.reshape(len(self.outputs), -1)).all(axis=1)
-        return finite
+        finite: Array = np.isfinite(self.outputs)
+        return finite.all(axis=1) if finite.ndim == 2 else finite
 
     @property
     def labels(self) -> list[Any]:

@@ -64,7 +64,7 @@ def sniff(
     if wish is not None and len(wish) != 1:
         raise ArgumentError("delimiter", "one character", repr(delimiter), "For example ';' or tab.")
     sign = wish or _likeliest(lines)
-    rows = [tuple(field.strip() for field in row) for row in csv.reader(lines, delimiter=sign)]
+    rows = [tuple(field.strip() for field in row) for row in csv.reader(lines, delimiter=sign, skipinitialspace=True)]
     header = rows[0]
     if len(header) == 1:
         inside = [other for other in DELIMITERS if other != sign and other in header[0]]
@@ -123,7 +123,7 @@ def _likeliest(lines: list[str]) -> str:
     best, best_score = ",", (0.0, 0)
     for sign in DELIMITERS:
         try:
-            counts = [len(row) for row in csv.reader(lines, delimiter=sign)]
+            counts = [len(row) for row in csv.reader(lines, delimiter=sign, skipinitialspace=True)]
         except csv.Error:
             continue
         if counts[0] > 1:

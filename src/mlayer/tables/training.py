@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from mlayer.nn import MLayer
+from mlayer.tables.remarks import Remark
 from mlayer.tables.task import Array, Target
+
+# A trial fit, to learn what an iteration costs, has so many of them.
+_TRIAL = 4
+# The most fits of 100 iterations that the estimators make to choose their ridge: alphas times folds.
+_CHOICES = 7 * 5
+_CHOICE_ITERATIONS = 100
+_FEWEST = 10
+_ALPHA = 0.01  # where there is no time to choose it
 
 
 @dataclass(frozen=True)
@@ -16,15 +26,18 @@ class Training:
 
     Attributes:
         epochs: at most so many passes over the rows.
-        time_limit: seconds after which no new epoch begins.
+        time_limit: seconds. A short trial tells what an epoch costs, and the number of epochs is chosen so
+            that the rest fits; a fit of the same seed and that number of epochs gives the same model.
         matrix_size: n, of the matrix that is exponentiated.
         embedding_size: d, the features that the columns are mapped to.
+        bar: show a progress bar on stderr where that is a terminal and training is by epochs.
     """
 
     epochs: int | None = None
     time_limit: float | None = None
     matrix_size: int | None = None
     embedding_size: int | None = None
+    bar: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,21 +46,65 @@ class Trained:
 
     layer: MLayer
     history: list[dict[str, Any]]
-    stopped: str
+    epochs: int
+    remarks: list[Remark]
 
 
-def default_estimator(target: Target, training: Training, seed: int, shape: tuple[int, ...]) -> Any:
-    raise NotImplementedError
+def default_estimator(target: Target, training: Training, seed: int) -> Any:
+    """Ours, with the settings of ``training``."""
+    from mlayer.estimators import MLayerClassifier, MLayerRegressor
+
+    settings: dict[str, Any] = {"random_state": seed, "verbose": training.bar}
+    for name, value in (
+        ("max_iter", training.epochs),
+        ("matrix_size", training.matrix_size),
+        ("embedding_size", training.embedding_size),
+    ):
+        if value is not None:
+            settings[name] = value
+    return MLayerClassifier(**settings) if target.classifies else MLayerRegressor(**settings)
 
 
-def run(
-    estimator: Any,
-    x: Array,
-    y: Array,
-    training: Training,
-    on_epoch: Callable[[Mapping[str, Any]], None] | None,
-) -> Trained:
-    """Fit the estimator to encoded rows."""
-    estimator.fit(x, y)
+def run(estimator: Any, x: Array, y: Array) -> Trained:
+    """Fit the estimator to encoded rows; what it warns of becomes remarks."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(x, y)
     history = [dict(record) for record in getattr(estimator, "history_", [])]
-    return Trained(estimator.to_mlayer(), history, "")
+    said = dict.fromkeys(str(warning.message) for warning in caught if warning.category is not DeprecationWarning)
+    remarks = [Remark("training", "", 0, text) for text in said]
+    return Trained(estimator.to_mlayer(), history, int(getattr(estimator, "n_iter_", len(history))), remarks)
+
+
+def within(estimator: Any, x: Array, y: Array, seconds: float) -> Any:
+    """The estimator with so many iterations that it should be done in time, by the cost of a few of them."""
+    from sklearn.base import clone
+
+    start = time.monotonic()
+    spent = []
+    for iterations in (1, 1 + _TRIAL):  # what does not depend on their number drops out of the difference
+        trial = clone(estimator).set_params(max_iter=iterations, alpha=_ALPHA, verbose=False)
+        before = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial.fit(x, y)
+        spent.append(time.monotonic() - before)
+    each = max(1e-4, (spent[1] - spent[0]) / _TRIAL)
+    left = seconds - (time.monotonic() - start)
+    return estimator.set_params(**budget(left, each, estimator.max_iter))
+
+
+def budget(seconds: float, each: float, most: int) -> dict[str, Any]:
+    """Settings for a fit of at most ``most`` iterations of ``each`` seconds.
+
+    The ridge is chosen from the data if that leaves as much time for the fit itself.
+
+    >>> budget(1000.0, 0.01, 500)
+    {'max_iter': 500}
+    >>> budget(2.0, 0.01, 500)
+    {'max_iter': 200, 'alpha': 0.01}
+    """
+    possible = int(seconds / each)
+    if possible >= _CHOICES * min(_CHOICE_ITERATIONS, most) + most:
+        return {"max_iter": most}
+    return {"max_iter": max(_FEWEST, min(most, possible)), "alpha": _ALPHA}

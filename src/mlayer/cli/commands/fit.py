@@ -28,9 +28,9 @@ from mlayer.cli.options import FILE, Mistake, common, complete_columns, reading,
 @click.option("--rows", type=click.IntRange(1), help="Read the first N rows only, of a table of any size.")
 @click.option("--test-share", type=float, default=0.2, show_default=True, help="Of the rows, held out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split and the training.")
-@click.option("--epochs", type=click.IntRange(1), help="At most so many passes over the rows.")
+@click.option("--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS).")
 @click.option(
-    "--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds after which no new epoch begins."
+    "--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds; epochs are made fewer to fit."
 )
 @click.option("--matrix-size", type=click.IntRange(1), help="n, of the matrix that is exponentiated.")
 @click.option("--embedding-size", type=click.IntRange(1), help="d, the features that columns are mapped to.")
@@ -96,13 +96,13 @@ def command(
         strict=strict,
         training=Training(epochs, time_limit, matrix_size, embedding_size),
     )
-    with show.bar("training", quiet) as bar:
-        result = fit_table(
-            frame,
-            plan,
-            on_stage=lambda text: show.say(text, quiet),
-            on_epoch=lambda r: bar.update(r["done"], 1.0, f"epoch {r['epoch']}, loss {r['loss']:.4g}"),
-        )
+    with show.bar("fitting", quiet) as bar:
+
+        def on_stage(text: str) -> None:
+            show.say(text, quiet)
+            bar.update(0, None, text.partition(":")[0])
+
+        result = fit_table(frame, plan, on_stage=on_stage)
     page = None
     summary = {**result.summary(), "source": source.said, "model": str(model_file)}
     if page_file is not None:

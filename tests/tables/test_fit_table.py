@@ -1,0 +1,191 @@
+"""From a table to a tested model: what is learned from which rows, and what is said."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from least_squares import LeastSquares
+from sklearn.linear_model import LinearRegression
+
+from mlayer.errors import ArgumentError
+from mlayer.tables import Plan, Training, fit_table
+from mlayer.tables.task import Target
+from mlayer.tables.training import budget, default_estimator, within
+
+
+def frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    table = pd.DataFrame({"a": draw.normal(size=rows), "b": draw.normal(size=rows), "noise": draw.normal(size=rows)})
+    return table.assign(y=3 * table["a"] - table["b"] + 0.1 * draw.normal(size=rows))
+
+
+def test_metrics_are_those_of_the_held_out_rows() -> None:
+    """Recomputed: scikit-learn's own least squares on the same split."""
+    table = frame()
+    result = fit_table(table, Plan("y", seed=3), estimator=LeastSquares())
+    test = np.isin(table["y"], result.truth)
+    assert test.sum() == 40
+    x, y = table[["a", "b", "noise"]].to_numpy(), table["y"].to_numpy()
+    theirs = LinearRegression().fit(x[~test], y[~test]).predict(x[test])
+    np.testing.assert_allclose(result.predictions.outputs, theirs, rtol=1e-9)
+    assert result.metrics["RMSE"] == pytest.approx(np.sqrt(np.mean((theirs - y[test]) ** 2)))
+    assert result.baseline["RMSE"] == pytest.approx(np.sqrt(np.mean((y[~test].mean() - y[test]) ** 2)))
+    assert result.model.facts["rows"] == {"train": 160, "test": 40}
+
+
+def test_columns_are_learned_from_the_training_rows_alone() -> None:
+    """A fill value that saw the held-out rows would move when these change."""
+    table = frame().assign(c=np.random.default_rng(1).normal(size=200))
+    table.loc[::5, "c"] = np.nan
+    before = fit_table(table, Plan("y"), estimator=LeastSquares())
+    test = np.isin(table["y"], before.truth)
+    table.loc[test, "c"] = 1e6
+    after = fit_table(table, Plan("y"), estimator=LeastSquares())
+    assert after.model.schema == before.model.schema
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    one, two, three = (
+        fit_table(frame(), Plan("y", seed=seed), estimator=LeastSquares()) for seed in (0, 0, 1)
+    )
+    assert one.metrics == two.metrics
+    assert one.importance == two.importance
+    assert one.metrics != three.metrics
+
+
+def test_importance() -> None:
+    result = fit_table(frame(), Plan("y"), estimator=LeastSquares())
+    cost = {name: pair[0] for name, pair in result.importance.items()}
+    assert cost["a"] > cost["b"] > 10 * abs(cost["noise"])
+    # Shuffling a standard normal a changes 3 a by an error of deviation 3 sqrt(2).
+    assert cost["a"] == pytest.approx(3 * 2**0.5, rel=0.25)
+
+
+def test_task_guessed_or_told() -> None:
+    table = frame().assign(y=lambda t: (t["y"] > 0).astype(int))
+    said: list[str] = []
+    guessed = fit_table(table, Plan("y"), estimator=LeastSquares(), on_stage=said.append)
+    assert guessed.model.target == Target("y", "classification", (0, 1))
+    assert said[0] == "classification of 'y' (the target has two values): 160 rows to learn from, 40 held out"
+    told = fit_table(table, Plan("y", task="regression"), estimator=LeastSquares())
+    assert told.model.target.task == "regression"
+    assert told.reason == "as told"
+
+
+def test_verdict() -> None:
+    good = fit_table(frame(), Plan("y"), estimator=LeastSquares())
+    assert good.verdict.startswith("On 40 held-out rows the model has RMSE 0.1")
+    assert "no better" not in good.verdict
+    noise = frame().assign(y=np.random.default_rng(5).choice(["a", "b"], 200))
+    poor = fit_table(noise, Plan("y"), estimator=LeastSquares())
+    assert "95 % interval" in poor.verdict
+    assert ("It is no better than that" in poor.verdict) == (poor.metrics["accuracy"] <= poor.baseline["accuracy"])
+
+
+def test_rows_without_target_and_single_classes_are_said() -> None:
+    table = frame().assign(y=["a", "b"] * 99 + ["c", None])
+    result = fit_table(table, Plan("y"), estimator=LeastSquares())
+    said = " ".join(map(str, result.remarks))
+    assert "1 rows without a target were left out" in said
+    assert "1 classes have one row only" in said
+    assert result.model.target.classes == ("a", "b", "c")
+
+
+def test_summary_is_json() -> None:
+    result = fit_table(frame().assign(gone=None), Plan("y"), estimator=LeastSquares())
+    summary = json.loads(json.dumps(result.summary(), allow_nan=False))
+    assert summary["metrics"] == result.metrics
+    assert [column["name"] for column in summary["columns"]] == ["a", "b", "noise"]
+    assert summary["remarks"][0]["said"] == "column 'gone': left out: all cells are missing"
+
+
+def test_strict_refuses_what_would_be_mended() -> None:
+    with pytest.raises(ArgumentError, match=r"without what --strict refuses; got column 'k': left out: constant"):
+        fit_table(frame().assign(k=1), Plan("y", strict=True), estimator=LeastSquares())
+    fit_table(frame().assign(k=1), Plan("y", strict=True, drop=("k",)), estimator=LeastSquares())
+
+
+@pytest.mark.parametrize(
+    ("table", "plan", "words"),
+    [
+        (frame(), Plan("Y "), r"target must be a column of the table; got 'Y '. Did you mean 'y'\?"),
+        (frame(8), Plan("y"), r"at least 10 rows with a target; got 8"),
+        (frame().assign(y=1), Plan("y", task="classification"), r"the class '1' in every row"),
+        (frame()[["y"]], Plan("y"), r"a column to learn from; got none"),
+    ],
+)
+def test_complaints(table: pd.DataFrame, plan: Plan, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        fit_table(table, plan, estimator=LeastSquares())
+
+
+def test_the_table_is_not_changed() -> None:
+    table = frame().assign(t=["x", None] * 100)
+    copy = table.copy(deep=True)
+    fit_table(table, Plan("y"), estimator=LeastSquares())
+    pd.testing.assert_frame_equal(table, copy)
+
+
+# ---- With our own estimators. ---------------------------------------------------------------------
+
+
+def test_warnings_of_the_estimator_become_remarks() -> None:
+    class Warns(LeastSquares):
+        def fit(self, x: Any, y: Any) -> Warns:
+            warnings.warn("training stopped early", RuntimeWarning, stacklevel=1)
+            super().fit(x, y)
+            return self
+
+    result = fit_table(frame(), Plan("y"), estimator=Warns())
+    assert "training stopped early" in [remark.text for remark in result.remarks]
+
+
+def test_our_estimator_gets_the_settings() -> None:
+    training = Training(epochs=7, matrix_size=3, embedding_size=2)
+    for target, name in (
+        (Target("y", "classification", ("a", "b")), "MLayerClassifier"),
+        (Target("y", "regression"), "MLayerRegressor"),
+    ):
+        estimator = default_estimator(target, training, 5)
+        assert type(estimator).__name__ == name
+        parameters = estimator.get_params()
+        assert (parameters["max_iter"], parameters["matrix_size"], parameters["embedding_size"]) == (7, 3, 2)
+        assert parameters["random_state"] == 5
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_our_estimator_learns(task: str) -> None:
+    table = frame(60)
+    table = table if task == "regression" else table.assign(y=np.where(table["y"] > 0, "up", "down"))
+    result = fit_table(table, Plan("y", training=Training(epochs=30, matrix_size=4, embedding_size=3)))
+    name, better = ("RMSE", -1) if task == "regression" else ("accuracy", 1)
+    assert better * result.metrics[name] > better * result.baseline[name]
+    assert result.history
+    assert result.model.facts["epochs"] >= 1
+
+
+def test_time_limit_makes_epochs_fewer() -> None:
+    table, target = frame(60), Target("y", "regression")
+    estimator = default_estimator(target, Training(matrix_size=3, embedding_size=2), 0)
+    limited = within(estimator, table[["a", "b", "noise"]].to_numpy(), table["y"].to_numpy(), 0.001)
+    assert limited.max_iter == 10
+    assert limited.alpha == 0.01
+
+
+@pytest.mark.parametrize(
+    ("seconds", "each", "most", "settings"),
+    [
+        (1e9, 0.01, 500, {"max_iter": 500}),
+        (40.0, 0.01, 500, {"max_iter": 500}),
+        (39.0, 0.01, 500, {"max_iter": 500, "alpha": 0.01}),
+        (1.0, 0.01, 500, {"max_iter": 100, "alpha": 0.01}),
+        (-1.0, 0.01, 500, {"max_iter": 10, "alpha": 0.01}),
+    ],
+)
+def test_budget(seconds: float, each: float, most: int, settings: dict[str, Any]) -> None:
+    assert budget(seconds, each, most) == settings

@@ -1,0 +1,133 @@
+"""Encoding, delimiter and decimal sign of text tables, found or complained about."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.tables.sniff import DELIMITERS, sniff
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff", exclude_categories=("C", "Z")), max_size=8)
+
+
+@given(
+    delimiter=st.sampled_from(sorted(DELIMITERS)),
+    cells=st.lists(st.tuples(WORDS, WORDS, st.integers(-99, 99)), min_size=2, max_size=12),
+)
+def test_the_delimiter_that_a_writer_used_is_found(
+    delimiter: str, cells: list[tuple[str, str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever is in the cells: the writer of the standard library quotes what has to be."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerow(["first", "second", "third"])
+    writer.writerows(cells)
+    file = tmp_path_factory.mktemp("csv") / "t.csv"
+    file.write_text(text.getvalue(), encoding="utf-8", newline="")
+    found = sniff(file)
+    assert found.header == ("first", "second", "third")
+    assert found.delimiter == delimiter
+    assert found.decimal == "."
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "decimal"),
+    [
+        ("a;b\n1,5;2\n2,5;3\n", ";", ","),
+        ("a;b\n1,5;2\n2.5;3\n", ";", ","),
+        ("a;b\n1,5;2\nx,y;3\n", ";", "."),
+        ("a;b\n1.5;2\n", ";", "."),
+        ("a\tb\n1,5\t2\n", "\t", ","),
+        ("a,b\n1,5\n2,5\n", ",", "."),
+        ("a|b\n1|2\n", "|", "."),
+        ("a\n1\n2\n", ",", "."),
+        ("a;b;c\n1,2;3,4;x,y,z\n1,2;3,4;x,y,z\n", ";", ","),
+        ('name,note\n"a;b","c;d"\n"e;f","g;h"\n', ",", "."),
+    ],
+)
+def test_by_hand(text: str, delimiter: str, decimal: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    found = sniff(tmp_path / "t.csv")
+    assert (found.delimiter, found.decimal) == (delimiter, decimal)
+
+
+@pytest.mark.parametrize("given", ["comma", ",", "semicolon", "tab", "\\t", "pipe", "space"])
+def test_a_delimiter_by_name(given: str, tmp_path: Path) -> None:
+    sign = {"comma": ",", ",": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}[given]
+    (tmp_path / "t.csv").write_text(f"a{sign}b\n1{sign}2\n")
+    assert sniff(tmp_path / "t.csv", delimiter=given).header == ("a", "b")
+
+
+def test_the_wrong_delimiter_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n")
+    words = r"several columns; got one column, 'a,b,c', with commas inside, when split at semicolons. Pass --delimiter comma"
+    with pytest.raises(FileFormatError, match=words):
+        sniff(tmp_path / "t.csv", delimiter=";")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"delimiter": ";;"}, "delimiter must be one character; got ';;'"),
+        ({"delimiter": ""}, "delimiter must be one character"),
+        ({"decimal": "x"}, "decimal must be '.' or ',', and not the delimiter; got 'x'"),
+        ({"decimal": ","}, "decimal must be '.' or ',', and not the delimiter; got ','"),
+        ({"encoding": "klingon"}, "encoding must be known to Python; got 'klingon'"),
+    ],
+)
+def test_wrong_options(options: dict[str, str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ArgumentError, match=words):
+        sniff(tmp_path / "t.csv", **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "a table; got an empty file"),
+        (b"\n \n", "a table; got an empty file"),
+        (b"a,b\n\x00\x01\x02,3\n", "got binary data"),
+        (b"PK\x03\x04rest", "a zip archive or a spreadsheet. Save the sheet as csv"),
+        ("größe,b\n1,2\n".encode("latin-1"), "text in utf-8-sig; got other bytes .*--encoding, for example latin-1"),
+    ],
+)
+def test_what_is_no_text_table(data: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(data)
+    with pytest.raises(FileFormatError, match=words):
+        sniff(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_encodings_that_need_not_be_named(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("größe,b\n1,2\n".encode(encoding))
+    assert sniff(tmp_path / "t.csv").header == ("größe", "b")
+    (tmp_path / "t.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
+    assert sniff(tmp_path / "t.csv", encoding="latin-1").header == ("größe", "b")
+
+
+def test_a_letter_cut_in_two_at_the_end_of_the_head(tmp_path: Path) -> None:
+    for shift in range(4):
+        (tmp_path / "t.csv").write_text("a,b\n" + "x" * shift + "é,1\n" * 40_000, encoding="utf-8")
+        assert sniff(tmp_path / "t.csv").header == ("a", "b")
+
+
+def test_gzip(tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a;b\n1;2\n"))
+    assert sniff(tmp_path / "t.csv.gz").delimiter == ";"
+    (tmp_path / "t.csv.gz").write_bytes(b"a;b\n1;2\n")
+    with pytest.raises(FileFormatError, match="a gzip file; got something else"):
+        sniff(tmp_path / "t.csv.gz")
+
+
+def test_a_table_without_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("5.1,3.5,setosa\n4.9,3.0,setosa\n")
+    assert sniff(tmp_path / "t.csv").header_looks_like_data
+    (tmp_path / "t.csv").write_text("a,b,1\n4.9,3.0,setosa\n")
+    assert not sniff(tmp_path / "t.csv").header_looks_like_data

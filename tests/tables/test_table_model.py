@@ -1,0 +1,175 @@
+"""The model file: all that prediction needs in one safetensors file, and nothing of scikit-learn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from least_squares import LeastSquares, linear_layer
+
+import mlayer
+from mlayer.errors import FileFormatError
+from mlayer.files import load_with_notes
+from mlayer.tables import Plan, Target, TableModel, fit_table, learn_schema, load_table_model
+
+
+def table(rows: int = 120) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": draw.integers(18, 80, rows).astype(float),
+            "city": draw.choice(["Rome", "Oslo", "Bern"], rows),
+            "since": pd.date_range("2020-01-01", periods=rows).astype(str),
+            "member": draw.choice(["yes", "no"], rows),
+        }
+    )
+    frame.loc[::9, "age"] = np.nan
+    frame["price"] = frame["age"].fillna(40) * 2 + (frame["city"] == "Rome") * 10 + draw.normal(size=rows)
+    frame["kind"] = np.where(frame["price"] > frame["price"].median(), "dear", "cheap")
+    return frame
+
+
+@pytest.fixture(scope="module", params=["price", "kind"])
+def model(request: pytest.FixtureRequest) -> TableModel:
+    other = {"price": "kind", "kind": "price"}[request.param]
+    return fit_table(table(), Plan(request.param, drop=(other,)), estimator=LeastSquares()).model
+
+
+def test_round_trip(model: TableModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "m.safetensors")
+    same = load_table_model(tmp_path / "m.safetensors")
+    assert (same.schema, same.target) == (model.schema, model.target)
+    assert same.facts == json.loads(json.dumps(model.facts))
+    before, after = model.predict(table(50)), same.predict(table(50))
+    assert np.array_equal(before.outputs, after.outputs)
+    assert before.labels == after.labels
+    layer = mlayer.load(tmp_path / "m.safetensors")
+    assert torch.equal(layer.readout, model.layer.readout), "mlayer.load gives the layer"
+
+
+def test_predictions_are_encode_layer_softmax(model: TableModel) -> None:
+    """Recomputed by hand from the schema's numbers."""
+    frame = table(30)
+    raw = model.layer(torch.from_numpy(model.schema.encode(frame).numbers)).detach().numpy()
+    predictions = model.predict(frame)
+    if model.target.classifies:
+        powers = np.exp(raw)
+        np.testing.assert_allclose(predictions.outputs, powers / powers.sum(axis=1, keepdims=True), rtol=1e-12)
+        assert predictions.labels == [model.target.classes[k] for k in raw.argmax(axis=1)]
+    else:
+        np.testing.assert_allclose(predictions.outputs, raw[:, 0], rtol=1e-12)
+        assert predictions.labels == pytest.approx(raw[:, 0].tolist())
+
+
+def test_batches_do_not_matter(model: TableModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlayer.tables import model as room
+
+    whole = model.predict(table()).outputs
+    monkeypatch.setattr(room, "_BATCH", 7)
+    np.testing.assert_allclose(model.predict(table()).outputs, whole, rtol=1e-12)
+
+
+def test_no_rows(model: TableModel) -> None:
+    assert len(model.predict(table().iloc[:0]).outputs) == 0
+
+
+def test_prediction_needs_no_scikit_learn(model: TableModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "m.safetensors")
+    table(20).to_csv(tmp_path / "t.csv", index=False)
+    script = (
+        "import sys\n"
+        "for name in ('sklearn', 'click', 'rich', 'matplotlib'): sys.modules[name] = None\n"
+        "from pathlib import Path\n"
+        "from mlayer.tables import load_table_model, open_table, predict_table\n"
+        "model, source = load_table_model('m.safetensors'), open_table('t.csv')\n"
+        "print(predict_table(model, source, Path('p.csv')).rows)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout == "20\n", done.stderr
+
+
+def test_overflow_is_said_and_gives_no_answer() -> None:
+    schema, _ = learn_schema(pd.DataFrame({"x": [0.0, 1.0]}))
+    big = mlayer.MLayer.from_weights(
+        torch.ones(1, 1, 1, dtype=torch.float64), torch.tensor([[[1.0]], [[-1.0]]], dtype=torch.float64)
+    )
+    for target, layer in (
+        (Target("y", "classification", ("a", "b")), big),
+        (Target("y", "regression"), mlayer.MLayer.from_weights(big.generators, big.readout[:1])),
+    ):
+        predictions = TableModel(layer, schema, target).predict(pd.DataFrame({"x": [0.5, 1e4]}))
+        assert predictions.labels[0] is not None
+        assert predictions.labels[1] is None
+        assert np.isnan(predictions.outputs[1]).all()
+        assert [r.count for r in predictions.remarks if r.kind == "overflow"] == [1]
+        truth, _ = target.encode(pd.Series(["a", "a"] if target.classifies else [1.0, 1.0], name="y"))
+        assert np.isfinite(list(predictions.metrics(truth).values())).all(), "over the rows with an answer"
+        assert predictions.metrics(np.full(2, -1 if target.classifies else np.nan)) == {}
+
+
+# ---- Files that are something else. ---------------------------------------------------------------
+
+
+def test_a_plain_layer(tmp_path: Path) -> None:
+    mlayer.save(mlayer.MLayer(2, 1, matrix_size=2), tmp_path / "m")
+    with pytest.raises(FileFormatError, match=r"a model of mlayer fit; got a layer that knows no table"):
+        load_table_model(tmp_path / "m")
+
+
+def damaged(entry: dict[str, Any], change: Any) -> dict[str, Any]:
+    copy: dict[str, Any] = json.loads(json.dumps(entry))
+    change(copy)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda e: e.update(format=99), r"of table format 1 or older; got table format 99, written by a newer mlayer"),
+        (lambda e: e.pop("columns"), r"a damaged table entry \(KeyError\('columns'\)\)"),
+        (lambda e: e.update(columns=3), r"a damaged table entry"),
+        (lambda e: e["columns"][0].update(kind="os.system"), r"a damaged table entry"),
+        (lambda e: e["columns"][0].pop("fill"), r"a damaged table entry"),
+        (lambda e: e["columns"][0].update(fill="x"), r"a damaged table entry"),
+        (lambda e: e["columns"][0].update(flag=7), r"a damaged table entry"),
+        (lambda e: e["columns"][0].update(name=None), r"a damaged table entry"),
+        (lambda e: e["target"].update(task="x"), r"a damaged table entry"),
+        (lambda e: e["columns"].pop(), r"a layer from \d+ to \d numbers for a table of"),
+        (lambda e: e.update(facts=None), r"a damaged table entry"),
+    ],
+)
+def test_damaged_entries(change: Any, words: str, model: TableModel, tmp_path: Path) -> None:
+    """By somebody who can compute the digest."""
+    mlayer.save(model.layer, tmp_path / "m", notes={"table": damaged(model.as_json(), change)})
+    with pytest.raises(FileFormatError, match=words):
+        load_table_model(tmp_path / "m")
+    mlayer.save(model.layer, tmp_path / "m", notes={"table": 3})
+    with pytest.raises(FileFormatError, match="a damaged table entry"):
+        load_table_model(tmp_path / "m")
+
+
+def test_the_entry_is_plain_json(model: TableModel, tmp_path: Path) -> None:
+    """What another program reads: names, kinds, categories, fill values, the target."""
+    model.save(tmp_path / "m")
+    _, notes = load_with_notes(tmp_path / "m")
+    assert notes is not None
+    entry = notes["table"]
+    assert [column["kind"] for column in entry["columns"]] == ["number", "category", "date", "truth value"]
+    assert entry["target"]["name"] == model.target.name
+    assert set(entry["facts"]) >= {"metrics", "baseline", "rows", "seed", "versions"}
+
+
+def test_least_squares_itself() -> None:
+    """The estimator of these tests is the linear function it claims to be."""
+    weights, bias = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([5.0, 6.0])
+    x = np.array([[0.5, -1.0], [2.0, 3.0]])
+    np.testing.assert_allclose(linear_layer(weights, bias)(torch.from_numpy(x)).detach(), x @ weights + bias)
