@@ -139,7 +139,7 @@ def test_weights_count_like_copies_and_zero_like_absence() -> None:
 
 def test_the_penalty_is_added_for_every_m_layer_inside() -> None:
     x, y = product()
-    model = nn.Sequential(layer(2), layer(1, seed=3))
+    model: Any = nn.Sequential(layer(2), layer(1, seed=3))
     seen: list[float] = []
 
     class Watch(torch.optim.SGD):
