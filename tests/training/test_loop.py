@@ -143,7 +143,7 @@ def test_the_penalty_is_added_for_every_m_layer_inside() -> None:
     seen: list[float] = []
 
     class Watch(torch.optim.SGD):
-        def step(self, closure: Any = None) -> None:
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
             seen.append(float(model[0].free_generators.grad.abs().sum()))
 
     for penalty in (0.0, 0.5):
