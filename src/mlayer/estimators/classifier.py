@@ -184,7 +184,8 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class of each row, (rows,)."""
-        return self.classes_[self._logits(X).argmax(axis=1)]
+        chosen = self._logits(X).argmax(axis=1)
+        return self.classes_[chosen]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities, (rows, classes), in the order of ``classes_``."""
