@@ -136,7 +136,8 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
         raise ArgumentTypeError(
             argument, "a pair (x, y) or a data loader", "one tensor", "Give inputs and targets."
         )
-    if not isinstance(data, tuple | list):
+    of_batches = isinstance(data, list) and bool(data) and isinstance(data[0], tuple | list)
+    if of_batches or not isinstance(data, tuple | list):
         if not isinstance(data, Iterable):
             raise ArgumentTypeError(
                 argument,

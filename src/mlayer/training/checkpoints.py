@@ -45,6 +45,8 @@ class Checkpoints:
         """The last state, or None."""
         from safetensors import SafetensorError, safe_open
 
+        for left_over in self.folder.glob(f".{self.file.name}.*.tmp"):  # of a run that was killed
+            left_over.unlink(missing_ok=True)
         if not self.file.is_file():
             return None
         must_be = "a checkpoint written by mlayer.training"
@@ -75,8 +77,6 @@ class Checkpoints:
         """Before the first step, so that a place that cannot be written costs nothing."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left_over in self.folder.glob(".state.safetensors.*.tmp"):  # of a run that was killed
-                left_over.unlink(missing_ok=True)
             size = self._write(state)
             free = shutil.disk_usage(self.folder).free
         except OSError as error:

@@ -276,7 +276,7 @@ class _Loop:
 
     def _explain_divergence(self, diverged: _DivergedError) -> None:
         run = self.run
-        kept = f"The weights of epoch {run.best.epoch} are kept." if run.best.epoch else "The start is kept."
+        kept = f"weights of epoch {run.best.epoch}" if run.best.epoch else "weights of the start"
         run.stopped = "diverged"
         run.message = diagnosis(
             run.model,

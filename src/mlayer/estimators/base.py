@@ -1,0 +1,257 @@
+"""What both estimators share: from a checked table to a trained layer, and back to raw inputs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from mlayer.errors import ArgumentError
+from mlayer.estimators import selection
+from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on, outputs_of
+from mlayer.estimators.parameters import Plan, plan
+from mlayer.estimators.rows import Rows
+from mlayer.estimators.scaling import Scale, raw_layer
+from mlayer.estimators.waves import find_waves, wave_layer
+from mlayer.nn import MLayer
+from mlayer.training import TrainingResult
+
+Array = NDArray[np.float64]
+Auto = Literal["auto"]
+
+# Waves are looked for along single inputs, so that only tables with few inputs can be made of them.
+_FEW_INPUTS = 3
+# The ridge of partial_fit, which has no held-out rows to choose it on.
+_ALPHA_OF_A_STREAM = 1e-3
+
+
+class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
+    """The common part; use :class:`MLayerClassifier` or :class:`MLayerRegressor`."""
+
+    _loss: str
+
+    # Set by the subclasses' constructors, as scikit-learn wants them: unchanged.
+    matrix_size: int | Auto
+    embedding_size: int | Auto | None
+    structure: str | torch.nn.Module
+    init: Any
+    alpha: float | Auto
+    penalty: str
+    activity_penalty: float
+    solver: str
+    max_iter: int
+    learning_rate: float | Auto
+    batch_size: int | Auto
+    early_stopping: bool | Auto
+    validation_fraction: float
+    n_iter_no_change: int
+    warm_start: bool
+    random_state: Any
+    verbose: bool
+
+    def to_mlayer(self) -> MLayer:
+        """The model as one plain layer on raw inputs, in float64: what predictions come from.
+
+        The standardisation of inputs and targets is part of its weights, so that certificates, formulas
+        and files speak of the inputs and outputs as they were given.
+        """
+        check_is_fitted(self)
+        return raw_layer(self._layer, self._inputs, self._outputs)
+
+    # ---- Fitting. --------------------------------------------------------------------------------
+
+    def _fit(self, rows: Rows, outputs: Scale) -> None:
+        """Train on ``rows``; sets all that a fit leaves behind but what only the subclass knows."""
+        again = self.warm_start and hasattr(self, "_layer")
+        if again:
+            self._check_same_shape(rows, len(outputs.mean))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
+        if not again:
+            self._inputs, self._outputs = Scale.of(rows.x, rows.weight), outputs
+        dtype = torch.float64 if settled.solver == "lbfgs" else torch.float32
+        data = self._tensors(rows, self._layer.readout.dtype if again else dtype)
+        recipe = self._recipe(settled, seed)
+        if again:
+            if settled.alpha is None:
+                recipe = recipe.but(alpha=self.alpha_)
+            self._finish(self._train(self._layer, data, recipe, settled), recipe.alpha)
+            return
+
+        def make() -> MLayer:
+            return self._new_layer(settled, data, seed)
+
+        if settled.alpha is None:
+            folds = selection.random_folds(
+                data.y, selection.fold_count(len(data)), torch.Generator().manual_seed(seed)
+            )
+            # With a handful of rows nothing can be held out.
+            if len(data) >= 10:
+                recipe = recipe.but(alpha=selection.choose_alpha(make, data, recipe, folds).alpha)
+        waves = self._waves(make, data, recipe, settled)
+        self._finish(waves or self._train(make(), data, recipe, settled), recipe.alpha)
+        self.periodic_ = waves is not None
+
+    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, settled: Plan) -> Fit:
+        validation = None
+        if settled.hold_out:
+            parts = max(2, round(1 / settled.hold_out))
+            generator = torch.Generator().manual_seed(recipe.seed)
+            held_out = selection.random_folds(data.y, parts, generator)[0]
+            if 0 < int(held_out.sum()) < len(data):
+                data, validation = data.part(~held_out), data.part(held_out)
+        return fit_layer(layer, data, recipe, validation=validation, progress=bool(self.verbose))
+
+    def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe, settled: Plan) -> Fit | None:
+        """The model of waves, if held-out rows speak for it; see `mlayer.estimators.waves`."""
+        wanted = getattr(self, "periodic", False)
+        if wanted is False or (
+            wanted == "auto" and (data.x.shape[1] > _FEW_INPUTS or settled.solver != "lbfgs")
+        ):
+            return None
+        tuning = recipe.but(alpha=0.0, max_iter=min(100, recipe.max_iter))
+        plain = self._wave_fit(data, None)
+        if plain is None:
+            if wanted is True:
+                warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
+            return None
+        if data.x.shape[1] == 1:
+            folds = selection.stretches(data.x, 5)
+        else:
+            folds = selection.random_folds(data.y, 5, torch.Generator().manual_seed(recipe.seed))
+        losses = {"plain": 0.0, "tuned": 0.0, "other": 0.0 if wanted == "auto" else float("inf")}
+        for fold in folds:
+            train, test = data.part(~fold), data.part(fold)
+            for name, how in (("plain", None), ("tuned", tuning)):
+                found = self._wave_fit(train, how)
+                losses[name] += float("inf") if found is None else loss_on(found.layer, test, recipe.loss)
+            if wanted == "auto":
+                layer = make()
+                fit_layer(layer, train, recipe)
+                losses["other"] += loss_on(layer, test, recipe.loss)
+        best = min(losses, key=lambda name: losses[name])
+        if best == "other":
+            return plain if wanted is True else None
+        return plain if best == "plain" else self._wave_fit(data, tuning)
+
+    def _wave_fit(self, data: Tensors, tuning: Recipe | None) -> Fit | None:
+        """Waves found in ``data``; with ``tuning`` all weights of their blocks are trained on from there."""
+        y = data.y.double().numpy()
+        waves = find_waves(data.x.double().numpy(), y, data.weight.double().numpy())
+        if waves is None:
+            return None
+        layer = wave_layer(waves, data.x.shape[1]).to(data.x.dtype)
+        if tuning is not None:
+            return fit_layer(layer, data, tuning)
+        loss = loss_on(layer, data, self._loss)
+        record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
+        result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
+        return Fit(layer, result, 1)
+
+    def _partial_fit(self, rows: Rows, outputs: Scale, classes: int | None = None) -> None:
+        """One pass over ``rows`` from where the last call ended; the first call sets sizes and scales."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
+        if not hasattr(self, "_layer"):
+            self._inputs, self._outputs = Scale.of(rows.x, rows.weight), outputs
+            data = self._tensors(rows, torch.float64)
+            self._layer = self._new_layer(settled, data, seed)
+            self.periodic_ = False
+            self.history_, self.n_iter_ = [], 0
+            self.alpha_ = _ALPHA_OF_A_STREAM if self.alpha == "auto" else settled.alpha
+        data = self._tensors(rows, self._layer.readout.dtype)
+        before, count = self.history_, self.n_iter_
+        recipe = self._recipe(settled, seed + count).but(
+            alpha=self.alpha_, max_iter=1, solver="adam" if settled.solver == "lbfgs" else settled.solver
+        )
+        if getattr(self, "_optimizer", None) is None:
+            self._optimizer = torch.optim.Adam(self._layer.parameters(), settled.learning_rate)
+        fit = fit_layer(self._layer, data, recipe, optimizer=self._optimizer)
+        self._finish(fit, self.alpha_, keep_optimizer=True)
+        self.history_ = [*before, *({**record, "epoch": count + 1} for record in self.history_)]
+        self.n_iter_ = count + 1
+
+    def _finish(self, fit: Fit, alpha: float, keep_optimizer: bool = False) -> None:
+        self._layer = fit.layer
+        if not keep_optimizer:
+            self._optimizer = None
+        self.alpha_ = alpha
+        self.history_, self.n_iter_ = fit.result.history, fit.iterations
+        self.loss_ = self.history_[-1]["loss"] if self.history_ else float("nan")
+        if fit.result.stopped == "diverged":
+            warnings.warn(
+                f"training stopped: {fit.result.message} "
+                "The best weights so far are kept; try a larger alpha or a smaller learning_rate.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _recipe(self, settled: Plan, seed: int) -> Recipe:
+        return Recipe(
+            loss=self._loss,
+            penalty=self.penalty,
+            alpha=0.01 if settled.alpha is None else settled.alpha,
+            activity_penalty=float(self.activity_penalty),
+            solver=settled.solver,
+            max_iter=int(self.max_iter),
+            learning_rate=settled.learning_rate,
+            batch_size=settled.batch_size,
+            patience=int(self.n_iter_no_change),
+            seed=seed,
+        )
+
+    def _new_layer(self, settled: Plan, data: Tensors, seed: int) -> MLayer:
+        return MLayer(
+            data.x.shape[1],
+            len(self._outputs.mean),
+            matrix_size=settled.matrix_size,
+            embedding_size=settled.embedding_size,
+            structure=self.structure,
+            init=self.init,
+            generator=torch.Generator().manual_seed(seed),
+            dtype=data.x.dtype,
+        )
+
+    def _tensors(self, rows: Rows, dtype: torch.dtype) -> Tensors:
+        y = rows.y
+        targets = (
+            torch.from_numpy(self._outputs.apply(y.astype(np.float64))).to(dtype)
+            if self._loss == "squared_error"
+            else torch.from_numpy(y.astype(np.int64))
+        )
+        x = torch.from_numpy(self._inputs.apply(rows.x)).to(dtype)
+        return Tensors(x, targets, torch.from_numpy(rows.weight).to(dtype))
+
+    def _check_same_shape(self, rows: Rows, outputs: int) -> None:
+        had = (self._layer.in_features, self._layer.out_features)
+        got = (rows.x.shape[1], outputs)
+        if had != got:
+            raise ArgumentError(
+                "X and y",
+                f"of {had[0]} inputs and {had[1]} outputs, as in the fit before",
+                f"{got[0]} and {got[1]}",
+                "Set warm_start=False to begin anew.",
+            )
+
+    # ---- Predicting. -----------------------------------------------------------------------------
+
+    def _raw_outputs(self, X: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """Outputs in raw units, and which rows are finite; a warning if some are not."""
+        x = torch.from_numpy(self._inputs.apply(X)).to(self._layer.readout.dtype)
+        outputs = self._outputs.undo(outputs_of(self._layer, x).double().numpy())
+        finite = np.isfinite(outputs).all(axis=1)
+        if not finite.all():
+            warnings.warn(
+                f"{int((~finite).sum())} of {len(X)} rows lie so far from the training data that the "
+                f"exponential overflows; the first is row {int((~finite).argmax())}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return outputs, finite

@@ -1,0 +1,228 @@
+"""`MLayerClassifier`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from mlayer.errors import ArgumentError
+from mlayer.estimators.base import Auto, MLayerEstimator
+from mlayer.estimators.rows import standard_rows
+from mlayer.estimators.scaling import Scale
+
+Array = NDArray[np.float64]
+
+
+class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
+    """An M-layer as a scikit-learn classifier.
+
+    Inputs are standardised inside. The outputs of the layer are logits, one a class (two for two
+    classes). Small tables are fitted by L-BFGS on all rows, with the ridge chosen on held-out rows; large
+    ones by Adam on batches, with early stopping.
+
+    Args:
+        matrix_size: n, or "auto".
+        embedding_size: d, "auto", or None for one generator an input.
+        structure: of the generators, as in :class:`mlayer.MLayer`.
+        init: initial weights, as in :class:`mlayer.MLayer`.
+        alpha: factor of the ridge; "auto" chooses it on held-out rows (L-BFGS) or takes 1e-4.
+        penalty: what the ridge is made of: "matrix" or "weights"; see docs/estimators.md.
+        activity_penalty: factor of the paper's penalty on exp(M).
+        solver: "lbfgs", the name of an optimizer of torch for batches, or "auto" by the number of rows.
+        max_iter: iterations of L-BFGS or epochs, at most.
+        learning_rate: of the solvers with batches.
+        batch_size: likewise.
+        early_stopping: hold out rows to stop solvers with batches; "auto": from 500 rows.
+        validation_fraction: the share of rows held out for that.
+        n_iter_no_change: epochs without improvement until the stop.
+        class_weight: None, "balanced", or a dictionary from class to weight.
+        warm_start: go on from the last fit, with its scales and its alpha.
+        random_state: seed of initial weights, folds and shuffling.
+        verbose: show a progress bar on a terminal.
+
+    Attributes:
+        classes_: the classes.
+        n_features_in_: the number of inputs; also ``feature_names_in_`` if X had names.
+        alpha_: the ridge that was used.
+        history_: a dictionary for each epoch (for L-BFGS: each 20 iterations).
+        n_iter_: iterations or epochs of the final fit.
+        loss_: the last training loss, ridge included.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MLayerClassifier(random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    >>> model.to_mlayer()
+    MLayer(
+      4, 3, matrix_size=9, embedding_size=4
+      (structure): Full()
+    )
+    """
+
+    _loss = "cross_entropy"
+
+    def __init__(
+        self,
+        matrix_size: int | Auto = "auto",
+        embedding_size: int | Auto | None = "auto",
+        *,
+        structure: Any = "full",
+        init: Any = "balanced",
+        alpha: float | Auto = "auto",
+        penalty: str = "matrix",
+        activity_penalty: float = 0.0,
+        solver: str = "auto",
+        max_iter: int = 300,
+        learning_rate: float | Auto = "auto",
+        batch_size: int | Auto = "auto",
+        early_stopping: bool | Auto = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.matrix_size = matrix_size
+        self.embedding_size = embedding_size
+        self.structure = structure
+        self.init = init
+        self.alpha = alpha
+        self.penalty = penalty
+        self.activity_penalty = activity_penalty
+        self.solver = solver
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MLayerClassifier:
+        """Fit to rows X, (rows, inputs), and their classes y, (rows,).
+
+        A weight of 2 is the same as the row twice, a weight of 0 as no row.
+        """
+        X, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        weight = self._weights(X, sample_weight)
+        kept = weight > 0
+        classes = np.unique(labels)
+        if self.warm_start and hasattr(self, "_layer") and not np.array_equal(classes, self.classes_):
+            raise ArgumentError(
+                "y", f"of the classes {list(self.classes_)}, as in the fit before", str(list(classes)),
+                "Set warm_start=False to begin anew.",
+            )
+        self.classes_ = classes
+        indices = np.searchsorted(classes, labels)
+        if self.class_weight is not None:
+            # Balanced by weights, so that a row twice and a row of weight 2 are still the same.
+            factors = self._class_factors(indices[kept], weight[kept])
+            weight = weight * factors[indices]
+        rows = standard_rows(X, indices, weight)
+        self._fit(rows, Scale.identity(len(classes)))
+        self._set_prior(rows.y, rows.weight)
+        return self
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> MLayerClassifier:
+        """One pass of Adam over these rows.
+
+        The first call must name all ``classes``; its rows set the scales of the inputs and, where they
+        are "auto", the sizes.
+        """
+        first = not hasattr(self, "_layer")
+        X, labels = validate_data(self, X, y, dtype=np.float64, reset=first)
+        check_classification_targets(labels)
+        weight = self._weights(X, sample_weight)
+        if first and classes is None:
+            raise ArgumentError(
+                "classes", "given in the first call of partial_fit", "None", "Pass np.unique(all labels)."
+            )
+        if isinstance(self.class_weight, str):
+            raise ArgumentError(
+                "class_weight",
+                "None or a dictionary with partial_fit, which never sees all rows",
+                repr(self.class_weight),
+                "Compute the weights from all labels: sklearn.utils.compute_class_weight.",
+            )
+        if classes is not None:
+            known = np.unique(np.asarray(classes))
+            if not first and not np.array_equal(known, self.classes_):
+                raise ArgumentError(
+                    "classes", "the same in every call", str(list(known)), "Leave it out after the first call."
+                )
+            self.classes_ = known
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ArgumentError(
+                "y", f"of the classes {list(self.classes_)}", str(list(unknown)), "Name all classes at first."
+            )
+        indices = np.searchsorted(self.classes_, labels)
+        if self.class_weight is not None:
+            weight = weight * self._class_factors(indices, weight)[indices]
+        rows = standard_rows(X, indices, weight)
+        self._partial_fit(rows, Scale.identity(len(self.classes_)))
+        self._set_prior(rows.y, rows.weight)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable class of each row, (rows,)."""
+        chosen = self._logits(X).argmax(axis=1)
+        return self.classes_[chosen]
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities, (rows, classes), in the order of ``classes_``."""
+        logits = self._logits(X)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Logarithms of the probabilities, (rows, classes)."""
+        logits = self._logits(X)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Logits, (rows, classes); for two classes their difference, (rows,), positive for the second."""
+        logits = self._logits(X)
+        return np.asarray(logits[:, 1] - logits[:, 0]) if logits.shape[1] == 2 else logits
+
+    def _logits(self, X: ArrayLike) -> Array:
+        """(rows, classes). Rows on which the exponential overflows, with a warning, get the shares of the classes."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        logits, finite = self._raw_outputs(X)
+        logits[~finite] = self._log_prior
+        return logits
+
+    def _set_prior(self, indices: NDArray[np.int64], weight: Array) -> None:
+        shares = np.bincount(indices, weight, minlength=len(self.classes_)) + 1e-9
+        self._log_prior = np.log(shares / shares.sum())
+
+    def _weights(self, X: Array, sample_weight: ArrayLike | None) -> Array:
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return np.asarray(weight)
+
+    def _class_factors(self, indices: NDArray[np.int64], weight: Array) -> Array:
+        if self.class_weight == "balanced":
+            sums = np.bincount(indices, weight, minlength=len(self.classes_))
+            return np.asarray(weight.sum() / (len(self.classes_) * np.where(sums > 0, sums, 1.0)))
+        # scikit-learn wants to see every class that it is to weigh.
+        return np.asarray(compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_))

@@ -1,0 +1,151 @@
+"""`MLayerRegressor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from mlayer.errors import ArgumentError
+from mlayer.estimators.base import Auto, MLayerEstimator
+from mlayer.estimators.rows import Rows, standard_rows
+from mlayer.estimators.scaling import Scale
+
+Array = NDArray[np.float64]
+
+
+class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # type: ignore[misc]
+    """An M-layer as a scikit-learn regressor, for one target or several.
+
+    Inputs and targets are standardised inside. Small tables are fitted by L-BFGS on all rows, with the
+    ridge chosen on held-out rows; large ones by Adam on batches, with early stopping.
+
+    Args:
+        matrix_size: n, or "auto".
+        embedding_size: d, "auto", or None for one generator an input.
+        structure: of the generators, as in :class:`mlayer.MLayer`.
+        init: initial weights, as in :class:`mlayer.MLayer`.
+        alpha: factor of the ridge; "auto" chooses it on held-out rows (L-BFGS) or takes 1e-4.
+        penalty: what the ridge is made of: "weights" or "matrix"; see docs/estimators.md.
+        activity_penalty: factor of the paper's penalty on exp(M).
+        periodic: look for waves along single inputs, and use them if they predict held-out rows better;
+            "auto": with up to three inputs; True: use them if there are any. See docs/estimators.md.
+        solver: "lbfgs", the name of an optimizer of torch for batches, or "auto" by the number of rows.
+        max_iter: iterations of L-BFGS or epochs, at most.
+        learning_rate: of the solvers with batches.
+        batch_size: likewise.
+        early_stopping: hold out rows to stop solvers with batches; "auto": from 500 rows.
+        validation_fraction: the share of rows held out for that.
+        n_iter_no_change: epochs without improvement until the stop.
+        warm_start: go on from the last fit, with its scales and its alpha.
+        random_state: seed of initial weights, folds and shuffling.
+        verbose: show a progress bar on a terminal.
+
+    Attributes:
+        n_features_in_: the number of inputs; also ``feature_names_in_`` if X had names.
+        n_outputs_: the number of targets.
+        alpha_: the ridge that was used.
+        periodic_: is the model made of waves?
+        history_: a dictionary for each epoch (for L-BFGS: each 20 iterations).
+        n_iter_: iterations or epochs of the final fit.
+        loss_: the last training loss in standardised units, ridge included.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    >>> model = MLayerRegressor(random_state=0).fit(X, X[:, 0] * X[:, 1])
+    >>> bool(model.score(X, X[:, 0] * X[:, 1]) > 0.99)
+    True
+    """
+
+    _loss = "squared_error"
+
+    def __init__(
+        self,
+        matrix_size: int | Auto = "auto",
+        embedding_size: int | Auto | None = "auto",
+        *,
+        structure: Any = "full",
+        init: Any = "balanced",
+        alpha: float | Auto = "auto",
+        penalty: str = "weights",
+        activity_penalty: float = 0.0,
+        periodic: bool | Auto = "auto",
+        solver: str = "auto",
+        max_iter: int = 300,
+        learning_rate: float | Auto = "auto",
+        batch_size: int | Auto = "auto",
+        early_stopping: bool | Auto = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.matrix_size = matrix_size
+        self.embedding_size = embedding_size
+        self.structure = structure
+        self.init = init
+        self.alpha = alpha
+        self.penalty = penalty
+        self.activity_penalty = activity_penalty
+        self.periodic = periodic
+        self.solver = solver
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MLayerRegressor:
+        """Fit to rows X, (rows, inputs), and their targets y, (rows,) or (rows, targets).
+
+        A weight of 2 is the same as the row twice, a weight of 0 as no row.
+        """
+        rows = self._rows(X, y, sample_weight, reset=True)
+        self._fit(rows, Scale.of(rows.y, rows.weight))
+        return self
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> MLayerRegressor:
+        """One pass of Adam over these rows.
+
+        The rows of the first call set the scales of inputs and targets and, where they are "auto", the
+        sizes.
+        """
+        first = not hasattr(self, "_layer")
+        rows = self._rows(X, y, sample_weight, reset=first)
+        if not first:
+            self._check_same_shape(rows, rows.y.shape[1])
+        self._partial_fit(rows, Scale.of(rows.y, rows.weight))
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The targets of each row: (rows,), or (rows, targets) if y was so.
+
+        Infinite or NaN, with a warning, for rows so far away that the exponential overflows.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        outputs, _ = self._raw_outputs(X)
+        return outputs[:, 0] if self._flat else outputs
+
+    def _rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool) -> Rows:
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
+        )
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        targets = np.asarray(y, dtype=np.float64)
+        if targets.ndim > 2:
+            raise ArgumentError("y", "(rows,) or (rows, targets)", f"shape {targets.shape}", "Flatten it.")
+        self._flat = targets.ndim == 1
+        targets = targets.reshape(len(targets), -1)
+        self.n_outputs_ = targets.shape[1]
+        return standard_rows(X, targets, np.asarray(weight))

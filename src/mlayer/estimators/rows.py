@@ -1,0 +1,63 @@
+"""Rows in a standard form: equal rows are merged, weights added, the order is that of the values.
+
+A fit then depends on what the data say and not on how they are written down: a row given twice counts as
+one of weight 2, a row of weight 0 as none, and shuffling changes nothing, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Different rows with positive weights of mean 1.
+
+    Attributes:
+        x: (rows, inputs).
+        y: (rows, outputs), or (rows,) class indices.
+        weight: (rows,).
+    """
+
+    x: Array
+    y: NDArray[np.float64] | NDArray[np.int64]
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def part(self, chosen: NDArray[np.bool_]) -> Rows:
+        """The chosen rows, weights again of mean 1."""
+        weight = self.weight[chosen]
+        return Rows(self.x[chosen], self.y[chosen], weight / weight.mean())
+
+
+def standard_rows(
+    x: Array, y: NDArray[np.float64] | NDArray[np.int64], weight: NDArray[np.float64] | None
+) -> Rows:
+    """The rows of a table in standard form.
+
+    >>> import numpy as np
+    >>> x, y = np.array([[2.0], [1.0], [2.0]]), np.array([[0.5], [0.0], [0.5]])
+    >>> rows = standard_rows(x, y, None)
+    >>> rows.x[:, 0].tolist(), (rows.weight * 1.5).tolist()
+    ([1.0, 2.0], [1.0, 2.0])
+    """
+    weight = np.ones(len(x)) if weight is None else weight
+    kept = weight > 0
+    x, y, weight = x[kept], y[kept], weight[kept]
+    table = np.column_stack([x, y.astype(np.float64)]) + 0.0  # minus zero is zero
+    # The last key is the first: by inputs, then by targets; equal rows by weight, so that the order in
+    # which weights are added does not depend on the order of the rows either.
+    order = np.lexsort(np.vstack([weight, table.T[::-1]]))
+    table, weight = table[order], weight[order]
+    first = np.ones(len(table), dtype=bool)
+    first[1:] = (table[1:] != table[:-1]).any(axis=1)
+    total = np.add.reduceat(weight, np.flatnonzero(first))
+    chosen = order[first]
+    return Rows(x[chosen] + 0.0, y[chosen], total / total.mean())

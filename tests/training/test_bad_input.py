@@ -1,0 +1,119 @@
+"""Each complaint says which argument, what it must be, what came and what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from problems import layer, product
+
+from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
+from mlayer.training import Plateau, Settings, train, train_many
+
+X, Y = product(8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": -1}, "epochs must be an integer of at least 0; got -1"),
+        ({"epochs": 2.5}, "epochs must be an integer"),
+        ({"epochs": True}, "epochs must be an integer"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number"),
+        ({"gradient_clip": -1.0}, "gradient_clip"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+        ({"activity_penalty": math.inf}, "activity_penalty"),
+        ({"early_stopping": 0}, "early_stopping"),
+        ({"loss": "crossentropy"}, "Did you mean 'cross_entropy'"),
+        ({"loss": 3}, "loss must be one of"),
+        ({"optimizer": "adm"}, "Did you mean 'adam'"),
+        ({"optimizer": 3}, "optimizer must be a name or a callable"),
+        ({"schedule": "cosin"}, "Did you mean 'cosine'"),
+        ({"metrics": ("acuracy",)}, "Did you mean 'accuracy'"),
+        ({"monitor": "accuracy"}, "Add it: Settings"),
+        ({"activity_kind": "l2"}, "activity_kind must be one of"),
+        ({"on_divergence": "ignore"}, "on_divergence must be one of"),
+        ({"plateau": 0.5}, "plateau must be a Plateau or None"),
+    ],
+)
+def test_settings(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(MLayerError, match=words):
+        Settings(**settings)
+
+
+def test_plateau() -> None:
+    with pytest.raises(ArgumentError, match="factor must be between 0 and 1"):
+        Plateau(factor=2.0)
+    with pytest.raises(ArgumentError, match="patience"):
+        Plateau(patience=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (X, "data must be a pair"),
+        (3, "data must be tensors"),
+        ((X,), "data must be tensors"),
+        ((X.numpy(), Y), "Convert arrays with torch.as_tensor"),
+        ((X, Y[:5]), "tensors of equal length; got lengths"),
+        ((X[:0], Y[:0]), "at least one example"),
+        ((X * math.nan, Y), "data: x must be finite; got NaN or inf in 8 rows"),
+        ((X, Y / 0), "data: y must be finite"),
+        ((X, Y, -torch.ones(8)), "data: weight"),
+        ((X, Y, torch.ones(8, 1)), "data: weight"),
+        ((b for b in [(X, Y)]), "read only once"),
+        ([[X]], "a loader of batches"),
+        ((X, torch.ones(8, 2)), r"y must be of shape \(8, 1\)"),
+    ],
+)
+def test_data(data: Any, words: str) -> None:
+    with pytest.raises(MLayerError, match=words):
+        train(layer(), data, Settings(epochs=1))
+
+
+def test_a_wrong_shape_is_never_broadcast_away() -> None:
+    """(b, 2) outputs beside (b,) targets would give (b, b) differences without a word."""
+    with pytest.raises(ArgumentError, match=r"y must be of shape \(8, 2\)"):
+        train(layer(2), (X, Y[:, 0]), Settings(epochs=1))
+
+
+def test_models_and_optimizers() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"model must be a torch.nn.Module"):
+        train("model", (X, Y))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="trainable parameters"):
+        train(layer().requires_grad_(False), (X, Y))
+    with pytest.raises(ArgumentTypeError, match="settings must be a Settings"):
+        train(layer(), (X, Y), {"epochs": 3})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="Did you mean 'momentum'"):
+        train(layer(), (X, Y), Settings(optimizer="sgd", optimizer_options={"momentun": 0.9}))
+    with pytest.raises(ArgumentTypeError, match="returned NoneType"):
+        train(layer(), (X, Y), Settings(optimizer=lambda p: None))  # type: ignore[arg-type,return-value]
+    with pytest.raises(ArgumentError, match="weight_decay must be 0 for LBFGS"):
+        train(layer(), (X, Y), Settings(optimizer="lbfgs", weight_decay=0.1))
+
+
+def test_a_schedule_needs_a_length() -> None:
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            yield from [(X[0], Y[0])]
+
+    loader = torch.utils.data.DataLoader(Stream())
+    with pytest.raises(ArgumentError, match="data loader of unknown length"):
+        train(layer(), loader, Settings(epochs=1, schedule="cosine"))
+    assert train(layer(), loader, Settings(epochs=2)).steps == 2
+
+
+def test_many() -> None:
+    with pytest.raises(ArgumentError, match="seeds must be given with one settings"):
+        train_many(lambda s: layer(), (X, Y), Settings())
+    with pytest.raises(ArgumentError, match="seeds must be None"):
+        train_many(lambda s: layer(), (X, Y), [Settings()], seeds=[1])
+    with pytest.raises(ArgumentTypeError, match="cannot share a data loader"):
+        train_many(lambda s: layer(), torch.utils.data.DataLoader([1]), Settings(), seeds=[1])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="settings must be"):
+        train_many(lambda s: layer(), (X, Y), [3])  # type: ignore[list-item]

@@ -1,0 +1,235 @@
+"""Runs that are stopped, taken up, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import killed
+import pytest
+import torch
+from problems import layer, product, same_weights
+
+import mlayer
+from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
+
+HERE = Path(__file__).parent
+
+
+def start(kind: str, folder: Path, out: Path) -> subprocess.Popen[bytes]:
+    """A run that writes a checkpoint after every step, so that kills fall into writes too."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(HERE / "killed.py"), kind, str(folder), str(out), "0.0"]
+    with out.with_suffix(".log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+
+@pytest.mark.parametrize(("kind", "kills"), [("tensors", 3), ("loader", 2), ("momentum", 1)])
+def test_a_run_killed_at_random_moments_ends_with_the_very_same_weights(
+    kind: str, kills: int, tmp_path: Path
+) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    killed.main(kind, str(tmp_path / "whole"), str(tmp_path / "whole.safetensors"), 1e9)
+    torch.set_num_threads(threads)
+    chance = random.Random(kind)
+    folder, out = tmp_path / "killed", tmp_path / "killed.safetensors"
+    state, steps = folder / "state.safetensors", []
+    for _ in range(kills):
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        process = start(kind, folder, out)
+        # Wait for a new checkpoint, then for a random moment more.
+        while process.poll() is None and not (state.exists() and state.stat().st_mtime_ns != before):
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0.0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, out.with_suffix(".log").read_text()
+        steps.append(_step(folder))
+    assert 0 < steps[-1] < 300, f"killed after {steps} of 300 steps"
+    assert start(kind, folder, out).wait() == 0, out.with_suffix(".log").read_text()
+    assert same_weights(mlayer.load(out), mlayer.load(tmp_path / "whole.safetensors"))
+    assert not list(folder.glob(".*.tmp")), "left-overs of a killed write"
+
+
+def _step(folder: Path) -> int:
+    from mlayer.training.checkpoints import Checkpoints
+
+    state = Checkpoints(folder).read()
+    assert state is not None
+    return int(state["step"])
+
+
+def test_the_history_is_json_lines(tmp_path: Path) -> None:
+    result = train(layer(), product(), Settings(epochs=4), checkpoint=tmp_path / "deep" / "run")
+    lines = (tmp_path / "deep" / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == result.history
+
+
+def test_a_finished_run_is_not_repeated_and_may_be_prolonged(tmp_path: Path) -> None:
+    settings = Settings(epochs=3, learning_rate=1e-2)
+    model, again, longer, whole = layer(), layer(), layer(), layer()
+    train(model, product(), settings, checkpoint=tmp_path)
+    result = train(again, product(), settings, checkpoint=tmp_path)
+    assert same_weights(model, again)
+    assert (result.resumed_at, len(result.history)) == (9, 3)
+    more = Settings(epochs=6, learning_rate=1e-2)
+    result = train(longer, product(), more, checkpoint=tmp_path)
+    assert [r["epoch"] for r in result.history] == [1, 2, 3, 4, 5, 6]
+    train(whole, product(), more)
+    assert same_weights(longer, whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"settings": Settings(epochs=3, learning_rate=1e-3)}, "learning_rate was 0.01 and is 0.001"),
+        ({"settings": Settings(epochs=3, learning_rate=1e-2, seed=1)}, "seed was 0 and is 1"),
+        ({"data": product(96, seed=5)}, "the data are others"),
+        ({"model": layer(matrix_bias=False)}, "the model has other parameters"),
+    ],
+)
+def test_another_run_is_not_taken_up(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    settings = Settings(epochs=3, learning_rate=1e-2)
+    train(layer(), product(), settings, checkpoint=tmp_path)
+    before = (tmp_path / "state.safetensors").read_bytes()
+    arguments: dict[str, Any] = {"model": layer(), "data": product(), "settings": settings} | change
+    with pytest.raises(ArgumentError, match=words):
+        train(**arguments, checkpoint=tmp_path)
+    assert (tmp_path / "state.safetensors").read_bytes() == before
+
+
+def test_a_schedule_made_for_a_length_is_not_prolonged(tmp_path: Path) -> None:
+    train(layer(), product(), Settings(epochs=3, schedule="cosine"), checkpoint=tmp_path)
+    with pytest.raises(ArgumentError, match="epochs was 3 and is 4"):
+        train(layer(), product(), Settings(epochs=4, schedule="cosine"), checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:20] + b"?" + b[21:]]
+)
+def test_a_damaged_checkpoint_is_said(damage: Any, tmp_path: Path) -> None:
+    train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+    file = tmp_path / "state.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(FileFormatError, match="Delete it to start anew"):
+        train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+
+
+def test_a_file_of_another_origin_is_not_overwritten(tmp_path: Path) -> None:
+    mlayer.save(layer(), tmp_path / "state.safetensors")
+    with pytest.raises(FileFormatError, match="another safetensors file"):
+        train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+
+
+def test_an_unwritable_place_is_reported_before_the_first_step(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    model = layer()
+    with pytest.raises(CheckpointError, match="Nothing was trained yet"):
+        train(model, product(), Settings(epochs=1), checkpoint=tmp_path / "file" / "run")
+    assert same_weights(model, layer())
+
+
+def test_too_little_room_is_reported_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    full = shutil._ntuple_diskusage(1000, 999, 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(CheckpointError, match="must have room for"):
+        train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+
+
+FULL_DISK = """
+import resource, sys, warnings
+from problems import layer, product
+from mlayer.training import CheckpointWarning, Settings, train
+from mlayer.training.checkpoints import Checkpoints
+from pathlib import Path
+import torch
+
+folder = Path(sys.argv[1])
+size = [0]
+def fill(record):  # after the second epoch no file may grow beyond a few bytes, as on a full disk
+    if record["epoch"] == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+warnings.simplefilter("always")
+model = layer()
+with warnings.catch_warnings(record=True) as caught:
+    settings = Settings(epochs=5)
+    result = train(model, product(), settings, checkpoint=folder, checkpoint_seconds=0, on_epoch=fill)
+assert len(result.history) == 5, "training went on"
+assert any(w.category is CheckpointWarning and "training goes on" in str(w.message) for w in caught), caught
+state = Checkpoints(folder).read()
+assert state["epoch"] in (1, 2), state["epoch"]
+print("kept epoch", state["epoch"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files by Linux' means")
+def test_a_disk_that_fills_up_costs_neither_the_training_nor_the_last_checkpoint(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "kept epoch" in done.stdout
+
+
+def test_a_failed_write_in_between_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlayer import disk
+    from mlayer.training import checkpoints
+
+    real, calls = disk.replace_file, [0]
+
+    def sometimes(path: Path, write: Any) -> None:
+        calls[0] += 1
+        if calls[0] in (3, 4, 5):
+            raise OSError(28, "No space left on device")
+        real(path, write)
+
+    monkeypatch.setattr(checkpoints, "replace_file", sometimes)
+    model = layer()
+    with pytest.warns(CheckpointWarning, match="No space left"):
+        train(model, product(), Settings(epochs=4), checkpoint=tmp_path, checkpoint_seconds=0)
+    again = layer()
+    assert train(again, product(), Settings(epochs=4), checkpoint=tmp_path).resumed_at == 12
+    assert same_weights(model, again)
+
+
+def test_numbers_in_checkpoints_are_exact(tmp_path: Path) -> None:
+    from mlayer.training.checkpoints import Checkpoints
+
+    tree = {
+        "history": [],
+        "floats": [0.1, 1e-320, float("inf"), -0.0, 1 / 3],
+        "by number": {0: {"step": torch.tensor(3.0)}, 1: ()},
+        "pair": (0.9, 0.999),
+        "none": None,
+        "bytes": torch.arange(256, dtype=torch.uint8),
+        "transposed": torch.arange(6.0).view(2, 3).T,
+    }
+    place = Checkpoints(tmp_path)
+    place.write_first(tree)
+    back = place.read()
+    assert back is not None
+    assert back["floats"] == tree["floats"]
+    assert back["pair"] == (0.9, 0.999)
+    assert back["by number"][1] == ()
+    assert torch.equal(back["by number"][0]["step"], torch.tensor(3.0))
+    assert torch.equal(back["bytes"], torch.arange(256, dtype=torch.uint8))
+    assert torch.equal(back["transposed"], torch.arange(6.0).view(2, 3).T)
+    with pytest.raises(TypeError, match="cannot hold object"):
+        place.write_first({"history": [], "odd": object()})

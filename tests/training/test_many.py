@@ -1,0 +1,131 @@
+"""Many runs: in this process, in others, and through joblib's back ends for clusters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from problems import layer, product, same_weights
+
+from mlayer.training import Settings, Trained, train, train_many
+
+HERE = Path(__file__).parent
+SETTINGS = Settings(epochs=3, learning_rate=1e-2)
+
+
+def build(settings: Settings) -> torch.nn.Module:
+    return layer(seed=settings.seed)
+
+
+def alone(seed: int) -> torch.nn.Module:
+    model = layer(seed=seed)
+    train(model, product(), Settings(epochs=3, learning_rate=1e-2, seed=seed), validation=product(9))
+    return model
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_each_run_is_what_it_would_be_alone(n_jobs: int) -> None:
+    done: list[Trained] = []
+    threads = torch.get_num_threads()
+    runs = train_many(
+        build, product(), SETTINGS, seeds=[0, 1, 2], validation=product(9), n_jobs=n_jobs, on_done=done.append
+    )
+    assert torch.get_num_threads() == threads
+    assert [run.settings.seed for run in runs] == [0, 1, 2]
+    assert all(same_weights(run.model, alone(run.settings.seed)) for run in runs)
+    assert done == runs
+    assert not same_weights(runs[0].model, runs[1].model)
+
+
+def test_settings_may_differ_and_a_diverging_run_does_not_stop_the_others(tmp_path: Path) -> None:
+    several = [
+        SETTINGS,
+        Settings(epochs=300, optimizer="sgd", learning_rate=99.0),
+        Settings(epochs=1, learning_rate=1e-3),
+    ]
+    runs = train_many(build, product(), several, checkpoint=tmp_path)
+    assert [run.result.stopped for run in runs] == ["epochs", "diverged", "epochs"]
+    assert [len(runs[0].result.history), len(runs[2].result.history)] == [3, 1]
+    assert {p.name for p in tmp_path.iterdir()} == {"run-0", "run-1", "run-2"}
+    again = train_many(build, product(), several, checkpoint=tmp_path)
+    assert again[0].result.resumed_at == 9
+    assert all(same_weights(a.model, b.model) for a, b in zip(runs, again, strict=True))
+
+
+def test_large_data_reach_the_processes() -> None:
+    """Beyond joblib's limit arrays are memory maps in the other processes; training must not mind."""
+    x = torch.rand(200_000, 2)
+    data = (x, x[:, :1] * x[:, 1:])
+    settings = Settings(epochs=1, batch_size=20_000, learning_rate=1e-2)
+    before = x.clone()
+    runs = train_many(build, data, settings, seeds=[0, 1], n_jobs=2)
+    assert [run.result.steps for run in runs] == [10, 10]
+    assert torch.equal(x, before)
+
+
+CLUSTER = """
+import warnings; warnings.simplefilter("ignore")
+import joblib, torch
+from problems import layer, product, same_weights
+from mlayer.training import Settings, train, train_many
+torch.set_num_threads(1)
+
+def build(settings):
+    from problems import layer
+    return layer(seed=settings.seed)
+
+settings = Settings(epochs=3, learning_rate=1e-2)
+def check(runs):
+    assert [run.settings.seed for run in runs] == [0, 1]
+    for run in runs:
+        model = layer(seed=run.settings.seed)
+        train(model, product(), Settings(epochs=3, learning_rate=1e-2, seed=run.settings.seed))
+        assert same_weights(run.model, model)
+"""
+
+RAY = (
+    CLUSTER
+    + """
+import ray
+from ray.util.joblib import register_ray
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+register_ray()
+with joblib.parallel_config(backend="ray", n_jobs=2):
+    runs = train_many(build, product(), settings, seeds=[0, 1])
+check(runs)
+ray.shutdown()
+print("ran on ray")
+"""
+)
+
+DASK = (
+    CLUSTER
+    + """
+if __name__ == "__main__":
+    from distributed import Client
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False):
+        with joblib.parallel_config(backend="dask"):
+            runs = train_many(build, product(), settings, seeds=[0, 1])
+    check(runs)
+    print("ran on dask")
+"""
+)
+
+
+@pytest.mark.parametrize(("package", "script"), [("ray", RAY), ("distributed", DASK)])
+def test_the_same_call_runs_on_a_cluster(package: str, script: str, tmp_path: Path) -> None:
+    pytest.importorskip(package, reason=f"needs {package}: pip install mlayer[cluster]")
+    file = tmp_path / "script.py"
+    file.write_text(script)
+    paths = os.pathsep.join([str(HERE), *(p for p in sys.path if p)])
+    environment: dict[str, Any] = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"ran on {'dask' if package == 'distributed' else package}" in done.stdout
