@@ -21,8 +21,10 @@ from mlayer.files import load_with_notes
 LAYER = MLayer(2, 1, matrix_size=3, embedding_size=None, generator=torch.Generator().manual_seed(0))
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
-    # Lone surrogates cannot be written as UTF-8, which safetensors asks for; JSON escapes them, so all text goes.
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,

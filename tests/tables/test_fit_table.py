@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from least_squares import LeastSquares
 from sklearn.linear_model import LinearRegression
 
+from least_squares import LeastSquares
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, Training, fit_table
 from mlayer.tables.task import Target
@@ -20,7 +20,9 @@ from mlayer.tables.training import budget, default_estimator, within
 
 def frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
-    table = pd.DataFrame({"a": draw.normal(size=rows), "b": draw.normal(size=rows), "noise": draw.normal(size=rows)})
+    table = pd.DataFrame(
+        {"a": draw.normal(size=rows), "b": draw.normal(size=rows), "noise": draw.normal(size=rows)}
+    )
     return table.assign(y=3 * table["a"] - table["b"] + 0.1 * draw.normal(size=rows))
 
 
@@ -84,7 +86,9 @@ def test_verdict() -> None:
     noise = frame().assign(y=np.random.default_rng(5).choice(["a", "b"], 200))
     poor = fit_table(noise, Plan("y"), estimator=LeastSquares())
     assert "95 % interval" in poor.verdict
-    assert ("It is no better than that" in poor.verdict) == (poor.metrics["accuracy"] <= poor.baseline["accuracy"])
+    assert ("It is no better than that" in poor.verdict) == (
+        poor.metrics["accuracy"] <= poor.baseline["accuracy"]
+    )
 
 
 def test_rows_without_target_and_single_classes_are_said() -> None:
@@ -105,7 +109,9 @@ def test_summary_is_json() -> None:
 
 
 def test_strict_refuses_what_would_be_mended() -> None:
-    with pytest.raises(ArgumentError, match=r"without what --strict refuses; got column 'k': left out: constant"):
+    with pytest.raises(
+        ArgumentError, match=r"without what --strict refuses; got column 'k': left out: constant"
+    ):
         fit_table(frame().assign(k=1), Plan("y", strict=True), estimator=LeastSquares())
     fit_table(frame().assign(k=1), Plan("y", strict=True, drop=("k",)), estimator=LeastSquares())
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables.sniff import DELIMITERS, sniff
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff", exclude_categories=("C", "Z")), max_size=8)
+WORDS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff", exclude_categories=("C", "Z")), max_size=8
+)
 
 
 @given(
@@ -60,14 +62,16 @@ def test_by_hand(text: str, delimiter: str, decimal: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("given", ["comma", ",", "semicolon", "tab", "\\t", "pipe", "space"])
 def test_a_delimiter_by_name(given: str, tmp_path: Path) -> None:
-    sign = {"comma": ",", ",": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}[given]
+    sign = {"comma": ",", ",": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}[
+        given
+    ]
     (tmp_path / "t.csv").write_text(f"a{sign}b\n1{sign}2\n")
     assert sniff(tmp_path / "t.csv", delimiter=given).header == ("a", "b")
 
 
 def test_the_wrong_delimiter_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n")
-    words = r"several columns; got one column, 'a,b,c', with commas inside, when split at semicolons. Pass --delimiter comma"
+    words = r"one column, 'a,b,c', with commas inside, when split at semicolons. Pass --delimiter comma"
     with pytest.raises(FileFormatError, match=words):
         sniff(tmp_path / "t.csv", delimiter=";")
 
@@ -95,7 +99,10 @@ def test_wrong_options(options: dict[str, str], words: str, tmp_path: Path) -> N
         (b"\n \n", "a table; got an empty file"),
         (b"a,b\n\x00\x01\x02,3\n", "got binary data"),
         (b"PK\x03\x04rest", "a zip archive or a spreadsheet. Save the sheet as csv"),
-        ("größe,b\n1,2\n".encode("latin-1"), "text in utf-8-sig; got other bytes .*--encoding, for example latin-1"),
+        (
+            "größe,b\n1,2\n".encode("latin-1"),
+            "text in utf-8-sig; got other bytes .*--encoding, for example latin-1",
+        ),
     ],
 )
 def test_what_is_no_text_table(data: bytes, words: str, tmp_path: Path) -> None:

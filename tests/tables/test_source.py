@@ -36,7 +36,9 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def same(frame: pd.DataFrame, expected: pd.DataFrame) -> None:
     frame = frame.assign(d=pd.to_datetime(frame["d"]).astype("datetime64[ns]"))
     expected = expected.assign(d=expected["d"].astype("datetime64[ns]"))
-    pd.testing.assert_frame_equal(frame.reset_index(drop=True), expected.reset_index(drop=True), check_dtype=False)
+    pd.testing.assert_frame_equal(
+        frame.reset_index(drop=True), expected.reset_index(drop=True), check_dtype=False
+    )
 
 
 def test_read(file: Path) -> None:
@@ -96,7 +98,9 @@ def huge(tmp_path: Path) -> Path:
 def test_ten_gigabytes(huge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 8_000_000_000)
     source = open_table(huge)
-    with pytest.raises(ArgumentError, match=r"smaller than the memory: about .* got 8.0 GB of free memory.*--rows N"):
+    with pytest.raises(
+        ArgumentError, match=r"smaller than the memory: about .* got 8.0 GB of free memory.*--rows N"
+    ):
         source.read()
     assert source.read(1000)["a"].tolist() == list(range(1000))
     assert next(source.pieces(size=500))["b"].tolist() == [k % 7 for k in range(500)]

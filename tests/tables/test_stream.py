@@ -57,12 +57,16 @@ def test_in_pieces_as_at_once(regressor: TableModel, tmp_path: Path, monkeypatch
             results.append((done.rows, done.measured_rows, done.metrics["RMSE"]))
     assert results[1:] == [pytest.approx(results[0])] * 3
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "many.csv").read_text()
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "many.parquet"))
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "many.parquet")
+    )
 
 
 def test_without_the_target(regressor: TableModel, tmp_path: Path) -> None:
     stream = io.StringIO()
-    done = predict_table(regressor, open_table(write(table(20)[["since", "member", "city", "age"]], tmp_path)), stream)
+    done = predict_table(
+        regressor, open_table(write(table(20)[["since", "member", "city", "age"]], tmp_path)), stream
+    )
     assert done.metrics == {}
     assert len(stream.getvalue().splitlines()) == 21
 
@@ -81,7 +85,9 @@ def test_unseen_categories_are_counted(classifier: TableModel, tmp_path: Path) -
     source = open_table(write(frame, tmp_path))
     (remark,) = predict_table(classifier, source, tmp_path / "p.csv").remarks
     assert (remark.kind, remark.column, remark.count, remark.example) == ("unseen", "city", 3, "Atlantis")
-    with pytest.raises(ArgumentError, match=r"without what --strict refuses; got column 'city': 3 cells hold a category"):
+    with pytest.raises(
+        ArgumentError, match=r"without what --strict refuses; got column 'city': 3 cells hold a category"
+    ):
         predict_table(classifier, source, tmp_path / "strict.csv", strict=True)
     assert not (tmp_path / "strict.csv").exists()
 
@@ -123,7 +129,9 @@ def test_an_old_file_survives(classifier: TableModel, tmp_path: Path) -> None:
 
 def test_complaints(classifier: TableModel, regressor: TableModel, tmp_path: Path) -> None:
     source = open_table(write(table(30), tmp_path))
-    with pytest.raises(ArgumentError, match=r"proba must be used with a classifier; got a model for regression"):
+    with pytest.raises(
+        ArgumentError, match=r"proba must be used with a classifier; got a model for regression"
+    ):
         predict_table(regressor, source, tmp_path / "p.csv", proba=True)
     with pytest.raises(ArgumentError, match=r"a file ending in .csv or .parquet; got p.xlsx"):
         predict_table(regressor, source, tmp_path / "p.xlsx")
@@ -155,7 +163,9 @@ def test_onnx(classifier: TableModel, regressor: TableModel, tmp_path: Path) -> 
         if model.target.classifies:
             raw = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True)
         np.testing.assert_allclose(raw.reshape(expected.shape), expected, rtol=1e-9)
-        entries = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "m.onnx").metadata_props}
+        entries = {
+            entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "m.onnx").metadata_props
+        }
         assert entries["mlayer.features"] == list(model.schema.features)
         assert entries["mlayer.table"]["columns"] == json.loads(json.dumps(model.schema.as_json()))
         assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from least_squares import LeastSquares, linear_layer
 
 import mlayer
+from least_squares import LeastSquares, linear_layer
 from mlayer.errors import FileFormatError
 from mlayer.files import load_with_notes
-from mlayer.tables import Plan, Target, TableModel, fit_table, learn_schema, load_table_model
+from mlayer.tables import Plan, TableModel, Target, fit_table, learn_schema, load_table_model
 
 
 def table(rows: int = 120) -> pd.DataFrame:
@@ -61,7 +61,9 @@ def test_predictions_are_encode_layer_softmax(model: TableModel) -> None:
     predictions = model.predict(frame)
     if model.target.classifies:
         powers = np.exp(raw)
-        np.testing.assert_allclose(predictions.outputs, powers / powers.sum(axis=1, keepdims=True), rtol=1e-12)
+        np.testing.assert_allclose(
+            predictions.outputs, powers / powers.sum(axis=1, keepdims=True), rtol=1e-12
+        )
         assert predictions.labels == [model.target.classes[k] for k in raw.argmax(axis=1)]
     else:
         np.testing.assert_allclose(predictions.outputs, raw[:, 0], rtol=1e-12)
@@ -134,7 +136,10 @@ def damaged(entry: dict[str, Any], change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda e: e.update(format=99), r"of table format 1 or older; got table format 99, written by a newer mlayer"),
+        (
+            lambda e: e.update(format=99),
+            r"of table format 1 or older; got table format 99, written by a newer mlayer",
+        ),
         (lambda e: e.pop("columns"), r"a damaged table entry \(KeyError\('columns'\)\)"),
         (lambda e: e.update(columns=3), r"a damaged table entry"),
         (lambda e: e["columns"][0].update(kind="os.system"), r"a damaged table entry"),

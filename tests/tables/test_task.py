@@ -79,7 +79,11 @@ def test_rows_without_a_target_are_counted() -> None:
 @pytest.mark.parametrize(
     ("cells", "task", "words"),
     [
-        (["a", "a"], "classification", r"of two or more classes; got the class 'a' in every row.*sorted table"),
+        (
+            ["a", "a"],
+            "classification",
+            r"of two or more classes; got the class 'a' in every row.*sorted table",
+        ),
         ([2.0, 2.0], "regression", r"of different values; got 2 in every row"),
         ([None, None], "regression", r"known in some rows; got a column without a value"),
         (["a", "b"], "regression", r"numbers, for regression; got mostly text. Use --task classification"),

@@ -1,4 +1,4 @@
-"""The command line. Thin: parses, calls, prints. Nothing heavier than click is imported before a command runs."""
+"""The command line. Thin: parses, calls, prints. Until a command runs, only click is imported."""
 
 from __future__ import annotations
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -21,6 +23,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 
+class ReaderGone(Exception):  # noqa: N818 - no error: somebody has seen enough
+    """The other end of our output was closed."""
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name and says what they do without importing them."""
 
@@ -35,6 +41,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"mlayer.cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click itself would end the process with code 1 where a pipe is closed."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            raise ReaderGone from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

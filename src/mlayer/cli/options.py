@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
+
+from mlayer.errors import MissingPackageError
+
 
 class Mistake(click.ClickException):
     """The user's, found before any work is done: a sentence and exit code 2, without the usage."""
@@ -38,6 +42,13 @@ def reading(function: F) -> F:
     )(function)
 
 
+def require(*packages: str) -> None:
+    """Are the packages of the extra there? Asked before any work is done."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingPackageError("this command", package, "pip install 'mlayer[cli]'")
+
+
 def refuse_to_overwrite(path: Path, force: bool) -> None:
     """Before any work is done."""
     if path.is_dir():
@@ -51,7 +62,8 @@ def refuse_to_overwrite(path: Path, force: bool) -> None:
 def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Column names of the table that is already on the line, for the shell's completion."""
     del parameter
-    table = ctx.params.get("table")
+    # While an option waits for its value click has not sorted the arguments yet.
+    table = ctx.params.get("table") or next((word for word in ctx.args if Path(word).is_file()), None)
     if table is None:
         return []
     try:

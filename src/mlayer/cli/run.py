@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from mlayer.cli.group import mlayer
+from mlayer.cli.group import ReaderGone, mlayer
 from mlayer.errors import MLayerError
 
 DONE, BUG, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -21,14 +21,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     try:
         result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _say("stopped; nothing was written", debug)
         return INTERRUPTED
-    except BrokenPipeError:
+    except (ReaderGone, BrokenPipeError):
         # The reader has gone; the interpreter would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
@@ -40,8 +39,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return MISTAKE
     except Exception as error:
         _say(
-            f"a bug in mlayer: {type(error).__name__}: {error}\n"
-            "Please report it, with what --debug shows.",
+            f"a bug in mlayer: {type(error).__name__}: {error}\nPlease report it, with what --debug shows.",
             debug,
         )
         return BUG

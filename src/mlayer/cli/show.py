@@ -33,7 +33,9 @@ def emit_json(content: Mapping[str, Any]) -> None:
     click.echo(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, err: bool = False, words: bool = False) -> None:
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, err: bool = False, words: bool = False
+) -> None:
     """A table; the first column left, the others right unless they are ``words``."""
     from rich.console import Console
     from rich.table import Table

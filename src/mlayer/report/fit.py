@@ -53,7 +53,9 @@ def fit_page(summary: Mapping[str, Any], truth: Array, outputs: Array) -> Page:
     if summary["remarks"]:
         page.heading("What was done with the table").items(remark["said"] for remark in summary["remarks"])
     if classes:
-        shown = ", ".join(map(str, classes[:50])) + (f" and {len(classes) - 50} more" if len(classes) > 50 else "")
+        shown = ", ".join(map(str, classes[:50])) + (
+            f" and {len(classes) - 50} more" if len(classes) > 50 else ""
+        )
         page.heading("Classes").paragraph(shown)
     model = summary["model"]
     onnx = str(PurePath(model).with_suffix(".onnx"))
@@ -91,12 +93,14 @@ def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[
             (
                 plots.confusion(truth, guess, classes),
                 f"Confusion matrix of {len(truth)} held-out rows: {metrics}",
-                "Confusion matrix: the figures are rows, the brighter a cell the larger its share of the true class.",
+                "Confusion matrix: figures are rows; the brighter, the larger a share of the true class.",
             )
         )
         if len(classes) == 2 and len(np.unique(truth)) == 2:
             words = f"ROC curve for the class {classes[1]}: {metrics}"
-            pictures.append((plots.roc(truth, outputs[:, 1]), words, f"ROC curve for the class {classes[1]}."))
+            pictures.append(
+                (plots.roc(truth, outputs[:, 1]), words, f"ROC curve for the class {classes[1]}.")
+            )
         pictures.append(
             (
                 plots.reliability(truth, outputs),

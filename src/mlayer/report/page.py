@@ -25,7 +25,8 @@ h1 { font-size: 1.6rem; line-height: 1.2; margin: .4rem 0; overflow-wrap: anywhe
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 p { margin: .5rem 0; overflow-wrap: anywhere; }
 .lead { color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem; margin: 1rem 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem;
+  margin: 1rem 0; }
 .card { background: var(--card); border-radius: .6rem; padding: .7rem .9rem; }
 .card b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .card span { color: var(--soft); font-size: .88rem; }
@@ -101,10 +102,9 @@ class Page:
         def line(tag: str, cells: Sequence[str]) -> str:
             return "<tr>" + "".join(cell(tag, place, text) for place, text in enumerate(cells)) + "</tr>"
 
-        body = "".join(line("td", row) for row in rows)
-        self._body.append(
-            f'<div class="scroll"><table><thead>{line("th", header)}</thead><tbody>{body}</tbody></table></div>'
-        )
+        head, body = line("th", header), "".join(line("td", row) for row in rows)
+        grid = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+        self._body.append(f'<div class="scroll">{grid}</div>')
         return self
 
     def figures(self, pictures: Iterable[tuple[Draw, str, str]]) -> Page:

@@ -50,7 +50,9 @@ def importance_bars(importance: Mapping[str, Sequence[float]], label: str) -> Dr
         axes = figure.subplots()
         top = sorted(importance.items(), key=lambda item: -item[1][0])[:_COLUMNS][::-1]
         axes.barh(
-            [short(name) for name, _ in top] if len({short(n) for n, _ in top}) == len(top) else range(len(top)),
+            [short(name) for name, _ in top]
+            if len({short(n) for n, _ in top}) == len(top)
+            else range(len(top)),
             [value for _, (value, _) in top],
             xerr=[spread for _, (_, spread) in top],
             color=theme.first,
@@ -66,7 +68,7 @@ def importance_bars(importance: Mapping[str, Sequence[float]], label: str) -> Dr
 
 
 def confusion(truth: Array, guess: Array, classes: Sequence[object]) -> Draw:
-    """Rows: the true class; columns: the predicted one; shade: share of the row; figures: rows of the table."""
+    """Rows: the true class; columns: the predicted one; shade: share of the row; figures: counts."""
     size = len(classes)
     counts = np.zeros((size, size), dtype=int)
     np.add.at(counts, (truth, guess), 1)
@@ -93,7 +95,7 @@ def confusion(truth: Array, guess: Array, classes: Sequence[object]) -> Draw:
 
 
 def reliability(truth: Array, probabilities: Array) -> Draw:
-    """Is a probability of 0.8 right 8 times in 10? Shares by bins of the probability of the predicted class."""
+    """Is a probability of 0.8 right 8 times in 10? Shares by bins of the probability given."""
     chosen = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == truth
     edges = np.linspace(0, 1, 11)

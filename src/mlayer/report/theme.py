@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from mlayer.errors import MissingPackageError
 
@@ -57,7 +57,7 @@ def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> by
         "axes.formatter.use_mathtext": False,
     }
     buffer = io.BytesIO()
-    with matplotlib.rc_context(style), warnings.catch_warnings():
+    with matplotlib.rc_context(cast(Any, style)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the browser has the letter that matplotlib's font lacks
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
         draw(figure, theme)

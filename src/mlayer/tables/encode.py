@@ -116,9 +116,7 @@ def learn_schema(
     names = list(map(str, frame.columns))
     for name in drop:
         if name not in names:
-            raise ArgumentError(
-                "drop", "columns of the table", repr(name), did_you_mean(name, names)
-            )
+            raise ArgumentError("drop", "columns of the table", repr(name), did_you_mean(name, names))
     if max_categories < 1:
         raise ArgumentError("max_categories", "at least 1", str(max_categories), "For example 20.")
     columns, remarks = [], []

@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +90,9 @@ class FitResult:
         """How good it is in a sentence, beside the best constant and with the doubt that few rows leave."""
         rows = int(self.predictions.finite.sum())
         if not self.metrics:
-            return "The model has no finite prediction for the held-out rows: train it anew, with fewer epochs."
+            return (
+                "The model has no finite prediction for the held-out rows: train it anew, with fewer epochs."
+            )
         name, constant = ("accuracy", "the most frequent class")
         if not self.model.target.classifies:
             name, constant = ("RMSE", "the mean")
@@ -177,15 +179,16 @@ def fit_table(
     model = TableModel(trained.layer, schema, target)
     predictions = model.predict(frame.iloc[test])
     metrics = predictions.metrics(truth[test])
+    baseline = _baseline(target, truth[train], truth[test])
     facts = {
         "metrics": metrics,
-        "baseline": _baseline(target, truth[train], truth[test]),
+        "baseline": baseline,
         "rows": {"train": len(train), "test": len(test)},
         "parameters": sum(parameter.numel() for parameter in trained.layer.parameters()),
         "seed": plan.seed,
         "seconds": round(seconds, 2),
         "epochs": trained.epochs,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
     model = TableModel(trained.layer, schema, target, facts)
@@ -193,8 +196,10 @@ def fit_table(
         model=model,
         reason=reason,
         metrics=metrics,
-        baseline=facts["baseline"],
-        remarks=merged([*remarks, *trained.remarks, *(r for r in predictions.remarks if r.kind == "overflow")]),
+        baseline=baseline,
+        remarks=merged(
+            [*remarks, *trained.remarks, *(r for r in predictions.remarks if r.kind == "overflow")]
+        ),
         history=trained.history,
         truth=truth[test],
         predictions=predictions,

@@ -69,7 +69,8 @@ def learn_column(series: Series, max_categories: int) -> tuple[Column | None, li
         return _measured(Date, name, as_days(series, format), format=format)
     if len(texts) >= _FEW and len(distinct) >= _DISTINCT * len(texts) and len(distinct) > 2:
         return _drop(
-            name, f"{len(distinct)} different texts in {len(texts)} rows: names or identifiers, not categories"
+            name,
+            f"{len(distinct)} different texts in {len(texts)} rows: names or identifiers, not categories",
         )
     return _category(name, texts, bool(missing.any()), max_categories)
 
@@ -99,8 +100,9 @@ def _measured(
         remarks.append(Remark("unreadable", name, parsed.unreadable, said, True, parsed.example))
     more: dict[str, float | str] = dict(options)
     if kind is Date:
-        more["origin"] = float(np.floor(there.min()))
-        there = there - more["origin"]
+        origin = float(np.floor(there.min()))
+        more["origin"] = origin
+        there = there - origin
     # A truth value is filled with the more frequent one; a tie is true.
     fill = float(there.mean() >= 0.5) if kind is Boolean else float(np.median(there))
     column = kind(name, fill, missing > 0, float(there.min()), float(there.max()), **more)  # type: ignore[arg-type]
@@ -113,9 +115,7 @@ def _measured(
     return column, remarks
 
 
-def _category(
-    name: str, texts: list[str], missing: bool, most: int
-) -> tuple[Column | None, list[Remark]]:
+def _category(name: str, texts: list[str], missing: bool, most: int) -> tuple[Column | None, list[Remark]]:
     counts = Counter(texts)
     order = sorted(counts, key=lambda text: (-counts[text], text))
     kept = [text for text in order[:most] if counts[text] >= _RARE] or order[:1]

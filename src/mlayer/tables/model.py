@@ -44,7 +44,7 @@ class Predictions:
     def finite(self) -> Array:
         """Rows with an answer."""
         finite: Array = np.isfinite(self.outputs)
-        return finite.all(axis=1) if finite.ndim == 2 else finite
+        return np.asarray(finite.all(axis=1)) if finite.ndim == 2 else finite
 
     @property
     def labels(self) -> list[Any]:

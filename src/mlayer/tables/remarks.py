@@ -1,4 +1,4 @@
-"""What is said to the user about a table: one sentence each, with the column and the number of cells or rows."""
+"""What is said to the user about a table: a sentence each, with the column and a count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Remark:
 
 
 def merged(remarks: Iterable[Remark]) -> list[Remark]:
-    """One remark for each kind, column and sentence, with the counts added: for tables that are read in pieces."""
+    """One remark for each kind, column and sentence, counts added: for tables read in pieces."""
     sums: dict[tuple[str, str, str], Remark] = {}
     for remark in remarks:
         key = (remark.kind, remark.column, remark.text)

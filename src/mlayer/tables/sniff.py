@@ -64,7 +64,10 @@ def sniff(
     if wish is not None and len(wish) != 1:
         raise ArgumentError("delimiter", "one character", repr(delimiter), "For example ';' or tab.")
     sign = wish or _likeliest(lines)
-    rows = [tuple(field.strip() for field in row) for row in csv.reader(lines, delimiter=sign, skipinitialspace=True)]
+    rows = [
+        tuple(field.strip() for field in row)
+        for row in csv.reader(lines, delimiter=sign, skipinitialspace=True)
+    ]
     header = rows[0]
     if len(header) == 1:
         inside = [other for other in DELIMITERS if other != sign and other in header[0]]
@@ -114,7 +117,10 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple
         except UnicodeError as failure:
             error = failure
     raise FileFormatError(
-        path, f"text in {encoding}", f"other bytes ({error})", "Pass --encoding, for example latin-1 or cp1252."
+        path,
+        f"text in {encoding}",
+        f"other bytes ({error})",
+        "Pass --encoding, for example latin-1 or cp1252.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Predictions for a table of any size: read, predicted and written piece by piece, the result all or nothing."""
+"""Predictions for a table of any size: read, predicted and written in pieces, all or nothing."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def _some(pieces: Iterator[DataFrame], source: Source) -> Iterator[DataFrame]:
         empty = empty and not len(piece)
         yield piece
     if empty:
-        raise ArgumentError(f"the table {source.path}", "of one row or more", "none", "Check how it was written.")
+        raise ArgumentError(
+            f"the table {source.path}", "of one row or more", "none", "Check how it was written."
+        )
 
 
 def _answer(frame: DataFrame, predictions: Predictions, proba: bool, keep: bool) -> DataFrame:

@@ -120,10 +120,14 @@ def learn_target(series: Series, task: str) -> Target:
     """
     name, series = str(series.name), plain(series)
     if task not in TASKS:
-        raise ArgumentError("task", "'classification' or 'regression'", repr(task), "Or leave it to be guessed.")
+        raise ArgumentError(
+            "task", "'classification' or 'regression'", repr(task), "Or leave it to be guessed."
+        )
     subject = f"the target {name!r}"
     if is_missing(series).all():
-        raise ArgumentError(subject, "known in some rows", "a column without a value", "Choose another target.")
+        raise ArgumentError(
+            subject, "known in some rows", "a column without a value", "Choose another target."
+        )
     if is_date(series):
         raise ArgumentError(
             subject, "classes or numbers", "dates", "Add a column of days since some date, and take that."

@@ -55,13 +55,12 @@ def default_estimator(target: Target, training: Training, seed: int) -> Any:
     from mlayer.estimators import MLayerClassifier, MLayerRegressor
 
     settings: dict[str, Any] = {"random_state": seed, "verbose": training.bar}
-    for name, value in (
-        ("max_iter", training.epochs),
-        ("matrix_size", training.matrix_size),
-        ("embedding_size", training.embedding_size),
-    ):
-        if value is not None:
-            settings[name] = value
+    wishes = {
+        "max_iter": training.epochs,
+        "matrix_size": training.matrix_size,
+        "embedding_size": training.embedding_size,
+    }
+    settings |= {name: value for name, value in wishes.items() if value is not None}
     return MLayerClassifier(**settings) if target.classifies else MLayerRegressor(**settings)
 
 
@@ -71,7 +70,9 @@ def run(estimator: Any, x: Array, y: Array) -> Trained:
         warnings.simplefilter("always")
         estimator.fit(x, y)
     history = [dict(record) for record in getattr(estimator, "history_", [])]
-    said = dict.fromkeys(str(warning.message) for warning in caught if warning.category is not DeprecationWarning)
+    said = dict.fromkeys(
+        str(warning.message) for warning in caught if warning.category is not DeprecationWarning
+    )
     remarks = [Remark("training", "", 0, text) for text in said]
     return Trained(estimator.to_mlayer(), history, int(getattr(estimator, "n_iter_", len(history))), remarks)
 

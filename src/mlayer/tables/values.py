@@ -141,7 +141,7 @@ def date_format(texts: list[str]) -> str | None:
 
 def _parse(series: Series, read: Callable[[Series], Floats]) -> Parsed:
     missing = is_missing(series)
-    text = series.astype(object).where(~missing).map(lambda v: v if v is None or v != v else str(v).strip())
+    text = series.astype(object).where(~missing, "").map(lambda cell: str(cell).strip())
     values = np.full(len(series), np.nan)
     there = np.flatnonzero(~missing)
     if len(there):

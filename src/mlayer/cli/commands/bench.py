@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import common
+from mlayer.cli.options import common, require
 
 
 @click.command("bench")
@@ -18,6 +18,7 @@ def command(turns: int, no_others: bool, quiet: bool, as_json: bool) -> None:
     Contenders take turns in one run. The figures are good for this machine and this moment; close other
     programs for figures that last.
     """
+    require("rich")
     from mlayer.speed import bench
 
     with show.bar("measuring", quiet) as bar:

@@ -32,4 +32,7 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
         return
     click.echo(f"onnx    {onnx}")
     shown = ", ".join(features[:12]) + (f" and {len(features) - 12} more" if len(features) > 12 else "")
-    show.say(f"its input x has a row of {len(features)} numbers: {shown}" if features else "", quiet or not features)
+    show.say(
+        f"its input x has a row of {len(features)} numbers: {shown}" if features else "",
+        quiet or not features,
+    )

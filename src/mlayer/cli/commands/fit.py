@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, complete_columns, reading, refuse_to_overwrite
+from mlayer.cli.options import (
+    FILE,
+    Mistake,
+    common,
+    complete_columns,
+    reading,
+    refuse_to_overwrite,
+    require,
+)
 
 
 @click.command("fit")
@@ -28,7 +36,9 @@ from mlayer.cli.options import FILE, Mistake, common, complete_columns, reading,
 @click.option("--rows", type=click.IntRange(1), help="Read the first N rows only, of a table of any size.")
 @click.option("--test-share", type=float, default=0.2, show_default=True, help="Of the rows, held out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split and the training.")
-@click.option("--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS).")
+@click.option(
+    "--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS)."
+)
 @click.option(
     "--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds; epochs are made fewer to fit."
 )
@@ -41,7 +51,7 @@ from mlayer.cli.options import FILE, Mistake, common, complete_columns, reading,
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @reading
 @common
-def command(
+def command(  # noqa: PLR0917 - click passes them by name
     table: Path,
     target: str,
     output: Path | None,
@@ -71,6 +81,7 @@ def command(
     kept in the model file, so that `mlayer predict` takes the raw table. Part of the rows is held out, and
     the metrics are measured on it.
     """
+    require("rich", "pandas", "pyarrow", "sklearn", *([] if no_report else ["matplotlib"]))
     model_file = output or Path(_stem(table) + ".safetensors")
     page_file = None if no_report else report or model_file.with_suffix(".html")
     for file in filter(None, (model_file, page_file)):

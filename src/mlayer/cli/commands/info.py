@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, common
+from mlayer.cli.options import FILE, common, require
 
 
 @click.command("info")
@@ -19,6 +19,7 @@ def command(model: Path, quiet: bool, as_json: bool) -> None:
 
     The file is checked against its digest on the way.
     """
+    require("rich", "pandas")
     from mlayer.tables.describe import describe_model
 
     facts = describe_model(model)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite, require
 
 
 @click.command("predict")
@@ -22,7 +22,7 @@ from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwri
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @reading
 @common
-def command(
+def command(  # noqa: PLR0917 - click passes them by name
     model: Path,
     table: Path,
     output: Path | None,
@@ -41,6 +41,7 @@ def command(
     TABLE is as raw as the one of the fit. Its columns may be in any order. If it has the target, the metrics
     are printed too.
     """
+    require("rich", "pandas", "pyarrow")
     if as_json and output is None:
         raise Mistake("--json needs -o: without it the predictions themselves go to stdout")
     if output is not None:
