@@ -237,7 +237,8 @@ def test_numbers_in_checkpoints_are_exact(tmp_path: Path) -> None:
 
 def test_the_plateau_is_remembered(tmp_path: Path) -> None:
     def settings(epochs: int) -> Settings:
-        return Settings(epochs=epochs, optimizer="sgd", learning_rate=1.0, loss=_flat, plateau=Plateau(0.1, 2))
+        plateau = Plateau(0.1, 2)
+        return Settings(epochs=epochs, optimizer="sgd", learning_rate=1.0, loss=_flat, plateau=plateau)
 
     train(layer(), product(), settings(4), checkpoint=tmp_path)
     resumed = train(layer(), product(), settings(9), checkpoint=tmp_path)
