@@ -17,11 +17,19 @@ def noisy(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x + 0.01 * torch.randn(x.shape, generator=generator)
 
 
+class Jittered(TensorDataset):
+    """Draws from torch's generator for every example, as random transforms do."""
+
+    def __getitem__(self, index: Any) -> Any:
+        x, y = super().__getitem__(index)
+        return x + 0.01 * torch.randn(x.shape), y
+
+
 def main(kind: str, folder: str, out: str, seconds: float) -> None:
     model = with_dropout()
     data: Any = product(200)
     if kind == "loader":
-        data = DataLoader(TensorDataset(*data), batch_size=8, shuffle=True)
+        data = DataLoader(Jittered(*data), batch_size=8, shuffle=True)
     settings = Settings(
         epochs=12,
         batch_size=8,

@@ -19,7 +19,7 @@ from problems import layer, product, same_weights
 
 import mlayer
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
+from mlayer.training import CheckpointError, CheckpointWarning, Plateau, Settings, train
 
 HERE = Path(__file__).parent
 
@@ -233,3 +233,19 @@ def test_numbers_in_checkpoints_are_exact(tmp_path: Path) -> None:
     assert torch.equal(back["transposed"], torch.arange(6.0).view(2, 3).T)
     with pytest.raises(TypeError, match="cannot hold object"):
         place.write_first({"history": [], "odd": object()})
+
+
+def test_the_plateau_is_remembered(tmp_path: Path) -> None:
+    def settings(epochs: int) -> Settings:
+        plateau = Plateau(0.1, 2)
+        return Settings(epochs=epochs, optimizer="sgd", learning_rate=1.0, loss=_flat, plateau=plateau)
+
+    train(layer(), product(), settings(4), checkpoint=tmp_path)
+    resumed = train(layer(), product(), settings(9), checkpoint=tmp_path)
+    rates = [r["learning_rate"] for r in resumed.history]
+    assert rates == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+def _flat(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    outputs = model(x)
+    return outputs, 0 * outputs[:, 0] + 1.0

@@ -100,10 +100,15 @@ class FromLoader:
             return None
 
     def shuffled(self, seed: int, skip: int, world: World) -> Iterator[Batch]:
-        """One epoch; the loader draws its order from torch's generator, which the loop has seeded."""
-        for number, batch in enumerate(self._all(world)):
-            if number >= skip:
-                yield batch
+        """One epoch; the loader draws its order from torch's generator, which the loop has seeded.
+
+        What is skipped is read before this returns, so that the caller can then put the generator where it
+        was: the next batch may draw from it too.
+        """
+        batches = self._all(world)
+        for _ in range(skip):
+            next(batches, None)
+        return batches
 
     def in_order(self, world: World) -> Iterator[Batch]:
         """One pass."""

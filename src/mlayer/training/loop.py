@@ -187,13 +187,11 @@ class _Loop:
             yield from run.source.shuffled(seed, 0, run.world)
             return
         # Inside an epoch: the loader draws its order from the seed again, then dropout goes on.
-        kept: Tensor | None = torch.get_rng_state()
+        kept = torch.get_rng_state()
         torch.manual_seed(_mixed(seed, 1 + run.world.rank))
-        for batch in run.source.shuffled(seed, run.batch, run.world):
-            if kept is not None:
-                torch.set_rng_state(kept)
-                kept = None
-            yield batch
+        batches = run.source.shuffled(seed, run.batch, run.world)
+        torch.set_rng_state(kept)
+        yield from batches
 
     def _train_on(self, batch: Batch, penalties: list[Tensor]) -> None:
         run = self.run
