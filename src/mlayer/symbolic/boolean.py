@@ -29,6 +29,7 @@ from mlayer.symbolic.search import smallest, too_large
 MOST_VARIABLES = 14
 _MOST_ORDERS = 24
 _MOST_STATES = 1500
+_MOST_WORK = 1500  # terms times orders tried
 
 Table = tuple[int, ...]  # 2^k values; the first variable is the slowest
 
@@ -165,7 +166,8 @@ def _smallest(polynomials: list[dict[tuple[int, ...], Fraction]], count: int, la
     used = [v for v in range(count) if any(powers[v] for p in polynomials for powers in p)]
     # V may take any constant off first: parity less one half is a single product.
     shifts = [p.get(zero, Fraction(0)) for p in polynomials]
-    for order in itertools.islice(_orders(used), _MOST_ORDERS):
+    terms = sum(len(p) for p in polynomials)
+    for order in itertools.islice(_orders(used), max(1, min(_MOST_ORDERS, _MOST_WORK // terms))):
         for choice in (shifts, [Fraction(0)] * len(shifts), [Fraction(1, 2)] * len(shifts), [Fraction(1)] * len(shifts)):
             words = []
             for p, shift in zip(polynomials, choice, strict=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from math import factorial
 
-from mlayer.symbolic.board import ONE, Board, Polynomial, Powers, Readout, Words
+from mlayer.symbolic.board import ONE, Board, Polynomial, Powers, Readout, Word, Words
 
 _ZERO, _UNIT = Fraction(0), Fraction(1)
 
@@ -19,12 +19,12 @@ class TooManyStatesError(Exception):
     """A lift was given up: others may be smaller. Never leaves this room."""
 
 
-def wired(outputs: Sequence[Words], cut: Callable[[int], int], most: int) -> Board:
+def wired(outputs: Sequence[Words], cut: Callable[[Word], int], most: int) -> Board:
     """Two tries, of prefixes from one source and of suffixes to one sink, met by the letters between.
 
     Args:
         outputs: for each output its words and their coefficients.
-        cut: length of a word -> how many of its letters belong to the prefix; the next one is the bridge.
+        cut: word -> how many of its letters belong to the prefix; the next one is the bridge.
         most: states allowed.
     """
     board = Board(constants=[_ZERO] * len(outputs))
@@ -38,7 +38,7 @@ def wired(outputs: Sequence[Words], cut: Callable[[int], int], most: int) -> Boa
             if not word:
                 board.constants[m] += coefficient
                 continue
-            middle = min(cut(len(word)), len(word) - 1)
+            middle = min(cut(word), len(word) - 1)
             for k in range(1, middle + 1):
                 if word[:k] not in prefixes:
                     prefixes[word[:k]] = board.state()

@@ -58,7 +58,7 @@ def smallest(
         order = next(variable_orders(polynomials))
         words = [in_order(p, order) for p in polynomials]
         try:
-            best = wired(words, lambda length: length // 2, largest + count)
+            best = wired(words, lambda word: len(word) // 2, largest + count)
         except TooManyStatesError:
             raise too_large(largest, f"more than {largest}") from None
         best.strategy = "products met in the middle, unreduced"
@@ -87,14 +87,14 @@ def _attempts(
 ) -> Iterator[Attempt]:
     def tries(words: Sequence[Words], name: str, middle: bool) -> Iterator[Attempt]:
         def forward(most: int) -> Board:
-            return wired(words, (lambda length: length // 2) if middle else (lambda length: length), most)
+            return wired(words, (lambda word: len(word) // 2) if middle else len, most)
 
         yield f"{name}, sources shared", forward
         if len(words) > 1:
 
             def backward(most: int) -> Board:
                 turned = [{word[::-1]: c for word, c in one.items()} for one in words]
-                return wired(turned, lambda length: length, most).transposed()
+                return wired(turned, len, most).transposed()
 
             yield f"{name}, ends shared", backward
 
