@@ -124,7 +124,7 @@ def train(law: Law, x: Tensor, y: Tensor, seed: int, steps: int) -> tuple[mlayer
 
 
 def judge(found: Any, law: Law) -> str:
-    """"exact", "recovered" or "no"."""
+    """ "exact", "recovered" or "no"."""
     symbols = sympy.symbols(law.variables.split())
     truth = parse(law.formula, {s.name: s for s in symbols})
     try:
@@ -193,7 +193,7 @@ def polynomial_and_lasso(x: np.ndarray, y: np.ndarray, names: list[str]) -> Any:
     constant = float(model[2].intercept_ - (coefficients * model[1].mean_).sum())
     symbols = sympy.symbols(names)
     terms = [
-        float(c) * sympy.Mul(*[s**int(k) for s, k in zip(symbols, p, strict=True)])
+        float(c) * sympy.Mul(*[s ** int(k) for s, k in zip(symbols, p, strict=True)])
         for p, c, effect in zip(powers, coefficients, effects, strict=True)
         if abs(effect) > 0.01 * np.abs(effects).max()
     ]
@@ -207,8 +207,8 @@ def genetic(x: np.ndarray, y: np.ndarray, names: list[str]) -> Any | None:
     except ImportError:
         return None
     model = SymbolicRegressor(
-        population_size=2000,
-        generations=20,
+        population_size=1000,
+        generations=15,
         function_set=("add", "sub", "mul", "sin", "cos"),
         const_range=(-5.0, 5.0),
         feature_names=names,
@@ -303,7 +303,7 @@ def main() -> int:
     for name in chosen:
         for noise in NOISES:
             law = LAWS[name]
-            row = run(law, noise, 4 if law.turning else 2, 3000)
+            row = run(law, noise, 3 if law.turning else 2, 2000)
             rows.setdefault(name, {})[str(noise)] = row
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(record, indent=1) + "\n")  # each finished law is kept
@@ -314,8 +314,10 @@ def main() -> int:
                 + (f" | gplearn {row['gplearn']['verdict']}" if "gplearn" in row else ""),
                 flush=True,
             )
-    print(f"{sum(r['verdict'] != 'no' for law in rows.values() for r in law.values())} of "
-          f"{sum(len(law) for law in rows.values())} recovered")
+    print(
+        f"{sum(r['verdict'] != 'no' for law in rows.values() for r in law.values())} of "
+        f"{sum(len(law) for law in rows.values())} recovered"
+    )
     return 0
 
 

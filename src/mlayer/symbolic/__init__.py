@@ -11,6 +11,8 @@ from mlayer.symbolic.builders import (
     rotation,
     sum_of_cosines,
 )
+from mlayer.symbolic.drawing import draw_board
+from mlayer.symbolic.explain import Explanation, explain
 from mlayer.symbolic.formula import Formula
 from mlayer.symbolic.function import Approximation, approximate, from_function
 from mlayer.symbolic.polynomial import Plan, from_polynomial, plan
@@ -18,13 +20,16 @@ from mlayer.symbolic.to_sympy import read_formula, to_sympy
 
 __all__ = [
     "Approximation",
+    "Explanation",
     "Formula",
     "Plan",
     "approximate",
     "boolean_plan",
     "determinant",
     "determinant_plan",
+    "draw_board",
     "elementary_symmetric",
+    "explain",
     "from_boolean",
     "from_function",
     "from_polynomial",

@@ -86,7 +86,7 @@ class Board:
 
 
 def add(total: dict[int, Fraction], other: Mapping[int, Fraction], factor: Fraction) -> None:
-    """total += factor * other, in place; zeros are dropped."""
+    """Total += factor * other, in place; zeros are dropped."""
     for key, value in other.items():
         new = total.get(key, Fraction(0)) + factor * value
         if new:

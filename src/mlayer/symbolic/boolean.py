@@ -106,9 +106,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
     if isinstance(function, str):
         tree = _parsed(function, {s.name for s in symbols})
         names = [s.name for s in symbols]
-        return tuple(
-            int(_value(tree, dict(zip(names, row, strict=True)), function)) for row in _rows(count)
-        )
+        return tuple(int(_value(tree, dict(zip(names, row, strict=True)), function)) for row in _rows(count))
     if isinstance(function, (sympy.logic.boolalg.Boolean, bool)):
         return _table_of_logic(function, symbols)
     if isinstance(function, dict):
@@ -168,7 +166,12 @@ def _smallest(polynomials: list[dict[tuple[int, ...], Fraction]], count: int, la
     shifts = [p.get(zero, Fraction(0)) for p in polynomials]
     terms = sum(len(p) for p in polynomials)
     for order in itertools.islice(_orders(used), max(1, min(_MOST_ORDERS, _MOST_WORK // terms))):
-        for choice in (shifts, [Fraction(0)] * len(shifts), [Fraction(1, 2)] * len(shifts), [Fraction(1)] * len(shifts)):
+        for choice in (
+            shifts,
+            [Fraction(0)] * len(shifts),
+            [Fraction(1, 2)] * len(shifts),
+            [Fraction(1)] * len(shifts),
+        ):
             words = []
             for p, shift in zip(polynomials, choice, strict=True):
                 shifted = p | {zero: p.get(zero, Fraction(0)) - shift}

@@ -196,7 +196,7 @@ def _by_subsets(k: int, signed: bool) -> Board:
 
 
 def _by_anticommuting_matrices(k: int) -> Board:
-    """det A = trace of the product over the rows of sum_j A_rj g_j, up to a factor, for odd k.
+    """Det A = trace of the product over the rows of sum_j A_rj g_j, up to a factor, for odd k.
 
     The g_j are k anticommuting matrices of size 2^((k - 1) / 2). For even k the last column is used once,
     at any of the rows, and the others in an odd determinant: states are doubled by whether it was.
@@ -273,7 +273,9 @@ def _kron(a: Matrix, b: Matrix) -> Matrix:
 
 
 def _multiplied(a: Matrix, b: Matrix) -> Matrix:
-    return [[sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a]
+    return [
+        [sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a
+    ]
 
 
 def _planned(k: int, board: Board, name: str) -> Plan:
@@ -282,15 +284,25 @@ def _planned(k: int, board: Board, name: str) -> Plan:
     return _plan_of_board(board, symbols, sympy.Symbol(name), k, math.factorial(k))
 
 
-def _plan_of_board(board: Board, symbols: Sequence[Any], expression: Any, degree: int, monomials: int) -> Plan:
+def _plan_of_board(
+    board: Board, symbols: Sequence[Any], expression: Any, degree: int, monomials: int
+) -> Plan:
     zeros = (Fraction(0),) * len(symbols)
     # Of a plain breadboard that shares beginnings in the order of the variables: all partial products.
-    partial = sum(math.perm(degree, r) for r in range(2, degree + 1)) if monomials == math.factorial(degree) else (
-        sum(math.comb(len(symbols) - degree + r, r) for r in range(2, degree + 1))
+    partial = (
+        sum(math.perm(degree, r) for r in range(2, degree + 1))
+        if monomials == math.factorial(degree)
+        else (sum(math.comb(len(symbols) - degree + r, r) for r in range(2, degree + 1)))
     )
     products = len(symbols) + partial
     return Plan(
-        tuple(symbols), (expression,), (Block(board, zeros, zeros),), (Fraction(0),), degree, monomials, products
+        tuple(symbols),
+        (expression,),
+        (Block(board, zeros, zeros),),
+        (Fraction(0),),
+        degree,
+        monomials,
+        products,
     )
 
 
@@ -309,4 +321,3 @@ def _number(name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise ArgumentError(name, "finite", str(number), "For example 3.0.")
     return number
-

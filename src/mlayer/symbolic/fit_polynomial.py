@@ -42,7 +42,9 @@ def fitted_polynomial(
         check_size(variables, degree, layer.matrix_size)
         degrees = [degree]
     best: list[tuple[Selection, list[tuple[int, ...]]] | None] = [None] * layer.out_features
-    floors = [(tolerance or _FLOOR) * max(float(targets[:, m].std()), 1e-300) for m in range(layer.out_features)]
+    floors = [
+        (tolerance or _FLOOR) * max(float(targets[:, m].std()), 1e-300) for m in range(layer.out_features)
+    ]
     expansion: list[dict[tuple[int, ...], float]] = []
     for d in degrees:
         expansion = taylor(weights, point, d)
@@ -85,9 +87,7 @@ def _affordable(variables: int, degree: int, n: int) -> bool:
     return math.comb(variables + degree, degree) <= 3000
 
 
-def _candidates(
-    polynomial: dict[tuple[int, ...], float], points: Array, count: int
-) -> list[tuple[int, ...]]:
+def _candidates(polynomial: dict[tuple[int, ...], float], points: Array, count: int) -> list[tuple[int, ...]]:
     """The terms that matter most on the data, no more than the data can tell apart."""
     most = max(1, min(_MOST_CANDIDATES, count // 3))
     powers = sorted(polynomial, key=lambda p: (sum(p), p))

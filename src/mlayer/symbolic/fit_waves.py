@@ -159,7 +159,9 @@ def _refined(waves: _Waves, points: Array, target: Array) -> _Waves:
     """Levenberg and Marquardt on the rates and the linear numbers; the latter are solved for after each step."""
     if len(target) > _MOST_ROWS:  # enough to aim with; the numbers below use all rows
         rows = np.random.default_rng(0).choice(len(target), _MOST_ROWS, replace=False)
-        few = _refined(_solved(waves.rates, waves.free, points[rows], target[rows]), points[rows], target[rows])
+        few = _refined(
+            _solved(waves.rates, waves.free, points[rows], target[rows]), points[rows], target[rows]
+        )
         return _solved(few.rates, few.free, points, target)
     damping = 1e-3
     places = np.argwhere(waves.free)

@@ -97,7 +97,11 @@ def weights_of(layer: MLayer) -> Weights:
     """M(x) = B + sum over inputs x_a T_a, whatever the embedding."""
     T = layer.generators.double()
     n = layer.matrix_size
-    B = torch.zeros(n, n, dtype=torch.float64) if layer.matrix_bias is None else layer.matrix_bias.double().cpu()
+    B = (
+        torch.zeros(n, n, dtype=torch.float64)
+        if layer.matrix_bias is None
+        else layer.matrix_bias.double().cpu()
+    )
     T = T.cpu()
     if layer.embedding_bias is not None:
         B = B + torch.einsum("a,aij->ij", layer.embedding_bias.double().cpu(), T)

@@ -211,7 +211,9 @@ def _truncated(table: Tensor, budget: float) -> list[dict[tuple[int, ...], Fract
                 key = tuple(power for power, _ in terms)
                 coefficient = Fraction(value) * math.prod(c for _, c in terms)
                 polynomial[key] = polynomial.get(key, Fraction(0)) + coefficient
-        polynomials.append({key: value for key, value in polynomial.items() if value} or {(0,) * count: Fraction(0)})
+        polynomials.append(
+            {key: value for key, value in polynomial.items() if value} or {(0,) * count: Fraction(0)}
+        )
     return polynomials
 
 

@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def matrix_size(self) -> int:
-        """n."""
+        """N."""
         return max(1, sum(block.size for block in self.blocks))
 
     @property
@@ -226,7 +226,9 @@ def _products(monomials: set[tuple[int, ...]], count: int) -> int:
     return len(made)
 
 
-def polynomials_of(expressions: Sequence[Any], symbols: Sequence[Any]) -> list[dict[tuple[int, ...], Fraction]]:
+def polynomials_of(
+    expressions: Sequence[Any], symbols: Sequence[Any]
+) -> list[dict[tuple[int, ...], Fraction]]:
     """Polynomials as powers -> coefficient; an error if they are none."""
     found = []
     for expression in expressions:

@@ -110,7 +110,9 @@ def _step(
 # ---- Waves. ------------------------------------------------------------------------------------------
 
 
-def wave_blocks(weights: Weights, gap: float) -> list[tuple[Complex, complex, list[dict[Any, complex]]]] | None:
+def wave_blocks(
+    weights: Weights, gap: float
+) -> list[tuple[Complex, complex, list[dict[Any, complex]]]] | None:
     """The outputs as waves times polynomials, or None if M has no such basis.
 
     Eigenvalues nearer than ``gap`` (relative to the norm) count as one, whose polynomial then has a
@@ -200,4 +202,3 @@ def term(powers: tuple[int, ...], symbols: list[Any]) -> Any:
     import sympy
 
     return sympy.Mul(*[s**p for s, p in zip(symbols, powers, strict=True) if p])
-

@@ -98,7 +98,10 @@ def parse(text: str, by_name: dict[str, Any]) -> Any:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ArgumentError(
-            "expressions", "formulas", f"{text!r} ({type(error).__name__})", "Write them as in Python: 2*x**2 + y."
+            "expressions",
+            "formulas",
+            f"{text!r} ({type(error).__name__})",
+            "Write them as in Python: 2*x**2 + y.",
         ) from None
     # A caret binds as in mathematics, tighter than a product, which Python's grammar does not give.
     if any(isinstance(node, ast.BitXor) for node in ast.walk(tree)):

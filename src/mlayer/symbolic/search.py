@@ -115,9 +115,7 @@ def _attempts(
                 )
 
 
-def _forms(
-    written: Sequence[Any], polynomials: Sequence[Polynomial]
-) -> Iterator[tuple[str, Sequence[Any]]]:
+def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterator[tuple[str, Sequence[Any]]]:
     import sympy
 
     yield "the given form", written

@@ -129,7 +129,11 @@ def near_fraction(value: float, width: float) -> float | None:
     """The simple fraction that lies within the width and would rarely lie there by chance, or None."""
     fraction = simplest(value, width)
     chance = 2 * width * fraction.denominator**2  # fractions at least so simple are about so dense
-    if fraction.denominator > _LARGEST_DENOMINATOR or (chance > 0.2 and fraction.denominator > 1) or chance > 1:
+    if (
+        fraction.denominator > _LARGEST_DENOMINATOR
+        or (chance > 0.2 and fraction.denominator > 1)
+        or chance > 1
+    ):
         return None
     return float(fraction)
 

@@ -106,7 +106,10 @@ def entries_from(board: Board, start: int, variables: int) -> dict[int, dict[Pow
 
 
 def _accumulate(
-    total: dict[Powers, Fraction], polynomial: Mapping[Powers, Fraction], form: Mapping[int, Fraction], by: Fraction
+    total: dict[Powers, Fraction],
+    polynomial: Mapping[Powers, Fraction],
+    form: Mapping[int, Fraction],
+    by: Fraction,
 ) -> None:
     for letter, coefficient in form.items():
         for powers, value in polynomial.items():

@@ -126,7 +126,8 @@ def shifted(polynomial: dict[tuple[int, ...], float], point: Array) -> dict[tupl
     total: dict[tuple[int, ...], float] = {}
     for powers, coefficient in polynomial.items():
         choices = [
-            [(k, math.comb(p, k) * (-point[v]) ** (p - k)) for k in range(p + 1)] for v, p in enumerate(powers)
+            [(k, math.comb(p, k) * (-point[v]) ** (p - k)) for k in range(p + 1)]
+            for v, p in enumerate(powers)
         ]
         for choice in itertools.product(*choices):
             key = tuple(k for k, _ in choice)

@@ -135,7 +135,10 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
         )
     if y is not None and y.shape != (len(x), layer.out_features):
         raise ArgumentError(
-            "data", f"with targets of shape ({len(x)}, {layer.out_features})", f"shape {y.shape}", "One row a point."
+            "data",
+            f"with targets of shape ({len(x)}, {layer.out_features})",
+            f"shape {y.shape}",
+            "One row a point.",
         )
     if not np.isfinite(x).all() or (y is not None and not np.isfinite(y).all()):
         raise ArgumentError("data", "finite", "nan or infinity", "Drop such rows.")
@@ -234,7 +237,8 @@ def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: floa
     """The real expression of output m; a block and its conjugate stand together."""
     sympy = sympy_module()
     scale = max(
-        (abs(value) * abs(np.exp(b)) for _, b, outputs in blocks for value in outputs[m].values()), default=0.0
+        (abs(value) * abs(np.exp(b)) for _, b, outputs in blocks for value in outputs[m].values()),
+        default=0.0,
     )
     total: dict[tuple[Any, ...], Any] = {}
     for k, b, outputs in blocks:
