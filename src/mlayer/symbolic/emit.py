@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,8 +11,6 @@ from torch import Tensor
 
 from mlayer.nn import MLayer
 from mlayer.symbolic.board import ONE, Board, heights
-
-_SWEEPS = 30
 
 
 @dataclass(frozen=True)
@@ -112,32 +109,28 @@ def dense(board: Board, variables: int, outputs: int) -> tuple[Tensor, Tensor]:
 def balanced(T: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
     """The same function with weights of even size.
 
-    A diagonal similarity that evens out rows and columns of |T|, with |S| as the way back (Osborne's
-    iteration), by powers of 2, so that no digit changes. It spreads the factorials over the path: a weight
-    of d! at one place would lift the rounding error of all others.
+    A diagonal similarity, by powers of 2, so that no digit changes. Its logarithms are the least-squares
+    solution that brings all of |T| to one size and all of |S| to 1: it spreads the factorials over the path.
+    A weight of d! at one place would lift the rounding error of all others.
     """
     k = len(T[0])
-    if k == 0:
+    forward, back = T.abs().amax(0), S.abs().amax(0)
+    edges, reads = forward.nonzero().tolist(), back.nonzero().tolist()
+    if not edges:
         return T, S
-    forward, back = T.abs().amax(0), S.abs().amax(0).mT
-    exponents = torch.zeros(k, dtype=torch.float64)
-    for _ in range(_SWEEPS):
-        changed = False
-        scale = torch.exp2(exponents)
-        A = forward * scale[:, None] / scale[None, :]
-        A = A + A.amax().clamp_min(1) * back * scale[:, None] / scale[None, :]
-        A.fill_diagonal_(0)
-        for i in range(k):
-            out, into = float(A[i].amax()), float(A[:, i].amax())
-            if out > 0 and into > 0:
-                step = round(math.log2(into / out) / 2)
-                if step:
-                    changed = True
-                    exponents[i] += step
-                    A[i] *= 2.0**step
-                    A[:, i] *= 2.0**-step
-        if not changed:
-            break
+    rows = torch.zeros(len(edges) + len(reads), k + 1, dtype=torch.float64)  # the last: the size of |T|
+    right = torch.zeros(len(rows), dtype=torch.float64)
+    for row, (i, j) in enumerate(edges):
+        rows[row, i] += 1
+        rows[row, j] -= 1
+        rows[row, k] = -1
+        right[row] = -forward[i, j].log2()
+    for row, (i, j) in enumerate(reads, start=len(edges)):
+        rows[row, i] -= 1
+        rows[row, j] += 1
+        right[row] = -back[i, j].log2()
+    gram = rows.mT @ rows + 1e-9 * torch.eye(k + 1, dtype=torch.float64)  # one scale is free
+    exponents = torch.linalg.solve(gram, rows.mT @ right)[:k].round()
     scale = torch.exp2(exponents)
     # S : exp(M) is unchanged when exp(M) is scaled by D . D^-1 and S by its inverse.
     return T * scale[:, None] / scale[None, :], S / scale[:, None] * scale[None, :]
