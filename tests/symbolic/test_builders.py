@@ -65,9 +65,7 @@ def test_plan_of_the_determinant() -> None:
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_permanent(k: int) -> None:
     A = random(k, k)
-    wanted = sum(
-        math.prod(A[i, p[i]].item() for i in range(k)) for p in itertools.permutations(range(k))
-    )
+    wanted = sum(math.prod(A[i, p[i]].item() for i in range(k)) for p in itertools.permutations(range(k)))
     layer = permanent(k, dtype=torch.float64)
     assert layer.matrix_size == 2**k
     assert math.isclose(layer(A.flatten()).item(), wanted, rel_tol=1e-10)

@@ -34,7 +34,9 @@ def rational_value(one: sympy.Expr, symbols: list[sympy.Symbol], point: list[flo
     exact = [sympy.Rational(value) for value in point]
     value = one.subs(dict(zip(symbols, exact, strict=True)))
     terms = sympy.Poly(one, *symbols).terms()
-    size = sum(abs(c) * sympy.Mul(*[abs(v) ** p for v, p in zip(exact, powers, strict=True)]) for powers, c in terms)
+    size = sum(
+        abs(c) * sympy.Mul(*[abs(v) ** p for v, p in zip(exact, powers, strict=True)]) for powers, c in terms
+    )
     return float(value), float(size)
 
 
@@ -118,7 +120,9 @@ def test_reduction_finds_the_hankel_rank() -> None:
     weighted = {word: c * math.factorial(len(word)) for word, c in words.items()}
     prefixes = sorted({w[:k] for w in weighted for k in range(len(w) + 1)})
     suffixes = sorted({w[k:] for w in weighted for k in range(len(w) + 1)})
-    hankel = sympy.Matrix(len(prefixes), len(suffixes), lambda i, j: weighted.get(prefixes[i] + suffixes[j], 0))
+    hankel = sympy.Matrix(
+        len(prefixes), len(suffixes), lambda i, j: weighted.get(prefixes[i] + suffixes[j], 0)
+    )
     assert minimal(wired([words], len, 1000)).size == hankel.rank()
 
 

@@ -178,9 +178,8 @@ def _smallest(polynomials: list[dict[tuple[int, ...], Fraction]], count: int, la
                 words.append(padded({powers: c for powers, c in shifted.items() if c}, order))
             if not all(words):
                 continue
-            length = len(order)
             try:
-                board = minimal(wired([dict(w) for w in words], lambda _, h=length // 2: h, _MOST_STATES))
+                board = minimal(wired([dict(w) for w in words], lambda word: len(word) // 2, _MOST_STATES))
             except TooManyStatesError:
                 continue
             board.constants = [a + b for a, b in zip(board.constants, choice, strict=True)]

@@ -83,9 +83,7 @@ class Explanation:
         """Layer, formula and data for one input as curves, for two as maps; a matplotlib Figure."""
         inputs = self.layer.in_features
         if inputs > 2:
-            raise ArgumentError(
-                "layer", "one with 1 or 2 inputs for a plot", f"{inputs} inputs", "Print the formula."
-            )
+            raise ArgumentError("layer", "one of 1 or 2 inputs", f"{inputs} inputs", "Print the formula.")
         if not 0 <= output < self.layer.out_features:
             raise ArgumentError(
                 "output", f"from 0 to {self.layer.out_features - 1}", str(output), "Choose one."

@@ -21,7 +21,7 @@ _MOST_CANDIDATES = 400
 _FLOOR = 1e-7
 
 
-def fitted_polynomial(
+def fitted_polynomial(  # noqa: PLR0917 - one caller
     layer: MLayer,
     weights: Weights,
     points: Array,

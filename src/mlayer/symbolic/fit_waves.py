@@ -151,12 +151,12 @@ def _basis(rates: Array, points: Array) -> Array:
 
 def _solved(rates: Array, free: NDArray[np.bool_], points: Array, target: Array) -> _Waves:
     basis = _basis(rates, points)
-    values = np.linalg.lstsq(basis, target, rcond=1e-10)[0]
+    values: Array = np.asarray(np.linalg.lstsq(basis, target, rcond=1e-10)[0], dtype=np.float64)
     return _Waves(rates, free, values, float(((target - basis @ values) ** 2).mean()))
 
 
 def _refined(waves: _Waves, points: Array, target: Array) -> _Waves:
-    """Levenberg and Marquardt on the rates and the linear numbers; the latter are solved for after each step."""
+    """Levenberg and Marquardt on all numbers; the linear ones are solved for after each step."""
     if len(target) > _MOST_ROWS:  # enough to aim with; the numbers below use all rows
         rows = np.random.default_rng(0).choice(len(target), _MOST_ROWS, replace=False)
         few = _refined(

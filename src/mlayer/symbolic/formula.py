@@ -157,10 +157,10 @@ def number(value: float, tolerance: float) -> Any:
     """A number for people: a simple fraction if one is near, else a decimal of as many digits as count."""
     sympy = sympy_module()
     near = simplest(value, tolerance)
-    if near.denominator <= _LARGEST_DENOMINATOR and near:
-        # A fraction that any number would find says nothing: it must be much simpler than its precision.
-        if tolerance * near.denominator**2 < 0.1 or near.denominator == 1:
-            return sympy.Rational(near.numerator, near.denominator)
+    # A fraction that any number would find says nothing: it must be much simpler than its precision.
+    telling = tolerance * near.denominator**2 < 0.1 or near.denominator == 1
+    if near and near.denominator <= _LARGEST_DENOMINATOR and telling:
+        return sympy.Rational(near.numerator, near.denominator)
     if not near:
         return sympy.Integer(0)
     digits = max(1, min(17, math.ceil(math.log10(abs(value) / tolerance)))) if tolerance > 0 else 17

@@ -187,7 +187,7 @@ def _chebyshev(f: Callable[[Tensor], Any], sides: Sequence[tuple[float, float]],
 
 
 def _truncated(table: Tensor, budget: float) -> list[dict[tuple[int, ...], Fraction]]:
-    """The polynomials left when the highest degrees worth less than the budget are dropped, multiplied out."""
+    """The polynomials, multiplied out, without the highest degrees that are worth less than the budget."""
     count = table.dim() - 1
     degrees = torch.stack(torch.meshgrid(*[torch.arange(s) for s in table.shape[:-1]], indexing="ij"))
     total = degrees.sum(0)

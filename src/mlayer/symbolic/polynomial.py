@@ -1,8 +1,7 @@
-"""`from_polynomial`: formulas in, an exact layer out; and `plan`, which says beforehand how large it will be."""
+"""`from_polynomial`: formulas in, an exact layer out; and `plan`: how large it will be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -170,10 +169,10 @@ def _plan(symbols: list[Any], expressions: list[Any], largest: int) -> Plan:
     for (growth, frequency), members in kinds.items():
         turns = any(frequency)
         polynomials: list[dict[tuple[int, ...], Fraction]] = []
-        for wave in members:
-            polynomials.append({} if wave is None else wave.cosine)
+        for member in members:
+            polynomials.append({} if member is None else member.cosine)
             if turns:
-                polynomials.append({} if wave is None else wave.sine)
+                polynomials.append({} if member is None else member.sine)
         monomials |= {powers for p in polynomials for powers in p}
         still = not turns and not any(growth)
         pure = still and len(kinds) == 1 and all(not e.has(sympy.Function, sympy.exp) for e in expressions)
@@ -224,18 +223,3 @@ def _products(monomials: set[tuple[int, ...]], count: int) -> int:
                 partial[v] += 1
                 made.add(tuple(partial))
     return len(made)
-
-
-def polynomials_of(
-    expressions: Sequence[Any], symbols: Sequence[Any]
-) -> list[dict[tuple[int, ...], Fraction]]:
-    """Polynomials as powers -> coefficient; an error if they are none."""
-    found = []
-    for expression in expressions:
-        waves = waves_of(expression, symbols)
-        if any(wave.turns or any(wave.growth) for wave in waves):
-            raise ArgumentError(
-                "expressions", "polynomials", str(expression), "Leave out exponentials and cosines."
-            )
-        found.append(waves[0].cosine if waves else {})
-    return found

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from math import comb
 from typing import Any
 
-from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError, MLayerError
 
 # Functions and constants that a string may name.
 _FUNCTIONS = ("exp", "sin", "cos", "sinh", "cosh", "sqrt")
 _CONSTANTS = ("pi", "E")
 MOST_TERMS = 20_000
-_POWERS = {ast.Pow, ast.BitXor}  # x^2 is how many people write x**2
 
 
 def sympy_module() -> Any:
@@ -59,19 +58,19 @@ def read_expressions(expressions: Any, symbols: Sequence[Any]) -> list[Any]:
         expressions = [expressions]
     by_name = {symbol.name: symbol for symbol in symbols}
     found = []
-    for expression in expressions:
-        if isinstance(expression, str):
-            expression = parse(expression, by_name)
+    for given in expressions:
         try:
+            expression = parse(given, by_name) if isinstance(given, str) else sympy.sympify(given)
             # Symbols of the same name with other assumptions are meant to be the same.
-            expression = sympy.sympify(expression)
             foreign = {s: by_name[s.name] for s in expression.free_symbols if s.name in by_name}
             expression = expression.xreplace(foreign)
-        except (sympy.SympifyError, AttributeError, TypeError):
+        except (sympy.SympifyError, AttributeError, TypeError) as error:
+            if isinstance(error, MLayerError):
+                raise
             raise ArgumentTypeError(
                 "expressions",
                 "sympy expressions or strings",
-                type(expression).__name__,
+                type(given).__name__,
                 "For example 'x*y + 1'.",
             ) from None
         unknown = sorted(str(s) for s in expression.free_symbols - set(symbols))

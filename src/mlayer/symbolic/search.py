@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from mlayer.errors import ArgumentError
@@ -63,8 +64,9 @@ def smallest(
             raise too_large(largest, f"more than {largest}") from None
         best.strategy = "products met in the middle, unreduced"
     if count > 1:
+        whole = best
         spared = with_spare_entries(
-            polynomials, lambda few: smallest(few, largest) if len(few) < count else best
+            polynomials, lambda few: smallest(few, largest) if len(few) < count else whole
         )
         best = min(best, spared, key=lambda board: (board.size, board.weights))
     if best.size > largest:
@@ -109,10 +111,11 @@ def _attempts(
     if written is not None and letters is not None:
         for name, forms in _forms(written, polynomials):
             for front in (True, False):
-                yield (
-                    f"{name}, wired as written",
-                    lambda most, forms=forms, front=front: from_expressions(forms, letters, most, front),
-                )
+                yield f"{name}, wired as written", partial(_as_written, forms, letters, front)
+
+
+def _as_written(forms: Sequence[Any], letters: dict[Any, int], front: bool, most: int) -> Board:
+    return from_expressions(forms, letters, most, front)
 
 
 def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterator[tuple[str, Sequence[Any]]]:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.formula import Array, Weights
@@ -30,19 +31,18 @@ class Monomials:
     """
 
     powers: list[list[tuple[int, ...]]]
-    index: dict[tuple[int, int], np.ndarray]
+    index: dict[tuple[int, int], NDArray[np.int64]]
 
 
 def monomials(variables: int, degree: int) -> Monomials:
     """The table of monomials."""
-    powers: list[list[tuple[int, ...]]] = []
-    for d in range(degree + 1):
-        powers.append(
-            [
-                tuple(chosen.count(v) for v in range(variables))
-                for chosen in itertools.combinations_with_replacement(range(variables), d)
-            ]
-        )
+    powers = [
+        [
+            tuple(chosen.count(v) for v in range(variables))
+            for chosen in itertools.combinations_with_replacement(range(variables), d)
+        ]
+        for d in range(degree + 1)
+    ]
     place = [{p: k for k, p in enumerate(some)} for some in powers]
     index = {}
     for r in range(degree + 1):
@@ -79,7 +79,7 @@ def taylor(weights: Weights, point: Array, degree: int) -> list[dict[tuple[int, 
     check_size(variables, degree, n)
     table = monomials(variables, degree)
     M0 = weights.B + np.einsum("a,aij->ij", point, weights.T)
-    norm = np.linalg.norm(M0, 1) + sum(float(np.linalg.norm(T, 1)) for T in weights.T)
+    norm = float(np.linalg.norm(M0, 1)) + sum(float(np.linalg.norm(T, 1)) for T in weights.T)
     squarings = max(0, math.ceil(math.log2(max(norm, 1e-300) * 2)))
     constant, linear = M0 / 2**squarings, weights.T / 2**squarings
     E = _unit(table, n)

@@ -151,7 +151,7 @@ def _array(values: Any) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _approximate(
+def _approximate(  # noqa: PLR0917 - one caller
     layer: MLayer,
     weights: Weights,
     symbols: list[Any],
