@@ -1,0 +1,44 @@
+"""Formulas in, formulas out: the universal-approximation theorem as a compiler, and layers read back."""
+
+from mlayer.symbolic.boolean import boolean_plan, from_boolean
+from mlayer.symbolic.builders import (
+    determinant,
+    determinant_plan,
+    elementary_symmetric,
+    permanent,
+    permanent_plan,
+    rigid_body_rotation,
+    rotation,
+    sum_of_cosines,
+)
+from mlayer.symbolic.drawing import draw_board
+from mlayer.symbolic.explain import Explanation, explain
+from mlayer.symbolic.formula import Formula
+from mlayer.symbolic.function import Approximation, approximate, from_function
+from mlayer.symbolic.polynomial import Plan, from_polynomial, plan
+from mlayer.symbolic.to_sympy import read_formula, to_sympy
+
+__all__ = [
+    "Approximation",
+    "Explanation",
+    "Formula",
+    "Plan",
+    "approximate",
+    "boolean_plan",
+    "determinant",
+    "determinant_plan",
+    "draw_board",
+    "elementary_symmetric",
+    "explain",
+    "from_boolean",
+    "from_function",
+    "from_polynomial",
+    "permanent",
+    "permanent_plan",
+    "plan",
+    "read_formula",
+    "rigid_body_rotation",
+    "rotation",
+    "sum_of_cosines",
+    "to_sympy",
+]
