@@ -42,6 +42,14 @@ class Bounds:
         self._second: SecondOrder | None = None
         self._third: ThirdOrder | None = None
 
+    def quickly_passes(self, eps: float) -> bool:
+        """Does a bound that costs little settle this rival?"""
+        if first_order.lower(self.pair, eps) > 0:
+            return True
+        if self._second is None:
+            self._second = SecondOrder(self.pair)
+        return self._second.quick_lower(eps) > 0
+
     def lower(self, method: str, eps: float) -> float:
         """The lower bound of one method."""
         if method == "first_order":
@@ -62,8 +70,8 @@ def radius_of(row: Row, method: str) -> Answer:
     orders = ORDERS if method == "best" else (method,)
     binding = Answer(math.inf, -1, orders[0])
     for bounds, guess in _rivals(row):
-        if any(_passes(row, bounds, order, binding.radius) for order in orders):
-            continue  # this rival does not bind
+        if _does_not_bind(row, bounds, orders, binding.radius):
+            continue
         radius = _largest(row, bounds, orders[-1], guess, binding.radius)
         if radius < binding.radius:
             binding = Answer(radius, bounds.pair.rival, orders[-1])
@@ -101,12 +109,13 @@ def _rivals(row: Row) -> list[tuple[Bounds, float]]:
     return sorted(found, key=lambda item: item[1])
 
 
-def _passes(row: Row, bounds: Bounds, order: str, eps: float) -> bool:
+def _does_not_bind(row: Row, bounds: Bounds, orders: tuple[str, ...], eps: float) -> bool:
+    """Is this rival certified at the radius that another one allows?"""
     if math.isinf(eps):
         return row.model.constants.delta_F == 0 and bounds.pair.margin > bounds.pair.value_slack(0.0)
-    if eps == 0:
+    if eps == 0 or (len(orders) > 1 and bounds.quickly_passes(eps)):
         return True
-    return bounds.lower(order, eps) > 0
+    return any(bounds.lower(order, eps) > 0 for order in orders)
 
 
 def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float) -> float:

@@ -16,7 +16,7 @@ from mlayer.certificates.expansion import Pair
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 16  # of the choice of d
+_ROUNDS = 12  # of the choice of d
 _SHARPNESS = 40.0  # of the weights of the eigenvectors
 _DESCENT = 24  # steps towards the minimum of the convex function
 
@@ -27,14 +27,21 @@ def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
 
 
 class BoxQuadratic:
-    """Lower bounds over L-infinity regions, for one pair; the shift d is fitted at one radius."""
+    """Lower bounds over L-infinity regions, for one pair; the shift d is fitted at one radius.
 
-    def __init__(self, pair: Pair, eps: float) -> None:
+    Args:
+        pair: the pair.
+        eps: where to fit.
+        rounds: of the fit; 1 takes the model's own weights.
+    """
+
+    def __init__(self, pair: Pair, eps: float, rounds: int = _ROUNDS) -> None:
         self._pair = pair
         self._rows = pair.row.model.white.rows
-        self.shift = self._fit(eps)
+        self._near: Array | None = None  # the last point, in units of the box
+        self.shift = self._fit(eps, rounds)
 
-    def _fit(self, eps: float) -> Array:
+    def _fit(self, eps: float, rounds: int) -> Array:
         rows, H, slopes = self._rows, self._pair.second, self._pair.slopes
         m = len(rows)
         used = (rows != 0).any(1)
@@ -47,7 +54,7 @@ class BoxQuadratic:
         resistance = np.sign(slopes[used]) * (slopes[used] + 2 * rows_u @ (H @ (rows_u.T @ corner)))
         typical = float(np.abs(resistance).mean()) + 1e-300
         log_w = np.log(start + 1e-3 / len(start))
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             w = np.exp(log_w - log_w.max())
             w /= w.sum()
             Q = rows_u.T @ (rows_u / w[:, None])
@@ -83,7 +90,11 @@ class BoxQuadratic:
         slopes = self._pair.slopes - d * (low + high)
         constant = float((d * low * high).sum())
         doubled = 2 * d
-        point = np.where(slopes > 0, low, high)
+        size = max(float(high.max()), -float(low.min()))
+        if self._near is None:
+            point = np.where(slopes > 0, low, high)
+        else:  # the minimum moves little with the radius
+            point = np.clip(self._near * size, low, high)
         best = -np.inf
         for _ in range(_DESCENT):
             y = rows.T @ point
@@ -92,10 +103,12 @@ class BoxQuadratic:
             gradient = linear + doubled * point
             # h(p) - grad h(p) . p = -H[y, y] - d p^2 for a quadratic h without constant.
             bound = linear_minimum(gradient, low, high) - float(y @ Hy) - float(d @ point**2)
-            if bound <= best + 1e-7 * abs(best) and best > -np.inf:
-                best = max(best, bound)
-                break
+            if bound > best and size > 0:
+                self._near = point / size
+            done = bound <= best + 1e-6 * abs(best) and best > -np.inf
             best = max(best, bound)
+            if done:
+                break
             with np.errstate(divide="ignore", invalid="ignore"):
                 target = np.where(doubled > 0, -linear / doubled, np.where(linear > 0, -np.inf, np.inf))
             point = 0.5 * point + 0.5 * np.clip(target, low, high)

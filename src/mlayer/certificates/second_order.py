@@ -20,6 +20,7 @@ class SecondOrder:
         self.pair = pair
         self._ball: BallQuadratic | None = None
         self._box: BoxQuadratic | None = None
+        self._plain: BoxQuadratic | None = None
         self._fitted_at = 0.0
         self._remainder: ReadoutRemainder | None = None
 
@@ -40,6 +41,18 @@ class SecondOrder:
             return 0.0
         self._remainder = self._remainder or ReadoutRemainder(self.pair)
         return min(norm_remainder(self.pair, radius, K), self._remainder(radius, K))
+
+    def quick_lower(self, eps: float) -> float:
+        """A weaker bound at a fraction of the cost, for rivals that are far from binding."""
+        pair, row = self.pair, self.pair.row
+        if row.model.region.norm == "l2":
+            terms = self.quadratic_terms(eps)
+        else:
+            self._plain = self._plain or BoxQuadratic(pair, eps, rounds=1)
+            terms = self._plain.lower(*row.model.region.interval(row.x, eps))
+        radius = row.radius(eps)
+        slack = pair.value_slack(eps) + pair.tensor_slack(radius, 2)
+        return pair.margin + terms - norm_remainder(pair, radius, 3) - slack
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""
