@@ -48,18 +48,16 @@ class Region:
         return -scaled / length * self.scale
 
     def step(self, direction: Tensor, eps: Tensor, origin: Tensor) -> Tensor:
-        """The step of size eps in a direction, cut to the box.
-
-        The step is shortened by the rounding of ``origin + step`` so that it stays inside.
-        """
+        """The step of size eps in a direction, cut to the box."""
         step = direction * eps[:, None]
         if self.low is not None and self.high is not None:
             step = torch.minimum(torch.maximum(origin + step, self.low), self.high) - origin
         return step
 
-    def free(self, direction: Tensor, step: Tensor) -> Tensor:
+    def free(self, direction: Tensor, step: Tensor, eps: Tensor) -> Tensor:
         """The direction without the coordinates that the box holds back."""
-        return torch.where(step.abs() < direction.abs() * 0, torch.zeros_like(direction), direction)
+        held = step.abs() < (1 - 1e-9) * direction.abs() * eps[:, None]
+        return torch.where(held, torch.zeros_like(direction), direction)
 
     # ---- For the bounds: one row, float64 numpy, in units of the scale. ----------------------------
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from mlayer.certificates.region import Region
 from mlayer.nn.layer import MLayer
 
-_ROUNDS = 24
-_RAY_STEPS = 40
+_ROUNDS = 12
+_RAY_STEPS = 14
 # Pairs with a first-order radius beyond this multiple of the row's smallest are not tried.
 _REACH = 3.0
 _CHUNK = 2048
@@ -97,16 +97,19 @@ def _improve(
     if start:  # begin at the gradient of a random point of the region
         noise = torch.rand(origin.shape, generator=generator, dtype=x.dtype).to(x.device) * 2 - 1
         at = origin + region.step(region.steepest(-noise), eps, origin)
+    _, g = value_and_gradient(layer, at, label, rival)
     for _ in range(_ROUNDS):
-        _, g = value_and_gradient(layer, at, label, rival)
         direction = region.steepest(g)
         step = region.step(direction, eps, origin)
         f, g = value_and_gradient(layer, origin + step, label, rival)
-        slope = (g * region.free(direction, step)).sum(1)
+        slope = (g * region.free(direction, step, eps)).sum(1)
         newton = eps - f / torch.where(slope < 0, slope, -slope.abs().clamp_min(1e-300))
         # No further than twice or half at once: f is not linear far away.
-        eps = torch.where(newton.isfinite(), newton, eps).clamp(min=eps / 2, max=eps * 2)
-        at = origin + region.step(direction, eps, origin)
+        newton = torch.where(newton.isfinite(), newton, eps)
+        change = ((newton - eps).abs() / eps).max()
+        eps = torch.minimum(torch.maximum(newton, eps / 2), eps * 2)
+        if bool(change < 1e-9):
+            break
     _shorten(layer, region, origin, label, rival, row, direction, eps, result)
 
 
@@ -125,7 +128,7 @@ def _shorten(
     with torch.no_grad():
         low, high, broken = torch.zeros_like(eps), eps, torch.zeros_like(eps, dtype=torch.bool)
         for k in range(_RAY_STEPS):
-            trial = torch.where(broken, (low + high) / 2, eps * (1 + 1e-9 * 4.0 ** (k // 2)))
+            trial = torch.where(broken, (low + high) / 2, eps * (1 + 1e-9 * 6.0**k))
             if k == 0:
                 trial = eps
             f = margins(layer, origin + region.step(direction, trial, origin), label, rival)
