@@ -12,10 +12,10 @@ import mlayer
 SOURCE = Path(mlayer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# Rule 1: errors <- exponential <- nn <- {certificates, symbolic, training, files} <- estimators
+# Rule 1: {errors, disk} <- exponential <- nn <- {certificates, symbolic, training, files} <- estimators
 # <- {experiments, report} <- cli. A room may import any room of a lower floor.
 FLOORS = (
-    {"errors", "version"},
+    {"errors", "version", "disk"},
     {"exponential"},
     {"nn"},
     {"certificates", "symbolic", "training", "files"},

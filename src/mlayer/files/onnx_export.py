@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from mlayer.disk import replace_file
 from mlayer.errors import ArgumentTypeError, MissingPackageError
-from mlayer.files.atomic import replace_file
 from mlayer.files.store import PathLike
 from mlayer.nn.layer import MLayer
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mlayer.disk import replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError, MLayerError
-from mlayer.files.atomic import replace_file
 from mlayer.nn.initialisers import INITIALISERS
 from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config

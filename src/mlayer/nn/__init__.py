@@ -1,7 +1,7 @@
 """The layer, its structures and initialisers, and the views of section 3 of the paper."""
 
 from mlayer.nn import gauge, lie, ode, spectrum
-from mlayer.nn.activity import activity_of
+from mlayer.nn.activity import activity_of, watch_activity
 from mlayer.nn.initialisers import Balanced, Normal, Notebook, Periodic
 from mlayer.nn.layer import MLayer
 from mlayer.nn.ode import evolve, trajectory
@@ -26,4 +26,5 @@ __all__ = [
     "ode",
     "spectrum",
     "trajectory",
+    "watch_activity",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlayer.errors import ArgumentError
 
@@ -39,3 +41,25 @@ def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tenso
     # One pass over memory, and nothing but E itself is kept for the backward pass.
     norm: Tensor = torch.linalg.vector_norm(exponentials, order)
     return norm**power / batch
+
+
+@contextmanager
+def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterator[list[Tensor]]:
+    """Collect the penalties of all M-layers inside ``model``, one for each of their forward passes.
+
+    >>> import torch, mlayer
+    >>> model = torch.nn.Sequential(mlayer.MLayer(3, 4, matrix_size=2), mlayer.MLayer(4, 2, matrix_size=2))
+    >>> with watch_activity(model) as penalties:
+    ...     output = model(torch.ones(7, 3))
+    >>> len(penalties)
+    2
+    """
+    penalties: list[Tensor] = []
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "watcher")]
+    for layer in layers:
+        layer.watcher = lambda exponentials: penalties.append(activity_of(exponentials, kind))
+    try:
+        yield penalties
+    finally:
+        for layer in layers:
+            layer.watcher = None

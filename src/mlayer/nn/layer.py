@@ -8,7 +8,7 @@ by one more; between them stands the exponential, which keeps nothing but M for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from typing import Any, cast
@@ -74,6 +74,8 @@ class MLayer(nn.Module):
     readout: nn.Parameter
     output_bias: nn.Parameter | None
     structure: Structure
+    # Sees exp(M) of every forward pass: see mlayer.nn.activity.watch_activity.
+    watcher: Callable[[Tensor], None] | None = None
 
     def __init__(  # noqa: PLR0917 - as in the paper's order, and as torch's own modules
         self,
@@ -268,7 +270,10 @@ class MLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """p(x).  (..., in_features) -> (..., out_features)"""
-        return self._read(self.exponential(x), x)
+        exponentials = self.exponential(x)
+        if self.watcher is not None:
+            self.watcher(exponentials)
+        return self._read(exponentials, x)
 
     def forward_with_activity(self, x: Tensor, kind: ActivityKind = "frobenius") -> tuple[Tensor, Tensor]:
         """The output and the penalty :meth:`activity` from one exponential.

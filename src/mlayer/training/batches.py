@@ -1,0 +1,182 @@
+"""Batches: views into shuffled blocks of tensors in memory, or what a data loader brings.
+
+Gathering rows batch by batch costs several microseconds each; gathering a block of batches at once and
+handing out views costs a fraction of one. A block is small enough for the cache.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.training.distributed import World
+
+_BLOCK_NUMBERS = 2**20
+_EVALUATION_ROWS = 1024
+_SAMPLED_ROWS = 256
+
+Data = Sequence[Tensor] | Iterable[Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of this process, and the number of rows of the whole batch over all processes."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None
+    whole: int
+
+
+class TensorsInMemory:
+    """Inputs, targets and, if given, a weight for each example."""
+
+    def __init__(self, tensors: Sequence[Tensor], batch_size: int, device: torch.device) -> None:
+        self.tensors = tuple(tensors)
+        self.batch_size = batch_size
+        self.device = device
+        self.rows = len(self.tensors[0])
+
+    @property
+    def batches(self) -> int:
+        """In one epoch."""
+        return -(-self.rows // self.batch_size)
+
+    def shuffled(self, seed: int, skip: int, world: World) -> Iterator[Batch]:
+        """One epoch in the order that ``seed`` gives, without its first ``skip`` batches."""
+        order = torch.randperm(self.rows, generator=torch.Generator().manual_seed(seed))
+        yield from self._batches(order, self.batch_size, skip, world)
+
+    def in_order(self, world: World) -> Iterator[Batch]:
+        """All rows once, in large batches."""
+        yield from self._batches(torch.arange(self.rows), _EVALUATION_ROWS, 0, world)
+
+    def _batches(self, order: Tensor, size: int, skip: int, world: World) -> Iterator[Batch]:
+        numbers = max(1, self.tensors[0][0].numel())
+        block = size * max(1, _BLOCK_NUMBERS // (numbers * size))
+        for start in range(skip * size, len(order), block):
+            rows = order[start : start + block]
+            sizes = [len(part) for part in rows.split(size)]
+            if world.alone:
+                shares = sizes
+            else:
+                parts = [world.part(part) for part in rows.split(size)]
+                shares, rows = [len(part) for part in parts], torch.cat(parts)
+            columns = [
+                t.index_select(0, rows.to(t.device)).to(self.device).split(shares) for t in self.tensors
+            ]
+            for i, whole in enumerate(sizes):
+                weight = columns[2][i] if len(columns) > 2 else None
+                yield Batch(columns[0][i], columns[1][i], weight, whole)
+
+    def fingerprint(self) -> list[Any]:
+        """Shapes and a checksum of some rows: enough to notice that a run is resumed on other data."""
+        step = max(1, self.rows // _SAMPLED_ROWS)
+        return [
+            [list(t.shape), str(t.dtype), zlib.crc32(t[::step].cpu().contiguous().numpy().tobytes())]
+            for t in self.tensors
+        ]
+
+
+class FromLoader:
+    """Batches of a data loader. Under several processes each takes its part of every batch."""
+
+    def __init__(self, loader: Iterable[Sequence[Tensor]], device: torch.device) -> None:
+        self.loader = loader
+        self.device = device
+
+    @property
+    def batches(self) -> int | None:
+        """In one epoch, if the loader knows."""
+        try:
+            return len(self.loader)  # type: ignore[arg-type]
+        except TypeError:
+            return None
+
+    def shuffled(self, seed: int, skip: int, world: World) -> Iterator[Batch]:
+        """One epoch; the loader draws its order from torch's generator, which the loop has seeded."""
+        for number, batch in enumerate(self._all(world)):
+            if number >= skip:
+                yield batch
+
+    def in_order(self, world: World) -> Iterator[Batch]:
+        """One pass."""
+        return self._all(world)
+
+    def _all(self, world: World) -> Iterator[Batch]:
+        for item in self.loader:
+            if not isinstance(item, Sequence) or not 2 <= len(item) <= 3:
+                raise ArgumentTypeError(
+                    "data",
+                    "a loader of batches (x, y) or (x, y, weight)",
+                    f"one that yields {type(item).__name__}",
+                    "Write a collate function that returns a tuple of tensors.",
+                )
+            rows = world.part(torch.arange(len(item[0])))
+            part = [(t if world.alone else t[rows]).to(self.device) for t in item]
+            yield Batch(part[0], part[1], part[2] if len(part) > 2 else None, len(item[0]))
+
+    def fingerprint(self) -> list[Any]:
+        """All that is known without reading it."""
+        return [self.batches]
+
+
+Source = TensorsInMemory | FromLoader
+
+
+def as_source(data: Data, batch_size: int, device: torch.device, argument: str = "data") -> Source:
+    """Check ``data`` at the door."""
+    if isinstance(data, Tensor):
+        raise ArgumentTypeError(
+            argument, "a pair (x, y) or a data loader", "one tensor", "Give inputs and targets."
+        )
+    if not isinstance(data, tuple | list):
+        if not isinstance(data, Iterable):
+            raise ArgumentTypeError(
+                argument,
+                "tensors (x, y), (x, y, weight), or a data loader",
+                type(data).__name__,
+                "Convert arrays with torch.as_tensor.",
+            )
+        if isinstance(data, Iterator):
+            raise ArgumentTypeError(
+                argument,
+                "something that can be read once an epoch",
+                "an iterator, which can be read only once",
+                "Give the data loader itself, or a list.",
+            )
+        return FromLoader(cast(Iterable[Sequence[Tensor]], data), device)
+    if not 2 <= len(data) <= 3 or not all(isinstance(t, Tensor) for t in data):
+        kinds = ", ".join(type(t).__name__ for t in data)
+        raise ArgumentTypeError(
+            argument,
+            "tensors (x, y) or (x, y, weight)",
+            f"({kinds})",
+            "Convert arrays with torch.as_tensor.",
+        )
+    rows = [len(t) if t.dim() else 0 for t in data]
+    if len(set(rows)) > 1:
+        raise ArgumentError(argument, "tensors of equal length", f"lengths {rows}", "One row an example.")
+    if rows[0] == 0:
+        raise ArgumentError(argument, "at least one example", "none", "Check how the data were read.")
+    tensors = cast(Sequence[Tensor], data)
+    for name, tensor in zip(("x", "y", "weight"), tensors, strict=False):
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            bad = int((~torch.isfinite(tensor)).reshape(rows[0], -1).any(1).sum())
+            raise ArgumentError(
+                f"{argument}: {name}", "finite", f"NaN or inf in {bad} rows", "Drop or fill those rows."
+            )
+    if len(tensors) == 3 and (tensors[2].shape != (rows[0],) or bool((tensors[2] < 0).any())):
+        raise ArgumentError(
+            f"{argument}: weight",
+            f"of shape ({rows[0]},) and not negative",
+            f"shape {tuple(tensors[2].shape)}, least {tensors[2].min():g}",
+            "One weight an example; 1 means as usual.",
+        )
+    return TensorsInMemory(tensors, batch_size, device)

@@ -1,0 +1,297 @@
+"""`train`: the one loop, for tensors in memory and for data loaders, alone or under torchrun.
+
+Everything that a run depends on is either an argument or in :class:`Run`, whose state is what a
+checkpoint holds. Orders of examples are drawn anew from (seed, epoch), so that a run can be taken up
+inside an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import ArgumentTypeError
+from mlayer.nn.activity import watch_activity
+from mlayer.training.batches import Batch, Data, as_source
+from mlayer.training.checkpoints import Checkpoints
+from mlayer.training.distributed import joined_world
+from mlayer.training.divergence import DivergenceError, diagnosis
+from mlayer.training.evaluation import measure
+from mlayer.training.losses import as_loss
+from mlayer.training.optimizers import needs_closure
+from mlayer.training.progress import Progress, as_progress
+from mlayer.training.result import Record, TrainingResult
+from mlayer.training.run import Run
+from mlayer.training.settings import Settings
+
+# (x, generator) -> x, for training batches only.
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+
+_SECONDS_BETWEEN_UPDATES = 0.1
+
+
+def train(
+    model: nn.Module,
+    data: Data,
+    settings: Settings | None = None,
+    *,
+    validation: Data | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: bool | Progress = False,
+    on_epoch: Callable[[Record], None] | None = None,
+    augment: Augment | None = None,
+) -> TrainingResult:
+    """Train ``model`` in place.
+
+    Under ``torchrun`` the same call trains one model on all processes: each takes its part of every batch.
+
+    Args:
+        model: an MLayer, or any module.
+        data: tensors (x, y) or (x, y, weight), where weights multiply the losses of examples; or a data
+            loader of such batches.
+        settings: how; see :class:`Settings`.
+        validation: the same kinds as ``data``; monitored instead of the training loss.
+        checkpoint: a folder. A run that was stopped there is taken up and ends with the same weights, to
+            the bit on one machine, as if it had never been stopped.
+        checkpoint_seconds: time between checkpoints. (Several processes: at ends of epochs only.)
+        progress: True for a bar on stderr, if that is a terminal.
+        on_epoch: called with the record of each epoch.
+        augment: changes the inputs of training batches: ``(x, generator) -> x``.
+
+    Raises:
+        DivergenceError: the loss is NaN or infinite; the model has its best weights again.
+        CheckpointError: the folder cannot be written; nothing was trained.
+        WorkerLostError: another process of a distributed run is gone.
+
+    >>> import torch, mlayer
+    >>> from mlayer.training import Settings, train
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> x = torch.rand(256, 2, generator=generator)
+    >>> y = x[:, :1] * x[:, 1:]
+    >>> layer = mlayer.MLayer(2, 1, 4, embedding_size=None, init="balanced", generator=generator)
+    >>> result = train(layer, (x, y), Settings(epochs=30, learning_rate=3e-2))
+    >>> result.history[-1]["loss"] < 1e-3
+    True
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__, "For example an MLayer.")
+    settings = Settings() if settings is None else settings
+    if not isinstance(settings, Settings):
+        raise ArgumentTypeError(
+            "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."
+        )
+    cuda = [d for d in {p.device for p in model.parameters()} if d.type == "cuda"]
+    with joined_world(model) as world, torch.random.fork_rng(cuda):
+        loop = _Loop(Run(model, data, settings, world), validation, augment)
+        return loop.go(
+            None if checkpoint is None else Checkpoints(Path(checkpoint)),
+            checkpoint_seconds,
+            as_progress(progress) if world.rank == 0 else as_progress(False),
+            on_epoch if world.rank == 0 else None,
+        )
+
+
+class _DivergedError(Exception):
+    def __init__(self, loss: float, x: Tensor | None) -> None:
+        super().__init__(loss)
+        self.loss = loss
+        self.x = x
+
+
+class _Loop:
+    """One run on its way."""
+
+    def __init__(self, run: Run, validation: Data | None, augment: Augment | None) -> None:
+        self.run, self.augment = run, augment
+        device = run.parameters[0].device
+        self.validation = (
+            None
+            if validation is None
+            else as_source(validation, run.settings.batch_size, device, "validation")
+        )
+        self.loss = as_loss(run.settings.loss)
+        self.closure = needs_closure(run.optimizer)
+
+    def go(
+        self,
+        checkpoints: Checkpoints | None,
+        checkpoint_seconds: float,
+        progress: Progress,
+        on_epoch: Callable[[Record], None] | None,
+    ) -> TrainingResult:
+        """Take up an older run if there is one, train to the end, give the result."""
+        run = self.run
+        run.take_up(checkpoints)
+        if run.world.rank != 0:
+            checkpoints = None
+        started = time.monotonic() - run.seconds
+        updated = saved = time.monotonic()
+        progress.start(run.total_steps, run.step)
+        try:
+            while run.stopped is None and run.epoch < run.settings.epochs:
+                with self._penalties() as penalties:
+                    for batch in self._rest_of_epoch():
+                        self._train_on(batch, penalties)
+                        now = time.monotonic()
+                        if now - updated > _SECONDS_BETWEEN_UPDATES:
+                            updated = now
+                            progress.update(run.step, run.epoch + 1, run.loss_sum / run.seen)
+                        if checkpoints and run.world.alone and now - saved >= checkpoint_seconds:
+                            run.seconds = now - started
+                            checkpoints.write(run.state())
+                            saved = time.monotonic()
+                run.seconds = time.monotonic() - started
+                record = self._end_epoch()
+                progress.epoch(record)
+                if on_epoch is not None:
+                    on_epoch(record)
+                if checkpoints and (not run.world.alone or time.monotonic() - saved >= checkpoint_seconds):
+                    checkpoints.write(run.state())
+                    saved = time.monotonic()
+        except _DivergedError as diverged:
+            self._explain_divergence(diverged)
+        finally:
+            progress.stop()
+        if run.stopped is None:
+            run.stopped, run.message = "epochs", f"all {run.settings.epochs} epochs done"
+        if checkpoints:
+            checkpoints.write(run.state())
+        if (run.settings.restore_best or run.stopped == "diverged") and run.best.weights is not None:
+            run.model.load_state_dict(run.best.weights)
+        if run.stopped == "diverged" and run.settings.on_divergence == "raise":
+            raise DivergenceError(run.message, run.result())
+        return run.result()
+
+    def _penalties(self) -> AbstractContextManager[list[Tensor]]:
+        """Where the activities of a step arrive; nowhere if they are not wanted."""
+        settings = self.run.settings
+        if settings.activity_penalty:
+            return watch_activity(self.run.model, settings.activity_kind)
+        return nullcontext([])
+
+    def _rest_of_epoch(self) -> Iterator[Batch]:
+        """The batches of this epoch that are still to come, with generators where they should be."""
+        run = self.run
+        seed = _mixed(run.settings.seed, run.epoch)
+        if run.batch == 0:
+            torch.manual_seed(_mixed(seed, 1 + run.world.rank))
+            run.generator.manual_seed(_mixed(seed, -1 - run.world.rank))
+            yield from run.source.shuffled(seed, 0, run.world)
+            return
+        # Inside an epoch: the loader draws its order from the seed again, then dropout goes on.
+        kept: Tensor | None = torch.get_rng_state()
+        torch.manual_seed(_mixed(seed, 1 + run.world.rank))
+        for batch in run.source.shuffled(seed, run.batch, run.world):
+            if kept is not None:
+                torch.set_rng_state(kept)
+                kept = None
+            yield batch
+
+    def _train_on(self, batch: Batch, penalties: list[Tensor]) -> None:
+        run = self.run
+        x = batch.x if self.augment is None else self.augment(batch.x, run.generator)
+        run.rate.before_step(run.step)
+        first: float | None = None
+
+        def backward() -> float:
+            nonlocal first
+            run.optimizer.zero_grad()
+            loss = self._objective(batch, x, penalties)
+            alone = run.world.alone
+            value = loss.item() if alone else math.nan
+            if not alone or math.isfinite(value):
+                loss.backward()
+            if not alone:
+                value = run.world.add_gradients(run.parameters, loss)
+            if not math.isfinite(value):
+                raise _DivergedError(value, x)
+            if run.settings.gradient_clip is not None:
+                norm = torch.nn.utils.clip_grad_norm_(run.parameters, run.settings.gradient_clip)
+                if not torch.isfinite(norm):
+                    raise _DivergedError(math.inf, x)
+            first = value if first is None else first
+            return value
+
+        if self.closure:
+            with torch.enable_grad():
+                run.optimizer.step(backward)
+        else:
+            backward()
+            run.optimizer.step()
+        assert first is not None
+        run.step += 1
+        run.batch += 1
+        run.loss_sum += first * batch.whole
+        run.seen += batch.whole
+
+    def _objective(self, batch: Batch, x: Tensor, penalties: list[Tensor]) -> Tensor:
+        """This process's share of the loss of the whole batch, penalty included."""
+        run = self.run
+        penalties.clear()
+        _, losses = self.loss(run.model, x, batch.y)
+        if batch.weight is not None:
+            losses = losses * batch.weight
+        if run.world.alone:
+            loss = losses.mean()
+            return loss + run.settings.activity_penalty * sum(penalties) if penalties else loss
+        loss = losses.sum() / batch.whole
+        share = len(x) / batch.whole
+        return loss + run.settings.activity_penalty * share * sum(penalties) if penalties else loss
+
+    def _end_epoch(self) -> Record:
+        run = self.run
+        if not all(torch.isfinite(p).all() for p in run.parameters):
+            raise _DivergedError(math.nan, None)
+        run.epoch += 1
+        record: Record = {"epoch": run.epoch, "step": run.step, "loss": run.loss_sum / max(1, run.seen)}
+        if self.validation is not None:
+            measured = measure(run.model, self.validation, run.settings, run.world)
+            if not math.isfinite(measured["loss"]):
+                raise _DivergedError(measured["loss"], None)
+            record |= {f"validation_{name}": value for name, value in measured.items()}
+        elif run.settings.metrics:
+            record |= measure(run.model, run.source, run.settings, run.world) | {"loss": record["loss"]}
+        record |= {"learning_rate": run.rate.now, "seconds": run.seconds}
+        run.history.append(record)
+        monitored = record.get(f"validation_{run.settings.monitor}", record.get(run.settings.monitor))
+        assert monitored is not None
+        improved = run.best.see(float(monitored), run.epoch, run.model)
+        run.rate.after_epoch(improved)
+        run.batch, run.loss_sum, run.seen = 0, 0.0, 0
+        patience = run.settings.early_stopping
+        if patience is not None and run.epoch - run.best.epoch >= patience:
+            run.stopped = "early"
+            run.message = (
+                f"no better {run.settings.monitor} in {patience} epochs after epoch {run.best.epoch}"
+            )
+        return record
+
+    def _explain_divergence(self, diverged: _DivergedError) -> None:
+        run = self.run
+        kept = f"The weights of epoch {run.best.epoch} are kept." if run.best.epoch else "The start is kept."
+        run.stopped = "diverged"
+        run.message = diagnosis(
+            run.model,
+            diverged.x,
+            loss=diverged.loss,
+            step=run.step + 1,
+            epoch=run.epoch + 1,
+            rate=run.rate.now,
+            kept=f"The {kept} are kept.",
+        )
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A seed of its own for each pair: splitmix64's finaliser on their combination."""
+    z = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
+    return (z ^ (z >> 31)) % 2**63

@@ -1,0 +1,150 @@
+"""`train_many`: the same training with many seeds or settings, in parallel processes or on a cluster.
+
+The work goes through joblib, so the caller chooses where it runs:
+
+    with joblib.parallel_config(backend="ray"):      # after ray.util.joblib.register_ray()
+        runs = train_many(build, data, settings)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.training.batches import as_source
+from mlayer.training.divergence import DivergenceError
+from mlayer.training.loop import Augment, train
+from mlayer.training.result import TrainingResult
+from mlayer.training.settings import Settings
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One of many runs: its settings, the trained model, and how it went."""
+
+    settings: Settings
+    model: nn.Module
+    result: TrainingResult
+
+
+def train_many(
+    build: Callable[[Settings], nn.Module],
+    data: Sequence[Tensor],
+    settings: Settings | Sequence[Settings],
+    *,
+    seeds: Sequence[int] | None = None,
+    validation: Sequence[Tensor] | None = None,
+    n_jobs: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_done: Callable[[Trained], None] | None = None,
+    augment: Augment | None = None,
+) -> list[Trained]:
+    """Train one model for each of ``settings`` (or for each of ``seeds``), several at once.
+
+    A run that diverges is given back with its best weights and ``result.stopped == "diverged"``; the
+    others go on.
+
+    Args:
+        build: makes the model of a run; should draw its weights from ``settings.seed``.
+        data: tensors (x, y) or (x, y, weight).
+        settings: one for each run, or one for all ``seeds``.
+        seeds: the seeds of the runs, when there is one settings.
+        validation: as in :func:`train`.
+        n_jobs: processes; -1 for one a core; None as joblib's context says, which may be a cluster.
+        checkpoint: a folder; run i is kept in its subfolder "run-i" and taken up if it was stopped.
+        on_done: called with each finished run, in the order of the list.
+        augment: as in :func:`train`.
+
+    >>> import torch, mlayer
+    >>> from mlayer.training import Settings, train_many
+    >>> def build(settings):
+    ...     generator = torch.Generator().manual_seed(settings.seed)
+    ...     return mlayer.MLayer(2, 1, matrix_size=3, embedding_size=None, generator=generator)
+    >>> x = torch.rand(64, 2)
+    >>> runs = train_many(build, (x, x.prod(1)), Settings(epochs=2), seeds=[0, 1, 2])
+    >>> [run.settings.seed for run in runs]
+    [0, 1, 2]
+    """
+    try:
+        import joblib
+    except ImportError:
+        raise MissingPackageError("train_many", "joblib", "pip install mlayer[cluster]") from None
+    runs = _runs(settings, seeds)
+    if not isinstance(data, tuple | list):
+        raise ArgumentTypeError(
+            "data",
+            "tensors (x, y) or (x, y, weight)",
+            type(data).__name__,
+            "Runs in other processes cannot share a data loader.",
+        )
+    as_source(data, 1, torch.device("cpu"))
+    if validation is not None:
+        as_source(validation, 1, torch.device("cpu"), "validation")
+    # As arrays: joblib hands large ones to its processes as one memory map, not as copies.
+    arrays = [t.numpy() for t in data]
+    checked = None if validation is None else [t.numpy() for t in validation]
+    folders = [None if checkpoint is None else Path(checkpoint) / f"run-{i}" for i in range(len(runs))]
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="list", mmap_mode="c")
+    several = parallel.n_jobs != 1
+    trained: list[Trained] = parallel(
+        joblib.delayed(_one)(build, arrays, s, checked, f, augment, several)
+        for s, f in zip(runs, folders, strict=True)
+    )
+    if on_done is not None:
+        for one in trained:
+            on_done(one)
+    return trained
+
+
+def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) -> list[Settings]:
+    if isinstance(settings, Settings):
+        if seeds is None:
+            raise ArgumentError("seeds", "given with one settings", "None", "For example seeds=range(5).")
+        return [replace(settings, seed=seed) for seed in seeds]
+    if seeds is not None:
+        raise ArgumentError(
+            "seeds", "None when there are several settings", "both", "Put the seed into each Settings."
+        )
+    runs = list(settings)
+    if not all(isinstance(s, Settings) for s in runs):
+        raise ArgumentTypeError(
+            "settings", "a Settings, or several", "something else among them", "Check it."
+        )
+    return runs
+
+
+def _one(  # noqa: PLR0917 - a task for another process
+    build: Callable[[Settings], nn.Module],
+    arrays: Sequence[np.ndarray],
+    settings: Settings,
+    validation: Sequence[np.ndarray] | None,
+    folder: Path | None,
+    augment: Augment | None,
+    several: bool,
+) -> Trained:
+    threads = torch.get_num_threads()
+    if several:  # a core for each run: threads of several runs would stand in each other's way
+        torch.set_num_threads(1)
+    try:
+        model = build(settings)
+        try:
+            result = train(
+                model,
+                [torch.from_numpy(a) for a in arrays],
+                settings,
+                validation=None if validation is None else [torch.from_numpy(a) for a in validation],
+                checkpoint=folder,
+                augment=augment,
+            )
+        except DivergenceError as error:
+            result = error.result
+        return Trained(settings, model, result)
+    finally:
+        torch.set_num_threads(threads)

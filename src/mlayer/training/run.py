@@ -1,0 +1,146 @@
+"""The state of one run: all that the rest of it depends on, and how it gets into a checkpoint and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlayer.errors import ArgumentError
+from mlayer.training.batches import Data, as_source
+from mlayer.training.best import Best
+from mlayer.training.checkpoints import Checkpoints
+from mlayer.training.distributed import World
+from mlayer.training.learning_rate import LearningRate
+from mlayer.training.optimizers import build_optimizer
+from mlayer.training.result import Record, Stopped, TrainingResult
+from mlayer.training.settings import Settings
+
+_COUNTERS = ("epoch", "batch", "step", "loss_sum", "seen", "seconds", "stopped", "message")
+# What may differ between a run and its continuation.
+_FREE = ("on_divergence", "restore_best")
+
+
+class Run:
+    """Model, optimizer, best weights, generators and counters of one run."""
+
+    def __init__(self, model: nn.Module, data: Data, settings: Settings, world: World) -> None:
+        self.model, self.settings, self.world = model, settings, world
+        self.optimizer = build_optimizer(model, settings)
+        self.parameters: list[nn.Parameter] = [
+            p for group in self.optimizer.param_groups for p in group["params"]
+        ]
+        self.source = as_source(data, settings.batch_size, self.parameters[0].device)
+        batches = self.source.batches
+        self.total_steps = None if batches is None else batches * settings.epochs
+        if settings.schedule is not None and self.total_steps is None:
+            raise ArgumentError(
+                "schedule",
+                "None for a data loader of unknown length",
+                repr(settings.schedule),
+                "Use plateau, or a loader that has a length.",
+            )
+        self.rate = LearningRate(self.optimizer, settings, self.total_steps)
+        self.best = Best(settings.monitor)
+        self.generator = torch.Generator()  # of augmentation
+        self.epoch = 0  # complete ones
+        self.batch = 0  # done in this epoch
+        self.step = 0  # done in all
+        self.loss_sum, self.seen = 0.0, 0  # of this epoch
+        self.seconds = 0.0
+        self.stopped: Stopped | None = None
+        self.message = ""
+        self.history: list[Record] = []
+        self.resumed_at: int | None = None
+        self._about_data = self.source.fingerprint()
+
+    def result(self) -> TrainingResult:
+        """Of a run that has stopped."""
+        assert self.stopped is not None
+        return TrainingResult(
+            history=self.history,
+            best_epoch=self.best.epoch,
+            best_value=self.best.value,
+            stopped=self.stopped,
+            message=self.message,
+            steps=self.step,
+            seconds=self.seconds,
+            resumed_at=self.resumed_at,
+        )
+
+    def take_up(self, checkpoints: Checkpoints | None) -> None:
+        """Go on from the checkpoint if there is one, else write the first; the same on all processes."""
+        state = None
+        if self.world.rank == 0:
+            state = None if checkpoints is None else checkpoints.read()
+            if state is not None:
+                assert checkpoints is not None
+                self._check_same_run(state, checkpoints)
+            else:
+                self.best.start_from(self.model)
+                if checkpoints is not None:
+                    checkpoints.write_first(self.state())
+        if not self.world.alone:
+            state = self.world.same_everywhere(self.state() if state is None else state)
+        if state is not None:
+            self.load_state(state)
+        self.world.where = (
+            "Nothing was kept: give train a checkpoint folder."
+            if checkpoints is None
+            else f"The checkpoint in {checkpoints.folder} holds the last complete epochs: "
+            "run the same command again to go on from there."
+        )
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the run depends on."""
+        return {
+            "settings": self.settings.fingerprint(),
+            "data": self._about_data,
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "rate": self.rate.state(),
+            "best": self.best.state(),
+            "random": torch.get_rng_state(),
+            "augment": self.generator.get_state(),
+            "history": self.history,
+            **{name: getattr(self, name) for name in _COUNTERS},
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """What :meth:`state` gave."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rate.load_state(state["rate"])
+        self.best.load_state(state["best"])
+        torch.set_rng_state(state["random"])
+        self.generator.set_state(state["augment"])
+        self.history = list(state["history"])
+        for name in _COUNTERS:
+            setattr(self, name, state[name])
+        self.resumed_at = self.step if self.step else None
+        if self.stopped == "epochs" and self.epoch < self.settings.epochs:  # asked to go on
+            self.stopped, self.message = None, ""
+
+    def _check_same_run(self, state: dict[str, Any], checkpoints: Checkpoints) -> None:
+        old, new = dict(state["settings"]), self.settings.fingerprint()
+        # A finished run may be prolonged, unless its schedule was made for its length.
+        longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
+        for name in (*_FREE, *(["epochs"] if longer else [])):
+            old.pop(name), new.pop(name)
+        changed = [f"{k} was {old.get(k)!r} and is {v!r}" for k, v in new.items() if v != old.get(k)]
+        if state["data"] != self._about_data:
+            changed.append("the data are others")
+        if _shapes(self.model.state_dict()) != _shapes(state["model"]):
+            changed.append("the model has other parameters")
+        if changed:
+            raise ArgumentError(
+                "checkpoint",
+                "the folder of this very run, or empty",
+                f"{checkpoints.folder}, where {'; '.join(changed)}",
+                "Give another folder, or delete this one to start anew.",
+            )
+
+
+def _shapes(weights: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, tuple(tensor.shape)) for name, tensor in weights.items()]

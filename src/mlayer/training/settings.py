@@ -1,0 +1,173 @@
+"""What a run is made of, as one frozen value: it is compared on resuming and stored beside the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.activity import ActivityKind
+
+# (model, x, y) -> the outputs and the loss of each example, (b,).
+Loss = Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, Tensor]]
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+# Fraction of all steps done, in [0, 1] -> factor on the learning rate.
+Schedule = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Multiply the learning rate by ``factor`` after ``patience`` epochs without improvement."""
+
+    factor: float = 0.2
+    patience: int = 5
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < 1:
+            raise ArgumentError("factor", "between 0 and 1", repr(self.factor), "0.2 takes 80 % off.")
+        _at_least("patience", self.patience, 1)
+        _number("floor", self.floor, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to train. The model, the data and the place of checkpoints are arguments of :func:`train`.
+
+    Attributes:
+        epochs: passes over the data, at most.
+        batch_size: for tensors in memory; data loaders bring their own.
+        loss: "cross_entropy" (targets are class indices), "squared_error", or a callable
+            ``(model, x, y) -> (outputs, losses)`` with one loss an example, such as
+            :class:`mlayer.training.PeriodicLoss`.
+        optimizer: a name ("adam", "adamw", "sgd", "rmsprop", "lbfgs", or any class of torch.optim), or a
+            callable ``parameters -> torch.optim.Optimizer``.
+        optimizer_options: more arguments of a named optimizer, such as ``{"momentum": 0.9}``.
+        learning_rate: at the start (a callable optimizer sets its own).
+        weight_decay: of a named optimizer.
+        schedule: None (constant), "cosine", "one_cycle", or a callable from the fraction of the steps
+            done to a factor on the learning rate.
+        time_decay: the learning rate is divided by (1 + time_decay * step), Keras' "decay".
+        plateau: reduction of the learning rate when the monitored value no longer improves.
+        gradient_clip: largest 2-norm of the gradient of all parameters together.
+        activity_penalty: the paper's lambda: this times the activity of the M-layers is added to the loss.
+        activity_kind: "frobenius" (the paper's text) or "l1" (the authors' notebooks).
+        metrics: measured on the validation set: "accuracy", "rmse".
+        monitor: "loss" or one of the metrics. Taken from the validation set if there is one.
+        early_stopping: stop after so many epochs without improvement of the monitored value.
+        restore_best: end with the weights of the best epoch.
+        seed: of shuffling, augmentation and dropout.
+        on_divergence: "raise" a :class:`DivergenceError`, or "stop" and say so in the result. The best
+            weights are kept either way.
+    """
+
+    epochs: int = 100
+    batch_size: int = 32
+    loss: str | Loss = "squared_error"
+    optimizer: str | OptimizerFactory = "adam"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str | Schedule | None = None
+    time_decay: float = 0.0
+    plateau: Plateau | None = None
+    gradient_clip: float | None = None
+    activity_penalty: float = 0.0
+    activity_kind: ActivityKind = "frobenius"
+    metrics: tuple[str, ...] = ()
+    monitor: str = "loss"
+    early_stopping: int | None = None
+    restore_best: bool = True
+    seed: int = 0
+    on_divergence: Literal["raise", "stop"] = "raise"
+
+    def __post_init__(self) -> None:
+        from mlayer.training.learning_rate import SCHEDULES
+        from mlayer.training.losses import LOSSES, METRICS
+
+        _at_least("epochs", self.epochs, 0)
+        _at_least("batch_size", self.batch_size, 1)
+        _at_least("seed", self.seed, 0)
+        _number("learning_rate", self.learning_rate, above=0)
+        _number("weight_decay", self.weight_decay, least=0)
+        _number("time_decay", self.time_decay, least=0)
+        _number("activity_penalty", self.activity_penalty, least=0)
+        if self.gradient_clip is not None:
+            _number("gradient_clip", self.gradient_clip, above=0)
+        if self.early_stopping is not None:
+            _at_least("early_stopping", self.early_stopping, 1)
+        if self.plateau is not None and not isinstance(self.plateau, Plateau):
+            raise ArgumentTypeError(
+                "plateau", "a Plateau or None", type(self.plateau).__name__, "Use Plateau(factor, patience)."
+            )
+        _one_of("loss", self.loss, LOSSES)
+        if self.schedule is not None:
+            _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("activity_kind", self.activity_kind, ("frobenius", "l1"))
+        _one_of("on_divergence", self.on_divergence, ("raise", "stop"))
+        object.__setattr__(self, "metrics", tuple(self.metrics))
+        for metric in self.metrics:
+            _one_of("metrics", metric, METRICS)
+        if self.monitor != "loss" and self.monitor not in self.metrics:
+            raise ArgumentError(
+                "monitor",
+                "'loss' or one of the metrics",
+                repr(self.monitor),
+                f"Add it: Settings(metrics=({self.monitor!r},), monitor={self.monitor!r}).",
+            )
+        if not callable(self.optimizer):
+            from mlayer.training.optimizers import optimizer_class
+
+            optimizer_class(self.optimizer)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The settings as plain data; callables by name. Two runs resume each other if theirs are equal."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Plateau):
+        return {"factor": value.factor, "patience": value.patience, "floor": value.floor}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return value if isinstance(value, str | int | float | bool) or value is None else repr(value)
+
+
+def _at_least(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(name, f"an integer of at least {least}", repr(value), "Give a whole number.")
+    if value < least:
+        raise ArgumentError(name, f"an integer of at least {least}", repr(value), "Give a larger number.")
+
+
+def _number(name: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
+    bound = f"above {above:g}" if above is not None else f"at least {least:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentTypeError(name, f"a number {bound}", repr(value), "For example 0.001.")
+    too_small = (above is not None and value <= above) or (least is not None and value < least)
+    if not math.isfinite(value) or too_small:
+        raise ArgumentError(name, f"a finite number {bound}", repr(value), "For example 0.001.")
+
+
+def _one_of(name: str, value: object, known: Iterable[str]) -> None:
+    if callable(value):
+        return
+    names = list(known)
+    if not isinstance(value, str):
+        raise ArgumentTypeError(
+            name, f"one of {', '.join(map(repr, names))}", repr(value), "Or give a callable."
+        )
+    if value not in names:
+        near = get_close_matches(value, names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else "See the documentation of Settings."
+        raise ArgumentError(name, f"one of {', '.join(map(repr, names))}", repr(value), hint)
