@@ -152,12 +152,21 @@ def determinants(count: int, size: int = 3, *, seed: Seed = 0) -> Table:
 def permanents(count: int, size: int = 3, *, seed: Seed = 0) -> Table:
     """As `determinants`, with the permanent: the same sum of products, all signs positive."""
     x = _matrices(count, size, seed)
-    wide = x.double()
-    rows = torch.arange(size)
-    y = torch.zeros(count, dtype=torch.float64)
-    for order in itertools.permutations(range(size)):
-        y += wide[:, rows, torch.tensor(order)].prod(1)
-    return Table(x.flatten(1), y.float()[:, None])
+    return Table(x.flatten(1), permanent(x.double()).float()[:, None])
+
+
+def permanent(matrices: Tensor) -> Tensor:
+    """The permanent by its definition, for small matrices.  (N, n, n) -> (N,)
+
+    >>> import torch
+    >>> permanent(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+    tensor([10.])
+    """
+    rows = torch.arange(matrices.shape[-1])
+    total = torch.zeros_like(matrices[:, 0, 0])
+    for order in itertools.permutations(range(len(rows))):
+        total += matrices[:, rows, torch.tensor(order)].prod(1)
+    return total
 
 
 def _matrices(count: int, size: int, seed: Seed) -> Tensor:
