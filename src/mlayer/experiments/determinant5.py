@@ -67,12 +67,12 @@ class Config:
     matrix_size: int = 24
     examples: int = 2**20
     test: int = 10**6
-    stages: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-    settle_epochs: int = 6
+    stages: tuple[float, ...] = (0.6, 0.45, 0.3, 0.15)
+    settle_epochs: int = 5
     batch_size: int = 256
     learning_rate: float = 3e-3
-    steps: int = 120
-    rows: int = 2**18
+    steps: int = 160
+    rows: int = 2**16
     text_epochs: int = 0
     dnn_epochs: int = 0
     dnn: tuple[int, int] = (5, 100)

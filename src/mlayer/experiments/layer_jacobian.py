@@ -21,7 +21,8 @@ from mlayer.errors import ArgumentError
 from mlayer.exponential import expm
 from mlayer.nn.layer import MLayer
 
-_ROWS = 4096
+_ROWS = 1024  # a block of them fits into the cache
+_PRECONDITIONER_ROWS = 2**15
 _TOLERANCE = 0.1  # of the residual in the preconditioner's norm; more exact steps are not better ones
 _MOST = 200
 
@@ -71,23 +72,29 @@ class LayerJacobian:
             outputs.append(p.detach() + layer.output_bias.detach())
         self.G, self.E = torch.cat(slopes), torch.cat(exponentials)  # (N, n n)
         self.b = self._transposed(y[:, 0] - torch.cat(outputs))
-        spread = float(x.square().mean())
-        self.K = (self.G.mT @ self.G).double() * (spread / self.rows)
-        self.L = (self.E.mT @ self.E).double() / self.rows
-
-    def _product(self, v: _Vector) -> Tensor:
-        return torch.linalg.vecdot(self.x @ v.T, self.G) + self.E @ v.S + v.V
+        some = slice(_PRECONDITIONER_ROWS)
+        rows = len(x[some])
+        self.K = (self.G[some].mT @ self.G[some]).double() * (float(x.square().mean()) / rows)
+        self.L = (self.E[some].mT @ self.E[some]).double() / rows
 
     def _transposed(self, r: Tensor) -> _Vector:
+        """J' r / N.  (N,) -> parameters"""
         r = r / self.rows
         return _Vector(self.x.mT @ (r[:, None] * self.G), self.E.mT @ r, r.sum())
 
-    def step(self, damping: float) -> tuple[Tensor, float]:
-        """Solve (J'J / N + damping I) v = J'r / N by preconditioned conjugate gradients."""
-        inverse_K, inverse_L = self._inverse(self.K, damping), self._inverse(self.L, damping)
+    def _normal(self, v: _Vector, damping: float) -> _Vector:
+        """(J'J / N + damping) v, in one pass over memory."""
+        T, S, V = damping * v.T, damping * v.S, damping * v.V
+        for x, G, E in zip(self.x.split(_ROWS), self.G.split(_ROWS), self.E.split(_ROWS), strict=True):
+            r = (((x @ v.T) * G).sum(1) + E @ v.S + v.V) / self.rows
+            T.addmm_(x.mT, r[:, None] * G)
+            S.addmv_(E.mT, r)
+            V += r.sum()
+        return _Vector(T, S, V)
 
-        def operator(v: _Vector) -> _Vector:
-            return self._transposed(self._product(v)).plus(damping, v)
+    def step(self, damping: float) -> tuple[Tensor, float]:
+        """Solve (J'J / N + damping) v = J'r / N by preconditioned conjugate gradients."""
+        inverse_K, inverse_L = self._inverse(self.K, damping), self._inverse(self.L, damping)
 
         def precondition(r: _Vector) -> _Vector:
             return _Vector(r.T @ inverse_K, inverse_L @ r.S, r.V / (1 + damping))
@@ -97,7 +104,7 @@ class LayerJacobian:
         z = direction = precondition(residual)
         size = first = residual.dot(z)
         for _ in range(_MOST):
-            image = operator(direction)
+            image = self._normal(direction, damping)
             length = size / direction.dot(image)
             v, residual = v.plus(length, direction), residual.plus(-length, image)
             z = precondition(residual)
@@ -105,7 +112,7 @@ class LayerJacobian:
             if size <= _TOLERANCE**2 * first:
                 break
             direction = z.plus(size / old, direction)
-        image = operator(v)
+        image = self._normal(v, damping)
         promised = 2 * v.dot(self.b) - v.dot(image) + damping * v.dot(v)
         return torch.cat([v.T.flatten(), v.S, v.V[None]]), promised
 

@@ -31,8 +31,11 @@ _TRIES = 12
 class Linearised(Protocol):
     """A model and its linearisation at the present weights, on some examples."""
 
-    def step(self, damping: float) -> tuple[Tensor, float]:
-        """The step of all parameters as one vector, and the decrease of the mean square it promises."""
+    def step(self, damping: float) -> tuple[Tensor, float] | None:
+        """The step of all parameters as one vector, and the decrease of the mean square it promises.
+
+        None if the damping is too small for the equations to be solved.
+        """
 
 
 Lineariser = Callable[[nn.Module, Tensor, Tensor], Linearised]
@@ -126,11 +129,11 @@ def _one_step(
     loss = mean_square(model, x, y)
     linear = linearise(model, x, y)
     for _ in range(_TRIES):
-        try:
-            step, promised = linear.step(damping)
-        except RuntimeError:  # LinAlgError: damping below rounding
+        solution = linear.step(damping)
+        if solution is None:
             damping *= 4
             continue
+        step, promised = solution
         vector_to_parameters(here + step, parameters)
         after = mean_square(model, x, y)
         if after < loss:
@@ -177,9 +180,12 @@ class DenseJacobian:
         self.H /= len(x)
         self.b /= len(x)
 
-    def step(self, damping: float) -> tuple[Tensor, float]:
-        """Solve (H + damping I) v = b."""
+    def step(self, damping: float) -> tuple[Tensor, float] | None:
+        """Solve (H + damping) v = b."""
         H = self.H.clone()
         H.diagonal().add_(damping)
-        v = torch.cholesky_solve(self.b[:, None], torch.linalg.cholesky(H))[:, 0]
+        factor, failed = torch.linalg.cholesky_ex(H)
+        if failed:
+            return None
+        v = torch.cholesky_solve(self.b[:, None], factor)[:, 0]
         return v, float(2 * v @ self.b - v @ (self.H @ v))
