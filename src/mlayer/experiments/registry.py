@@ -13,6 +13,8 @@ EXPERIMENTS: dict[str, str] = {
     "determinant": "mlayer.experiments.determinant",
     "determinant5": "mlayer.experiments.determinant5",
     "permanent": "mlayer.experiments.permanent",
+    "images": "mlayer.experiments.images",
+    "timing": "mlayer.experiments.timing",
 }
 
 
