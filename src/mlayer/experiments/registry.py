@@ -14,6 +14,7 @@ EXPERIMENTS: dict[str, str] = {
     "determinant5": "mlayer.experiments.determinant5",
     "permanent": "mlayer.experiments.permanent",
     "images": "mlayer.experiments.images",
+    "baselines": "mlayer.experiments.baselines",
     "timing": "mlayer.experiments.timing",
 }
 
