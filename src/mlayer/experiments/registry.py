@@ -16,6 +16,7 @@ EXPERIMENTS: dict[str, str] = {
     "images": "mlayer.experiments.images",
     "baselines": "mlayer.experiments.baselines",
     "timing": "mlayer.experiments.timing",
+    "robustness": "mlayer.experiments.robustness",
 }
 
 
