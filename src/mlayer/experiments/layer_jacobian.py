@@ -24,7 +24,7 @@ from mlayer.nn.layer import MLayer
 _ROWS = 1024  # a block of them fits into the cache
 _PRECONDITIONER_ROWS = 2**15
 _TOLERANCE = 0.1  # of the residual in the preconditioner's norm; more exact steps are not better ones
-_MOST = 200
+_MOST = 60
 
 
 @dataclass

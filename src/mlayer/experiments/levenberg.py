@@ -128,7 +128,7 @@ def _one_step(
     here = parameters_to_vector(parameters).detach().clone()
     loss = mean_square(model, x, y)
     linear = linearise(model, x, y)
-    for _ in range(_TRIES):
+    for tries in range(_TRIES):
         solution = linear.step(damping)
         if solution is None:
             damping *= 4
@@ -138,7 +138,8 @@ def _one_step(
         after = mean_square(model, x, y)
         if after < loss:
             kept = (loss - after) / promised
-            factor = 1 / 3 if kept > 0.5 else 2.0 if kept < 0.2 else 1.0
+            # After a failure the damping stays: trying less at once would fail again every other step.
+            factor = 2.0 if kept < 0.2 else 1 / 3 if kept > 0.5 and tries == 0 else 1.0
             return {"before": loss, "after": after, "damping": damping * factor}
         damping *= 4
     vector_to_parameters(here, parameters)

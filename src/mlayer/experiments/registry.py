@@ -10,6 +10,9 @@ from mlayer.experiments.protocol import Experiment
 
 # In the order of the paper.
 EXPERIMENTS: dict[str, str] = {
+    "spiral": "mlayer.experiments.spiral",
+    "periodic": "mlayer.experiments.periodic",
+    "temperatures": "mlayer.experiments.temperatures",
     "determinant": "mlayer.experiments.determinant",
     "determinant5": "mlayer.experiments.determinant5",
     "permanent": "mlayer.experiments.permanent",
