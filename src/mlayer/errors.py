@@ -8,6 +8,7 @@ __all__ = [
     "FileFormatError",
     "KernelError",
     "MLayerError",
+    "MissingDataError",
     "MissingPackageError",
 ]
 
@@ -42,6 +43,10 @@ class FileFormatError(MLayerError, ValueError):
     def __init__(self, path: object, must_be: str, got: str, hint: str) -> None:
         super().__init__(_message(f"the file {path}", must_be, got, hint))
         self.path = path
+
+
+class MissingDataError(MLayerError, FileNotFoundError):
+    """A file of a data set is not where it is looked for, and could not be fetched."""
 
 
 class MissingPackageError(MLayerError, ImportError):

@@ -1,0 +1,59 @@
+"""Melbourne's daily minimum temperatures, 1981 to 1990 (Australian Bureau of Meteorology)."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+
+import torch
+
+from mlayer.datasets.download import Progress, fetch
+from mlayer.datasets.places import DataPath, SourceFile, find
+from mlayer.datasets.sets import Series
+from mlayer.errors import FileFormatError
+
+_NAME = "daily-min-temperatures.csv"
+_URL = "https://raw.githubusercontent.com/jbrownlee/Datasets/master/" + _NAME
+FILE = SourceFile(_NAME, ("5d343d678173fadff7c8474073145e73",), _URL, (".", "temperatures"), strict=False)
+
+
+def temperatures(
+    data: DataPath = None, *, download: bool = False, verify: bool = True, progress: Progress | None = None
+) -> Series:
+    """Melbourne's daily minimum temperatures in degrees Celsius: 3,650 days from 1981-01-01.
+
+    Args:
+        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
+        download: fetch the file if it is missing.
+        verify: warn if its sum is not that of the copy that was tested.
+        progress: called during a download with name, bytes so far, bytes in all (or None).
+    """
+    if download:
+        fetch(data, (FILE,), progress)
+    path = find(data, FILE, verify=verify)
+    dates, values = [], []
+    with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+        rows = csv.reader(stream)
+        head = next(rows, [])
+        if head != ["Date", "Temp"]:
+            raise FileFormatError(
+                path, "a table with the columns Date,Temp", f"{','.join(head)[:60]!r}", _AGAIN
+            )
+        for row in rows:
+            try:
+                date, value = row
+                dates.append(datetime.date.fromisoformat(date).isoformat())
+                values.append(float(value))
+            except ValueError:
+                raise FileFormatError(
+                    path,
+                    "rows of a date and a number",
+                    f"{','.join(row)[:60]!r} in line {rows.line_num}",
+                    _AGAIN,
+                ) from None
+    if not values:
+        raise FileFormatError(path, "a table with rows", "none", _AGAIN)
+    return Series(torch.tensor(values, dtype=torch.float64), tuple(dates), "temperatures", "°C", str(path))
+
+
+_AGAIN = f"Get it again from {_URL}."

@@ -1,0 +1,100 @@
+"""What a data set is here: pixels kept as bytes, floats made when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One half of an image set.
+
+    Attributes:
+        pixels: uint8, (N, *image_shape); colours last.
+        labels: int64, (N,).
+        white: the pixel value that becomes 1.0.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    white: int = 255
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def images(self, index: Tensor | slice | None = None, *, flat: bool = True) -> Tensor:
+        """Images in [0, 1] as float32: (N, pixels), or (N, *image_shape) if not ``flat``.
+
+        Args:
+            index: which rows; all if None. A batch at a time keeps memory small.
+            flat: one vector an image, in the order height, width, colour.
+        """
+        chosen = self.pixels if index is None else self.pixels[index]
+        images = chosen.to(torch.float32).div_(self.white)
+        return images.flatten(1) if flat else images
+
+    def take(self, index: Tensor | slice) -> Split:
+        """The rows ``index`` as a split of their own."""
+        return Split(self.pixels[index], self.labels[index], self.white)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """An image classification set.
+
+    Attributes:
+        train: the training half.
+        test: the test half.
+        name: "mnist", "cifar10", ...
+        classes: what the labels 0, 1, ... stand for.
+        image_shape: (height, width) or (height, width, 3).
+        source: where it was read from.
+    """
+
+    train: Split
+    test: Split
+    name: str
+    classes: tuple[str, ...]
+    image_shape: tuple[int, ...]
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A series of daily measurements.
+
+    Attributes:
+        values: float64, (N,).
+        dates: "1981-01-01", ..., one a value.
+        name: of the series.
+        unit: of the values.
+        source: where it was read from.
+    """
+
+    values: Tensor
+    dates: tuple[str, ...]
+    name: str
+    unit: str
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.dates)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Made-up examples: inputs and what should come out.
+
+    Attributes:
+        x: (N, in_features).
+        y: int64 classes, (N,), or float32 values, (N, 1).
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)

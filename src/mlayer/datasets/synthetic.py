@@ -1,0 +1,191 @@
+"""The made-up data of section 4 of the paper. Each set is drawn from a seed or a generator it is given."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mlayer.datasets.sets import Table
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+Seed = int | torch.Generator
+
+# The text says that the spirals' coordinates lie in [-10, 10]; the authors' notebook has the curve:
+# radius angle / 2, three turns for training (radius 9.4), a fourth that no model has seen (12.6).
+TRAINING_TURNS = 3.0
+EXTRA_TURNS = 4.0
+# So that a point is as likely here as there, squared angles are drawn evenly: from 0.036 turns^2 on.
+_FIRST_TURNS = 12 / 2 * math.sqrt(0.001)
+
+
+def spirals(count: int = 2000, *, extra_turn: bool = False, noise: float = 0.5, seed: Seed = 0) -> Table:
+    """Points along two spirals, with uniform noise on each coordinate.
+
+    Args:
+        count: of points; half of them on each spiral.
+        extra_turn: the turn that follows the training range, in place of the training range.
+        noise: the noise is uniform in [-noise, noise]. The text has 0.5, the authors' notebook 0.25.
+        seed: a number, or a torch.Generator to draw from.
+
+    Returns:
+        x (count, 2) float32; y 0 or 1.
+
+    >>> from mlayer.datasets import spirals
+    >>> points = spirals()
+    >>> points.x.shape, bool(points.x.abs().max() < 10), points.y.bincount().tolist()
+    (torch.Size([2000, 2]), True, [1000, 1000])
+    """
+    _count(count)
+    if count % 2:
+        raise ArgumentError("count", "even", str(count), "Half of the points lie on each spiral.")
+    random = _generator(seed)
+    low, high = (TRAINING_TURNS, EXTRA_TURNS) if extra_turn else (_FIRST_TURNS, TRAINING_TURNS)
+    share = torch.rand(count, generator=random, dtype=torch.float64)
+    angle = 2 * math.pi * (low**2 + (high**2 - low**2) * share).sqrt()
+    points = torch.stack([angle.sin(), angle.cos()], 1) * angle[:, None] / 2
+    labels = torch.arange(count) % 2
+    points[labels == 1] *= -1
+    points += noise * (2 * torch.rand(count, 2, generator=random, dtype=torch.float64) - 1)
+    return Table(points.float(), labels)
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """a_1 cos(2 pi k_1 x + p_1) + a_2 cos(2 pi k_2 x + p_2).
+
+    >>> from mlayer.datasets import FIGURE_COSINES
+    >>> FIGURE_COSINES[0].label
+    '1.42 cos(6πx + 0.84) + 6.29 cos(8πx + 0.76)'
+    """
+
+    amplitudes: tuple[float, float]
+    multiples: tuple[int, int]
+    phases: tuple[float, float]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The function, without noise, in the precision of ``x``."""
+        terms = zip(self.amplitudes, self.multiples, self.phases, strict=True)
+        return sum((a * torch.cos(2 * math.pi * k * x + p) for a, k, p in terms), torch.zeros_like(x))
+
+    @property
+    def label(self) -> str:
+        """The function in the paper's notation."""
+        terms = zip(self.amplitudes, self.multiples, self.phases, strict=True)
+        return " + ".join(f"{a:.2f} cos({2 * k}πx + {p:.2f})" for a, k, p in terms)
+
+
+# The three functions of the paper's figure.
+FIGURE_COSINES = (
+    Cosines((1.42, 6.29), (3, 4), (0.84, 0.76)),
+    Cosines((1.55, 5.07), (4, 7), (0.26, 0.81)),
+    Cosines((1.60, 6.92), (6, 8), (0.59, 0.44)),
+)
+
+
+def random_cosines(seed: Seed = 0) -> Cosines:
+    """A sum of two cosines drawn as in the text.
+
+    Frequencies are two different multiples of 2 pi from 3 to 9, amplitudes uniform in [1, 2] and [5, 10],
+    phases uniform in [0, pi / 3].
+    """
+    random = _generator(seed)
+    first, second = (torch.randperm(7, generator=random)[:2] + 3).tolist()
+    u = torch.rand(4, generator=random, dtype=torch.float64).tolist()
+    return Cosines((1 + u[0], 5 + 5 * u[1]), (first, second), (u[2] * math.pi / 3, u[3] * math.pi / 3))
+
+
+def cosine_samples(
+    function: Cosines,
+    start: float = 0.0,
+    stop: float = 2.0,
+    *,
+    spacing: float = 1e-5,
+    noise: float = 1e-4,
+    seed: Seed = 0,
+) -> Table:
+    """The function at even spacing in [start, stop), with Gaussian noise: [0, 2) trains, [2, 6) tests.
+
+    Args:
+        function: what is sampled.
+        start: of the range.
+        stop: of the range, itself left out.
+        spacing: of the points.
+        noise: standard deviation; 0 for a test set.
+        seed: a number, or a torch.Generator to draw from.
+
+    Returns:
+        x and y (count, 1) float32.
+    """
+    if not spacing > 0 or not stop > start:
+        raise ArgumentError(
+            "spacing and stop",
+            "a positive spacing and a stop behind the start",
+            f"spacing {spacing}, start {start}, stop {stop}",
+            "For example spacing=1e-5, start=0, stop=2.",
+        )
+    x = start + spacing * torch.arange(round((stop - start) / spacing), dtype=torch.float64)[:, None]
+    y = function(x)
+    if noise:
+        y = y + noise * torch.randn(x.shape, generator=_generator(seed), dtype=torch.float64)
+    return Table(x.float(), y.float())
+
+
+def determinants(count: int, size: int = 3, *, seed: Seed = 0) -> Table:
+    """Matrices with entries uniform in [-1, 1] and their determinants.
+
+    Args:
+        count: of matrices.
+        size: of a matrix.
+        seed: a number, or a torch.Generator to draw from.
+
+    Returns:
+        x (count, size * size) and y (count, 1), float32.
+    """
+    x = _matrices(count, size, seed)
+    return Table(x.flatten(1), torch.linalg.det(x.double()).float()[:, None])
+
+
+def permanents(count: int, size: int = 3, *, seed: Seed = 0) -> Table:
+    """As `determinants`, with the permanent: the same sum of products, all signs positive."""
+    x = _matrices(count, size, seed)
+    return Table(x.flatten(1), permanent(x.double()).float()[:, None])
+
+
+def permanent(matrices: Tensor) -> Tensor:
+    """The permanent by its definition, for small matrices.  (N, n, n) -> (N,)
+
+    >>> import torch
+    >>> permanent(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+    tensor([10.])
+    """
+    rows = torch.arange(matrices.shape[-1])
+    total = torch.zeros_like(matrices[:, 0, 0])
+    for order in itertools.permutations(range(len(rows))):
+        total += matrices[:, rows, torch.tensor(order)].prod(1)
+    return total
+
+
+def _matrices(count: int, size: int, seed: Seed) -> Tensor:
+    _count(count)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ArgumentError("size", "a positive integer", repr(size), "The paper has 3 and 5.")
+    return 2 * torch.rand(count, size, size, generator=_generator(seed)) - 1
+
+
+def _count(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ArgumentError("count", "a positive integer", repr(count), "For example 2000.")
+
+
+def _generator(seed: Seed) -> torch.Generator:
+    if isinstance(seed, torch.Generator):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ArgumentTypeError(
+            "seed", "an integer or a torch.Generator", type(seed).__name__, "For example seed=0."
+        )
+    return torch.Generator().manual_seed(seed)

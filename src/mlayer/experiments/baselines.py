@@ -1,0 +1,148 @@
+"""The other rows of the table of accuracies in section 4.4, trained here: dense nets, NODE and ANODE.
+
+    mlayer reproduce baselines --smoke      seconds
+    mlayer reproduce baselines              a part of the data, a few epochs: shows the code at work
+    mlayer reproduce baselines --full       whole sets; wants a GPU or days
+
+The paper quotes these rows from Lin et al. 2015 and Dupont et al. 2019. Each result says on how many examples
+and for how many epochs it was trained; only full runs may be held against the quoted figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mlayer.datasets import ImageSet
+from mlayer.datasets import images as load_images
+from mlayer.experiments.dense import parameter_count
+from mlayer.experiments.image_augmentation import Augment, Augmentation
+from mlayer.experiments.image_rivals import RIVALS, rival
+from mlayer.experiments.image_training import split
+from mlayer.experiments.images import EXPECTED as TABLE
+from mlayer.experiments.protocol import Results, Where
+from mlayer.training import Settings, evaluate, train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Image baselines: dense nets, NODE, ANODE"
+EXPECTED = {of: {name: row for name, row in rows.items() if name != "M-layer"} for of, rows in TABLE.items()}
+_ODE = ("NODE", "ANODE")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: of the parts of the data, the weights and the order.
+        rows: (image set, name of the net).
+        dense_part: of the training set that the dense nets see.
+        ode_part: of the training set that NODE and ANODE see.
+        test_part: of the test set for NODE and ANODE.
+        epochs: at most.
+    """
+
+    seed: int = 0
+    rows: tuple[tuple[str, str], ...] = tuple((of, name) for of in EXPECTED for name in EXPECTED[of])
+    dense_part: float = 1.0
+    ode_part: float = 1.0
+    test_part: float = 1.0
+    epochs: int = 100
+
+
+SCALES = {
+    "smoke": Config(rows=tuple(("digits", name) for name in RIVALS), ode_part=0.1, test_part=0.1, epochs=1),
+    "default": Config(dense_part=0.1, ode_part=0.01, test_part=0.05, epochs=4),
+    "full": Config(),
+}
+
+
+def run(config: Config, where: Where) -> Results:
+    """Train every row."""
+    sets: dict[str, ImageSet] = {}
+    rows = []
+    for of, name in config.rows:
+        if of not in sets:
+            sets[of] = load_images(of, where.data)
+        rows.append(_row(sets[of], name, config, where))
+    return {"rows": rows}
+
+
+def _row(images: ImageSet, name: str, config: Config, where: Where) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(config.seed)
+    ode = name in _ODE
+    part = config.ode_part if ode else config.dense_part
+    chosen = images.train.take(slice(0, max(10, round(part * len(images.train)))))
+    training, validation = split(chosen, 0.1, generator)
+    assert validation is not None
+    test = images.test.take(slice(0, round((config.test_part if ode else 1.0) * len(images.test))))
+    shape = (*images.image_shape, 1)[:3]
+    net = rival(name, images.name, shape, len(images.classes), generator)
+    settings = Settings(
+        epochs=config.epochs,
+        batch_size=256 if ode else 100,
+        loss="cross_entropy",
+        # Dupont et al.: Adam at 1e-3, batches of 256. Lin et al. do not say all; these are common.
+        optimizer="adam" if ode else "sgd",
+        optimizer_options={} if ode else {"momentum": 0.9},
+        learning_rate=1e-3 if ode else 1e-2,
+        metrics=("accuracy",),
+        monitor="accuracy",
+        early_stopping=15,
+        seed=config.seed,
+        on_divergence="stop",
+    )
+    label = f"{images.name}-{name}"
+    plain = Augment(Augmentation(), shape, torch.zeros(shape[2]), torch.ones(shape[2]), training.white)
+    result = train(
+        net,
+        (training.pixels.flatten(1), training.labels),
+        settings,
+        validation=(validation.images(), validation.labels),
+        checkpoint=where.checkpoint(label),
+        progress=where.follow(label),
+        augment=plain,
+    )
+    tested = evaluate(net, (test.images(), test.labels), replace(settings, batch_size=256))
+    return {
+        "set": images.name,
+        "net": name,
+        "parameters": parameter_count(net),
+        "test_accuracy": round(100 * tested["accuracy"], 3),
+        "test_examples": len(test),
+        "training_examples": len(training),
+        "epochs": len(result.history),
+        "best_epoch": result.best_epoch,
+        "stopped": result.stopped,
+        "seconds": round(result.seconds, 1),
+    }
+
+
+def headline(results: Results) -> dict[str, float]:
+    """Test accuracies in per cent."""
+    return {f"baselines.{row['set']}.{row['net']}": row["test_accuracy"] for row in results["rows"]}
+
+
+def plot(results: Results) -> Figure:
+    """A bar a row, with what each was trained on."""
+    from matplotlib.figure import Figure
+
+    rows = results["rows"]
+    figure = Figure(figsize=(8, 0.42 * len(rows) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    labels = [f"{row['set']}, {row['net']}" for row in rows]
+    axes.barh(labels, [row["test_accuracy"] for row in rows], color="0.7")
+    for place, row in enumerate(rows):
+        note = f"{row['test_accuracy']:.1f}  ({row['training_examples']:,} examples x {row['epochs']} epochs)"
+        axes.text(1, place, note, va="center", fontsize=8)
+        quoted = EXPECTED.get(row["set"], {}).get(row["net"])
+        if quoted is not None:
+            axes.plot(quoted[0], place, "|", color="C3", ms=14)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("test accuracy, %; red: the figure the paper quotes")
+    return figure

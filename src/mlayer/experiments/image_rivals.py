@@ -1,0 +1,136 @@
+"""The other rows of the paper's table of accuracies: dense nets (Lin et al. 2015), NODE and ANODE.
+
+The dense nets are 3072-1600-1200-1000-10: 8,049,010 parameters with sigmoid or ReLU. A PReLU has one slope a
+layer besides. A maxout unit takes the larger of two linear maps; with these layers' linear maps paired up
+there are 6,484,010 parameters: the table's count cannot be met by any maxout net of these widths.
+
+NODE and ANODE are those of Dupont et al. 2019, section 5: the derivative is three convolutions, 1 x 1,
+3 x 3, 1 x 1, with ReLU between them; ANODE adds channels of zeros at the start. Their numbers of filters give
+the table's parameter counts. The solver is torchdiffeq's dopri5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import MissingPackageError
+from mlayer.experiments.dense import dense_net
+
+WIDTHS = (1600, 1200, 1000)
+# Filters and added channels, by set; (height, width, colours) decide the rest.
+NODE = {"mnist": (92, 0), "cifar10": (125, 0), "svhn": (125, 0)}
+ANODE = {"mnist": (64, 5), "cifar10": (64, 10), "svhn": (64, 10)}
+_TOLERANCE = 1e-3
+
+
+class Maxout(nn.Module):
+    """The larger of each pair of neighbours.  (b, 2 k) -> (b, k)"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Halve the features."""
+        return x.unflatten(-1, (-1, 2)).amax(-1)
+
+
+class ODEBlock(nn.Module):
+    """h(1) of h' = f(h), h(0) = the image with channels of zeros added, read out linearly.
+
+    Args:
+        shape: (height, width, colours) of the images.
+        filters: of the hidden convolutions.
+        added: channels of zeros.
+        classes: outputs.
+        generator: source of the initial weights.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], filters: int, added: int, classes: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.shape, self.added = shape, added
+        channels = shape[2] + added
+        self.derivative = nn.Sequential(
+            _convolution(channels, filters, 1, generator),
+            nn.ReLU(),
+            _convolution(filters, filters, 3, generator),
+            nn.ReLU(),
+            _convolution(filters, channels, 1, generator),
+        )
+        self.readout = dense_net((shape[0] * shape[1] * channels, classes), "relu", generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, h w c), colours last -> (b, classes)"""
+        try:
+            from torchdiffeq import odeint
+        except ImportError:
+            raise MissingPackageError(
+                "the NODE baseline", "torchdiffeq", "pip install 'mlayer[experiments]'"
+            ) from None
+        start = x.view(-1, *self.shape).permute(0, 3, 1, 2)
+        zeros = start.new_zeros(len(x), self.added, *self.shape[:2])
+        times = torch.tensor([0.0, 1.0], dtype=x.dtype, device=x.device)
+        end = odeint(
+            lambda t, h: self.derivative(h),
+            torch.cat([start, zeros], 1),
+            times,
+            method="dopri5",
+            rtol=_TOLERANCE,
+            atol=_TOLERANCE,
+        )[-1]
+        output: Tensor = self.readout(end.flatten(1))
+        return output
+
+
+def _convolution(inputs: int, outputs: int, size: int, generator: torch.Generator) -> nn.Conv2d:
+    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, size, padding=size // 2)
+    nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)  # torch's own, from our generator
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _dense(activation: Callable[[], nn.Module], pieces: int = 1) -> Callable[..., nn.Module]:
+    def build(shape: tuple[int, ...], classes: int, generator: torch.Generator) -> nn.Module:
+        inputs = shape[0] * shape[1] * shape[2]
+        sizes = [(inputs, WIDTHS[0]), *((a // pieces, b) for a, b in pairwise(WIDTHS))]
+        layers: list[nn.Module] = []
+        for size in sizes:
+            layers += [*dense_net(size, "relu", generator), activation()]
+        return nn.Sequential(*layers, *dense_net((WIDTHS[-1] // pieces, classes), "relu", generator))
+
+    return build
+
+
+_DENSE: dict[str, Callable[..., nn.Module]] = {
+    "sigmoid": _dense(nn.Sigmoid),
+    "ReLU": _dense(nn.ReLU),
+    "PReLU": _dense(nn.PReLU),
+    "maxout": _dense(Maxout, pieces=2),
+}
+RIVALS = (*_DENSE, "NODE", "ANODE")
+
+
+def rival(name: str, of: str, shape: tuple[int, ...], classes: int, generator: torch.Generator) -> nn.Module:
+    """The net of a row of the table.
+
+    Args:
+        name: one of `RIVALS`.
+        of: the image set, which decides the filters of NODE and ANODE.
+        shape: (height, width, colours).
+        classes: outputs.
+        generator: source of the initial weights.
+
+    >>> import torch
+    >>> net = rival("ReLU", "cifar10", (32, 32, 3), 10, torch.Generator())
+    >>> sum(p.numel() for p in net.parameters())
+    8049010
+    >>> net = rival("ANODE", "cifar10", (32, 32, 3), 10, torch.Generator())
+    >>> sum(p.numel() for p in net.parameters())
+    171799
+    """
+    if name in _DENSE:
+        return _DENSE[name](shape, classes, generator)
+    filters, added = {"NODE": NODE, "ANODE": ANODE}[name].get(of, (8, 2))
+    return ODEBlock(shape, filters, added if name == "ANODE" else 0, classes, generator)

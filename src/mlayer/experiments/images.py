@@ -1,0 +1,148 @@
+"""MNIST, CIFAR-10 and SVHN with one M-layer: section 4.4 and its table of accuracies.
+
+    mlayer reproduce images --smoke     seconds, on the small digits that come with scikit-learn
+    mlayer reproduce images             one seed of every recipe on every set
+    mlayer reproduce images --full      five seeds (SVHN: three): hours on one core
+
+Expected (paper): 97.99, 54.17 and 81.19 % with 68,885, 148,965 and 148,965 parameters.
+Three recipes: the text's, the authors' notebook's, and ours; see `image_recipes`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mlayer.datasets import images as load_images
+from mlayer.experiments.image_recipes import RECIPES, Recipe
+from mlayer.experiments.image_training import train_images
+from mlayer.experiments.protocol import Results, Where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Images: MNIST, CIFAR-10, SVHN"
+# The paper's table: accuracy in per cent, its deviation, parameters.
+EXPECTED: dict[str, dict[str, tuple[float, float | None, int]]] = {
+    "mnist": {
+        "M-layer": (97.99, 0.12, 68885),
+        "NODE": (96.40, 0.50, 84000),
+        "ANODE": (98.20, 0.10, 84000),
+    },
+    "cifar10": {
+        "M-layer": (54.17, 0.36, 148965),
+        "sigmoid": (46.63, None, 8049010),
+        "ReLU": (56.29, None, 8049010),
+        "PReLU": (51.94, None, 8049010),
+        "maxout": (52.80, None, 8049010),
+        "NODE": (53.70, 0.20, 172000),
+        "ANODE": (60.60, 0.40, 172000),
+    },
+    "svhn": {
+        "M-layer": (81.19, 0.23, 148965),
+        "NODE": (81.00, 0.60, 172000),
+        "ANODE": (83.50, 0.50, 172000),
+    },
+}
+_LABELS = {"paper_recipe": "the text's", "notebook_recipe": "the notebook's", "our_recipe": "ours"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: the first seed; others follow it.
+        seeds: how many seeds a set gets; sets that are not named are left out.
+        recipes: for each set, by name.
+        matrix_size: n.
+        embedding_size: d.
+    """
+
+    seed: int = 0
+    seeds: Mapping[str, int] = field(default_factory=lambda: {"mnist": 1, "cifar10": 1, "svhn": 1})
+    recipes: Mapping[str, Mapping[str, Recipe]] = field(default_factory=lambda: RECIPES)
+    matrix_size: int = 30
+    embedding_size: int = 35
+
+
+def _short(recipe: Recipe) -> Recipe:
+    return replace(recipe, settings=replace(recipe.settings, epochs=2, batch_size=64))
+
+
+SCALES = {
+    "smoke": Config(
+        seeds={"digits": 1},
+        recipes={"digits": {name: _short(recipe) for name, recipe in RECIPES["mnist"].items()}},
+        matrix_size=6,
+        embedding_size=8,
+    ),
+    "default": Config(),
+    "full": Config(seeds={"mnist": 5, "cifar10": 5, "svhn": 3}),
+}
+
+
+def run(config: Config, where: Where) -> Results:
+    """Train every recipe on every set with every seed."""
+    rows = []
+    for name, seeds in config.seeds.items():
+        images = load_images(name, where.data)
+        for recipe in config.recipes[name]:
+            for seed in range(config.seed, config.seed + seeds):
+                row = train_images(
+                    images,
+                    config.recipes[name][recipe],
+                    seed,
+                    where,
+                    f"{name}-{recipe}-{seed}",
+                    matrix_size=config.matrix_size,
+                    embedding_size=config.embedding_size,
+                )
+                rows.append({"recipe": recipe} | row)
+    return {"trainings": rows}
+
+
+def headline(results: Results) -> dict[str, float]:
+    """Mean and sample deviation of the test accuracies, in per cent, and the number of seeds behind them."""
+    figures: dict[str, float] = {}
+    for (name, recipe), accuracies in _groups(results).items():
+        start = f"images.{name}.{recipe}"
+        figures[f"{start}.mean"] = round(statistics.mean(accuracies), 3)
+        if len(accuracies) > 1:
+            figures[f"{start}.sd"] = round(statistics.stdev(accuracies), 3)
+        figures[f"{start}.seeds"] = len(accuracies)
+    return figures
+
+
+def plot(results: Results) -> Figure:
+    """Every seed's test accuracy by recipe, with the rows of the paper's table as lines."""
+    from matplotlib.figure import Figure
+
+    groups = _groups(results)
+    names = list(dict.fromkeys(name for name, _ in groups))
+    figure = Figure(figsize=(4.6 * len(names), 4.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        here = {recipe: values for (of, recipe), values in groups.items() if of == name}
+        for place, values in enumerate(here.values()):
+            axes.plot([place] * len(values), values, "o", color="C0", alpha=0.6)
+            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color="C0", lw=2)
+        for row, (accuracy, _, _) in EXPECTED.get(name, {}).items():
+            ours = row == "M-layer"
+            axes.axhline(accuracy, color="C3" if ours else "0.6", lw=1.2 if ours else 0.8, zorder=0)
+            label = f"paper: {row}" if ours else row
+            axes.text(len(here) - 0.45, accuracy, label, va="center", fontsize=8, backgroundcolor="white")
+        axes.set_xticks(range(len(here)), [_LABELS[recipe] for recipe in here])
+        axes.set_xlim(-0.5, len(here) + 0.15)
+        axes.set_title(name)
+    figure.axes[0].set_ylabel("test accuracy, %")
+    figure.suptitle("One M-layer, three recipes; grey: the other rows of the paper's table")
+    return figure
+
+
+def _groups(results: Results) -> dict[tuple[str, str], list[float]]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in results["trainings"]:
+        groups.setdefault((row["set"], row["recipe"]), []).append(row["test_accuracy"])
+    return groups

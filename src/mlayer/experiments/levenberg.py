@@ -1,0 +1,192 @@
+"""Levenberg-Marquardt for regressions with one output: far fewer steps than gradient descent needs.
+
+Each step linearises the model, p(w + v) = p(w) + J v, and minimises mean (y - p - J v)^2 + damping ||v||^2.
+The damping falls when the model does as the linearisation said, and grows when it does not. Without it the
+step would be undetermined: an M-layer computes the same function in every basis of its matrix.
+Source: D. Marquardt, SIAM J. Appl. Math. 11 (1963); the damping's rule: J. Nocedal, S. Wright, "Numerical
+Optimization", 2nd ed., section 10.3.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from mlayer.experiments.protocol import Where
+from mlayer.training.checkpoints import Checkpoints
+
+_ROWS = 4096
+_TRIES = 12
+
+
+class Linearised(Protocol):
+    """A model and its linearisation at the present weights, on some examples."""
+
+    def step(self, damping: float) -> tuple[Tensor, float] | None:
+        """The step of all parameters as one vector, and the decrease of the mean square it promises.
+
+        None if the damping is too small for the equations to be solved.
+        """
+
+
+Lineariser = Callable[[nn.Module, Tensor, Tensor], Linearised]
+
+
+@dataclass(frozen=True)
+class Levenberg:
+    """How to run it.
+
+    Attributes:
+        steps: at most.
+        damping: at the start.
+        rows: examples a step, drawn anew each time; all if None. Several times the parameters, or the
+            step fits the draw and not the function.
+        target: stop when the mean square on the examples of a step is below.
+        seconds: stop after.
+        seed: of the draws.
+    """
+
+    steps: int = 100
+    damping: float = 1e-2
+    rows: int | None = None
+    target: float = 0.0
+    seconds: float = math.inf
+    seed: int = 0
+
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        lineariser: Lineariser | None = None,
+        checkpoint: Path | None = None,
+        where: Where | None = None,
+        what: str = "least squares",
+    ) -> list[dict[str, Any]]:
+        """Train ``model`` in place; one record a step: mean square before and after, damping, seconds.
+
+        Args:
+            model: (N, k) -> (N, 1).
+            x: inputs.
+            y: targets, (N, 1).
+            lineariser: `DenseJacobian` if None.
+            checkpoint: a folder; a run that was stopped is taken up.
+            where: told about the progress.
+            what: the words for it.
+        """
+        linearise = DenseJacobian if lineariser is None else lineariser
+        kept = None if checkpoint is None else Checkpoints(checkpoint)
+        state = None if kept is None else kept.read()
+        damping, history = self.damping, []
+        if state is not None:
+            model.load_state_dict(state["model"])
+            damping, history = state["damping"], list(state["history"])
+        before = history[-1]["seconds"] if history else 0.0
+        started = saved = time.monotonic()
+        for number in range(len(history), self.steps):
+            if history and (history[-1]["after"] <= self.target or history[-1]["seconds"] >= self.seconds):
+                break
+            batch_x, batch_y = self._draw(number, x, y)
+            record = _one_step(model, linearise, batch_x, batch_y, damping)
+            if record is None:  # no damping helps: a minimum, to rounding
+                break
+            damping = record["damping"]
+            history.append({"step": number + 1, **record, "seconds": before + time.monotonic() - started})
+            if where is not None:
+                where.say(f"{what}, mean square {record['after']:.2e}", (number + 1) / self.steps)
+            if kept is not None and time.monotonic() - saved > 60:
+                kept.folder.mkdir(parents=True, exist_ok=True)
+                kept.write({"model": dict(model.state_dict()), "damping": damping, "history": history})
+                saved = time.monotonic()
+        if kept is not None:
+            kept.folder.mkdir(parents=True, exist_ok=True)
+            kept.write({"model": dict(model.state_dict()), "damping": damping, "history": history})
+        return history
+
+    def _draw(self, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if self.rows is None or self.rows >= len(x):
+            return x, y
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        rows = torch.randperm(len(x), generator=generator)[: self.rows]
+        return x[rows], y[rows]
+
+
+def _one_step(
+    model: nn.Module, linearise: Lineariser, x: Tensor, y: Tensor, damping: float
+) -> dict[str, float] | None:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    here = parameters_to_vector(parameters).detach().clone()
+    loss = mean_square(model, x, y)
+    linear = linearise(model, x, y)
+    for tries in range(_TRIES):
+        solution = linear.step(damping)
+        if solution is None:
+            damping *= 4
+            continue
+        step, promised = solution
+        vector_to_parameters(here + step, parameters)
+        after = mean_square(model, x, y)
+        if after < loss:
+            kept = (loss - after) / promised
+            # After a failure the damping stays: trying less at once would fail again every other step.
+            factor = 2.0 if kept < 0.2 else 1 / 3 if kept > 0.5 and tries == 0 else 1.0
+            return {"before": loss, "after": after, "damping": damping * factor}
+        damping *= 4
+    vector_to_parameters(here, parameters)
+    return None
+
+
+@torch.no_grad()
+def mean_square(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Of the error, in float64 sums; infinite if an output is not finite."""
+    total = 0.0
+    for k in range(0, len(x), _ROWS):
+        total += (model(x[k : k + _ROWS]) - y[k : k + _ROWS]).double().square().sum().item()
+    mean = total / y.numel()
+    return mean if math.isfinite(mean) else math.inf
+
+
+class DenseJacobian:
+    """Normal equations with the whole Jacobian: for models of some thousand parameters at most."""
+
+    def __init__(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
+        named = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+        def output(weights: dict[str, Tensor], row: Tensor) -> Tensor:
+            result: Tensor = functional_call(model, weights, (row[None],))[0, 0]
+            return result
+
+        rows = vmap(grad(output), in_dims=(None, 0))
+        size = sum(p.numel() for p in named.values())
+        self.H = torch.zeros(size, size, dtype=torch.float64)
+        self.b = torch.zeros(size, dtype=torch.float64)
+        for k in range(0, len(x), _ROWS):
+            part_x, part_y = x[k : k + _ROWS], y[k : k + _ROWS]
+            gradients = rows(named, part_x)
+            J = torch.cat([gradients[name].flatten(1) for name in named], 1)  # (rows, parameters)
+            with torch.no_grad():
+                r = part_y - model(part_x)
+            self.H += J.mT @ J
+            self.b += (J.mT @ r)[:, 0]
+        self.H /= len(x)
+        self.b /= len(x)
+
+    def step(self, damping: float) -> tuple[Tensor, float] | None:
+        """Solve (H + damping) v = b."""
+        H = self.H.clone()
+        H.diagonal().add_(damping)
+        factor, failed = torch.linalg.cholesky_ex(H)
+        if failed:
+            return None
+        v = torch.cholesky_solve(self.b[:, None], factor)[:, 0]
+        return v, float(2 * v @ self.b - v @ (self.H @ v))

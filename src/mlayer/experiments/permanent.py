@@ -1,0 +1,54 @@
+"""Permanents of 3 x 3 matrices: section 4.3 says that they behave as determinants do.
+
+    mlayer reproduce permanent              some minutes on one core
+    mlayer reproduce permanent --full       the whole grid: hours
+    mlayer reproduce permanent --smoke      seconds
+
+Expected (paper): "equivalent behavior"; no figure is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlayer.experiments import determinant
+from mlayer.experiments.determinant import Config
+from mlayer.experiments.protocol import Results, Where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Permanents of 3 x 3 matrices"
+EXPECTED = {"zero_guess_mse": 2 / 9}
+
+SCALES = {
+    "smoke": replace(determinant.SCALES["smoke"], polynomial="permanent"),
+    "default": replace(
+        determinant.SCALES["default"],
+        polynomial="permanent",
+        examples=(2**10,),
+        headline_examples=2**14,
+        other_penalties=(),
+    ),
+    "full": replace(determinant.SCALES["full"], polynomial="permanent"),
+}
+
+
+def run(config: Config, where: Where) -> Results:
+    """As for determinants."""
+    return determinant.run(config, where)
+
+
+def headline(results: Results) -> dict[str, float]:
+    """The figures for the summary."""
+    return {
+        "permanent3.paper_recipe_mse": results["headline"]["m_layer"]["test_mse"],
+        "permanent3.dnn_mse": results["headline"]["dnn"]["test_mse"],
+        "permanent3.best_mse": results["ours"]["test_mse"],
+    }
+
+
+def plot(results: Results) -> Figure:
+    """As for determinants."""
+    return determinant.plot(results)

@@ -1,0 +1,85 @@
+"""What every experiment module has, and how it tells what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from mlayer.training.result import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scale = Literal["smoke", "default", "full"]
+# Called with what is being done, and the part of it that is done (None: not known).
+Report = Callable[[str, float | None], None]
+Results = dict[str, Any]
+
+
+class Experiment(Protocol):
+    """The parts of an experiment's module."""
+
+    TITLE: str
+    SCALES: Mapping[str, Any]  # smoke (seconds), default (minutes), full (the paper's)
+    EXPECTED: Mapping[str, Any]  # figures quoted from the paper, never ours
+
+    def run(self, config: Any, where: Where) -> Results:
+        """Train, measure, and return plain data: numbers, strings, lists, dictionaries."""
+
+    def headline(self, results: Results) -> dict[str, float]:
+        """The figures for the summary, by their flat names."""
+
+    def plot(self, results: Results) -> Figure:
+        """The picture, from the results alone."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What an experiment is given besides its configuration.
+
+    Attributes:
+        data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
+        checkpoints: the folder of this run's checkpoints, or None.
+        report: told what is being done.
+    """
+
+    data: Path | None = None
+    checkpoints: Path | None = None
+    report: Report | None = None
+
+    def checkpoint(self, part: str) -> Path | None:
+        """The folder for one training of the experiment."""
+        return None if self.checkpoints is None else self.checkpoints / part
+
+    def say(self, what: str, fraction: float | None = None) -> None:
+        """Tell what is being done."""
+        if self.report is not None:
+            self.report(what, fraction)
+
+    def follow(self, what: str) -> Follow:
+        """The progress of one training, for `mlayer.training.train`."""
+        return Follow(what, self)
+
+
+class Follow:
+    """Passes the progress of a training on to the experiment's report."""
+
+    def __init__(self, what: str, where: Where) -> None:
+        self.what, self.where, self.total = what, where, 0
+
+    def start(self, total_steps: int | None, done: int) -> None:
+        """Training begins, or goes on after ``done`` steps."""
+        self.total = total_steps or 0
+        self.update(done, 1, 0.0)
+
+    def update(self, step: int, epoch: int, loss: float) -> None:
+        """Some steps were made."""
+        self.where.say(self.what, step / self.total if self.total else None)
+
+    def epoch(self, record: Record) -> None:
+        """Nothing: the update says it."""
+
+    def stop(self) -> None:
+        """Nothing."""

@@ -1,0 +1,200 @@
+"""Runs an experiment by its name and keeps what came out.
+
+    OUT/NAME.json       configuration, command, seed, versions, time, the paper's figures and ours
+    OUT/NAME.png        the picture
+    OUT/summary.json    the headline figures of all experiments, each with the command that measured it
+
+Files are replaced as a whole. A smoke run writes NAME.smoke.json and NAME.smoke.png and leaves the summary
+alone. While a run is on its way, its checkpoints are in OUT/.checkpoints; the same call takes it up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from mlayer.disk import replace_file
+from mlayer.errors import ArgumentError, MissingDataError
+from mlayer.experiments.protocol import Experiment, Report, Scale, Where
+from mlayer.experiments.registry import EXPERIMENTS, experiment
+from mlayer.exponential import expm_path
+from mlayer.version import __version__
+
+PathLike = str | os.PathLike[str]
+
+
+def reproduce(
+    name: str,
+    scale: Scale = "default",
+    *,
+    data: PathLike | None = None,
+    out: PathLike = "results",
+    seed: int | None = None,
+    progress: Report | None = None,
+    resume: bool = True,
+) -> dict[str, Any]:
+    """Run one experiment and write its results.
+
+    Args:
+        name: one of `EXPERIMENTS`.
+        scale: "smoke" (seconds: does it run?), "default" (minutes), "full" (the paper's).
+        data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
+        out: the folder for results.
+        seed: instead of the configuration's.
+        progress: called with what is being done and the part of it that is done, or None.
+        resume: take up a run that was stopped. False begins anew.
+
+    Returns:
+        What was written to NAME.json.
+    """
+    module = experiment(name)
+    if scale not in get_args(Scale):
+        raise ArgumentError(
+            "scale", f"one of {', '.join(get_args(Scale))}", repr(scale), "default takes minutes."
+        )
+    config = module.SCALES[scale]
+    if seed is not None:
+        config = replace(config, seed=seed)
+    folder = Path(out)
+    checkpoints = folder / ".checkpoints" / f"{name}-{scale}-{_digest(config)}"
+    if not resume:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    spent = _seconds_before(checkpoints)
+    where = Where(
+        data=None if data is None else Path(data),
+        checkpoints=checkpoints,
+        report=None if progress is None else _timed(progress, checkpoints, spent),
+    )
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    try:
+        results = module.run(config, where)
+    finally:
+        _note_seconds(checkpoints, spent + time.monotonic() - started)
+    record = {
+        "name": name,
+        "title": module.TITLE,
+        "command": command(name, scale, seed),
+        "scale": scale,
+        "seed": config.seed,
+        "seconds": round(spent + time.monotonic() - started, 1),
+        **circumstances(),
+        "headline": module.headline(results),
+        "paper": dict(module.EXPECTED),
+        "config": asdict(config),
+        "results": results,
+    }
+    _keep(folder, name, scale, record, module)
+    shutil.rmtree(checkpoints)
+    if not any(checkpoints.parent.iterdir()):
+        checkpoints.parent.rmdir()
+    return record
+
+
+def reproduce_all(
+    scale: Scale = "default",
+    *,
+    data: PathLike | None = None,
+    out: PathLike = "results",
+    seed: int | None = None,
+    progress: Report | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Run every experiment, one after the other. One that lacks its data is skipped and says so."""
+    records: dict[str, dict[str, Any]] = {}
+    for name in EXPERIMENTS:
+        try:
+            records[name] = reproduce(name, scale, data=data, out=out, seed=seed, progress=progress)
+        except MissingDataError as error:
+            records[name] = {"name": name, "skipped": str(error)}
+    return records
+
+
+def command(name: str, scale: Scale, seed: int | None) -> str:
+    """The command line that does the same."""
+    flag = "" if scale == "default" else f" --{scale}"
+    return f"mlayer reproduce {name}{flag}" + ("" if seed is None else f" --seed {seed}")
+
+
+def circumstances() -> dict[str, Any]:
+    """What a reader needs to know about a figure."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "mlayer": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "exponential": expm_path().reason,
+    }
+
+
+def _keep(folder: Path, name: str, scale: Scale, record: dict[str, Any], module: Experiment) -> None:
+    stem = f"{name}.smoke" if scale == "smoke" else name
+    write_json(folder / f"{stem}.json", record)
+    figure = module.plot(record["results"])
+    replace_file(folder / f"{stem}.png", lambda path: figure.savefig(path, dpi=110, format="png"))
+    if scale == "smoke":
+        return
+    summary_file = folder / "summary.json"
+    summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
+    for key, value in record["headline"].items():
+        summary[key] = {
+            "value": value,
+            "command": record["command"],
+            "seed": record["seed"],
+            "seconds": record["seconds"],
+            "date": record["date"],
+        }
+    write_json(summary_file, dict(sorted(summary.items())))
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a JSON file as a whole. NaN is no JSON: a figure that is not a number is an error here."""
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, lambda new: _write(new, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _digest(config: Any) -> str:
+    """Runs of other configurations or versions do not take each other up."""
+    text = json.dumps([__version__, asdict(config)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _seconds_before(checkpoints: Path) -> float:
+    try:
+        return float((checkpoints / "seconds").read_text())
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _note_seconds(checkpoints: Path, seconds: float) -> None:
+    if checkpoints.is_dir():
+        replace_file(checkpoints / "seconds", lambda path: _write(path, f"{seconds:.1f}"))
+
+
+def _timed(progress: Report, checkpoints: Path, spent: float) -> Report:
+    """Also notes now and then how long the run has taken: a run that is killed keeps its clock."""
+    started = noted = time.monotonic()
+
+    def report(what: str, fraction: float | None) -> None:
+        nonlocal noted
+        now = time.monotonic()
+        if now - noted > 30:
+            noted = now
+            _note_seconds(checkpoints, spent + now - started)
+        progress(what, fraction)
+
+    return report

@@ -1,0 +1,212 @@
+"""Double spirals: section 4.1 and its figure of three boundaries.
+
+    mlayer reproduce spiral             a few minutes on one core
+    mlayer reproduce spiral --full      the same with ten seeds
+    mlayer reproduce spiral --smoke     seconds
+
+Expected (paper): a picture: all fit the training points, the M-layer goes on with the spiral beyond them.
+Here the share of points of a further turn (radius 9.4 to 12.6) that a model puts in the right class says
+how far it goes on.
+
+The text's "n = 1" cannot draw a spiral; n = 10 is the authors' notebook's. Recipes, beside each other:
+    text        RMSprop 1e-3, 100 epochs, penalty 1e-4 (batch size not given; 16 is the notebook's)
+    notebook    RMSprop 1e-2, x 0.2 after 5 epochs down to 1e-5, stop after 30, penalty 1e-3, batch 16
+    ours        RMSprop 1e-2 falling along a cosine, 150 epochs, penalty 1e-3, batch 64, "balanced" start
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from mlayer.datasets import Table, spirals
+from mlayer.experiments.dense import dense_net, parameter_count
+from mlayer.experiments.protocol import Results, Where
+from mlayer.nn.layer import MLayer
+from mlayer.training import Plateau, Settings, train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Double spirals"
+EXPECTED = {"figure": "the M-layer's boundary goes on with the spiral; those of the DNNs do not"}
+EDGE = 14.0
+TITLES = {"relu": "ReLU DNN", "tanh": "tanh DNN", "ours": "M-layer"}
+
+_RMSPROP = Settings(
+    loss="cross_entropy",
+    optimizer="rmsprop",
+    optimizer_options={"alpha": 0.9, "eps": 1e-7},  # Keras'
+    batch_size=16,
+    on_divergence="stop",
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: of the first run; the others follow it.
+        seeds: runs of each model.
+        points: on the two spirals.
+        dnn_epochs: of the dense nets, the text's 1000.
+        text_epochs: of the text's recipe for the M-layer.
+        notebook_epochs: of the notebook's, at most.
+        epochs: of ours.
+        grid: points along each side of the picture.
+    """
+
+    seed: int = 0
+    seeds: int = 3
+    points: int = 2000
+    dnn_epochs: int = 1000
+    text_epochs: int = 100
+    notebook_epochs: int = 1000
+    epochs: int = 150
+    grid: int = 141
+
+
+SCALES = {
+    "smoke": Config(seeds=1, points=200, dnn_epochs=2, text_epochs=1, notebook_epochs=1, epochs=20, grid=21),
+    "default": Config(),
+    "full": Config(seeds=10),
+}
+
+
+def models(config: Config, seed: int) -> dict[str, tuple[nn.Module, Settings]]:
+    """Each model with its recipe."""
+
+    def generator() -> torch.Generator:
+        return torch.Generator().manual_seed(seed)
+
+    def layer(init: str) -> MLayer:
+        return MLayer(2, 2, matrix_size=10, embedding_size=10, init=init, generator=generator())
+
+    recipe = replace(_RMSPROP, seed=seed)
+    return {
+        "relu": (
+            dense_net((2, 20, 20, 2), "relu", generator()),
+            replace(recipe, epochs=config.dnn_epochs, learning_rate=1e-3),
+        ),
+        "tanh": (
+            dense_net((2, 20, 20, 2), "tanh", generator()),
+            replace(recipe, epochs=config.dnn_epochs, learning_rate=1e-2),
+        ),
+        "text": (
+            layer("normal"),
+            replace(recipe, epochs=config.text_epochs, learning_rate=1e-3, activity_penalty=1e-4),
+        ),
+        "notebook": (
+            layer("normal"),
+            replace(
+                recipe,
+                epochs=config.notebook_epochs,
+                learning_rate=1e-2,
+                activity_penalty=1e-3,
+                plateau=Plateau(0.2, 5, 1e-5),
+                early_stopping=30,
+            ),
+        ),
+        "ours": (
+            layer("balanced"),
+            replace(
+                recipe,
+                epochs=config.epochs,
+                learning_rate=1e-2,
+                activity_penalty=1e-3,
+                batch_size=64,
+                schedule="cosine",
+            ),
+        ),
+    }
+
+
+def run(config: Config, where: Where) -> Results:
+    """Every recipe with every seed; the boundaries of the first."""
+    results: Results = {"models": {}, "boundaries": {}, "points": []}
+    for k in range(config.seeds):
+        seed = config.seed + k
+        points = spirals(config.points, seed=seed)
+        further = spirals(config.points, extra_turn=True, seed=1_000_003 + seed)
+        for name, (model, settings) in models(config, seed).items():
+            part = f"{name}-{seed}"
+            outcome = train(
+                model,
+                (points.x, points.y),
+                settings,
+                checkpoint=where.checkpoint(part),
+                progress=where.follow(f"{name}, seed {seed}"),
+            )
+            results["models"].setdefault(name, {"parameters": parameter_count(model), "runs": []})
+            results["models"][name]["runs"].append(
+                {
+                    "seed": seed,
+                    "epochs": len(outcome.history),
+                    "stopped": outcome.stopped,
+                    "training_accuracy": _accuracy(model, points),
+                    "extra_turn_accuracy": _accuracy(model, further),
+                    "seconds": round(outcome.seconds, 1),
+                }
+            )
+            if k == 0 and name in TITLES:
+                results["boundaries"][name] = _picture(model, config.grid)
+        if k == 0:
+            results["points"] = [[round(v, 2) for v in row] for row in points.x.tolist()]
+    for entry in results["models"].values():
+        for key in ("training_accuracy", "extra_turn_accuracy"):
+            values = [run[key] for run in entry["runs"]]
+            entry[key] = sum(values) / len(values)
+            entry[f"least_{key}"] = min(values)
+    return results
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, table: Table) -> float:
+    return float((model(table.x).argmax(1) == table.y).double().mean())
+
+
+@torch.no_grad()
+def _picture(model: nn.Module, grid: int) -> list[str]:
+    """Probability of the second class in tenths, a string of digits for each row of the picture."""
+    ticks = torch.linspace(-EDGE, EDGE, grid)
+    y, x = torch.meshgrid(ticks, ticks, indexing="ij")
+    tenths = model(torch.stack([x, y], -1).reshape(-1, 2)).double().softmax(1)[:, 1].nan_to_num(0.5) * 9
+    digits = tenths.round().int().reshape(grid, grid).tolist()
+    return ["".join(map(str, row)) for row in digits]
+
+
+def headline(results: Results) -> dict[str, float]:
+    """The figures for the summary: means over the seeds."""
+    accuracy = {name: entry["extra_turn_accuracy"] for name, entry in results["models"].items()}
+    return {
+        "spiral.extra_turn_accuracy": accuracy["ours"],
+        "spiral.text_extra_turn_accuracy": accuracy["text"],
+        "spiral.notebook_extra_turn_accuracy": accuracy["notebook"],
+        "spiral.relu_extra_turn_accuracy": accuracy["relu"],
+        "spiral.tanh_extra_turn_accuracy": accuracy["tanh"],
+    }
+
+
+def plot(results: Results) -> Figure:
+    """The three boundaries side by side, the training points on top."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle
+
+    figure = Figure(figsize=(13.5, 5), layout="constrained")
+    labels: list[Any] = [k % 2 for k in range(len(results["points"]))]  # as `spirals` orders them
+    for axis, (name, title) in zip(figure.subplots(1, 3), TITLES.items(), strict=True):
+        rows = [[int(digit) / 9 for digit in row] for row in results["boundaries"][name]]
+        ticks = [-EDGE + 2 * EDGE * k / (len(rows) - 1) for k in range(len(rows))]
+        axis.contourf(ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=["#bcd7e8", "#f2c6b8"])
+        for label, colour in ((0, "tab:blue"), (1, "tab:red")):
+            chosen = [p for p, own in zip(results["points"], labels, strict=True) if own == label]
+            axis.scatter(*zip(*chosen, strict=True), s=1.5, color=colour)
+        axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color="grey", linestyle=":"))
+        accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
+        axis.set_title(f"{title}: {accuracy:.1%} right on the further turn (dotted)", fontsize="medium")
+        axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
+    return figure

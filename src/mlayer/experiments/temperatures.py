@@ -1,0 +1,254 @@
+"""Melbourne's daily minimum temperatures, from the authors' notebook: train on 9/10, forecast the rest.
+
+    mlayer reproduce temperatures           some minutes on one core; needs daily-min-temperatures.csv
+    mlayer reproduce temperatures --full    the same
+    mlayer reproduce temperatures --smoke   seconds; takes made-up temperatures if the file is missing
+
+Expected: the notebook shows a curve and gives no figure. As there, the series is the mean of seven days less
+the mean of all, M has n = 10, and the last tenth (a year) is forecast.
+    notebook        d = 2, with bias; RMSprop 1e-5, batch 128, 1000 epochs, days 0, 1, ... as inputs
+    ours            time in years, spectral start, Levenberg-Marquardt; the numbers of frequencies and of steps
+                    are chosen on the last year of the training part, then all of it is learnt
+    seasonal naive  the value of 365 days before
+    climatology     the mean of that day of the year over the training part
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.datasets import Series, temperatures
+from mlayer.errors import MissingDataError
+from mlayer.experiments.dense import dense_net, parameter_count
+from mlayer.experiments.levenberg import Levenberg
+from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.spectral import spectral_start, strongest_frequencies
+from mlayer.nn.layer import MLayer
+from mlayer.training import Settings, train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Melbourne's minimum temperatures"
+EXPECTED = {"figure": "a curve that goes on with the seasons; no number is given"}
+WEEK, YEAR = 7, 365
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: of the weights.
+        matrix_size: n.
+        frequencies: how many to choose from.
+        steps: numbers of Levenberg-Marquardt steps to choose from.
+        notebook_epochs: of the notebook's recipe.
+        dnn_epochs: of the dense net.
+        made_up: take made-up temperatures if the file is missing.
+    """
+
+    seed: int = 0
+    matrix_size: int = 10
+    frequencies: tuple[int, ...] = (1, 2, 3)
+    steps: tuple[int, ...] = (0, 3, 10, 30)
+    notebook_epochs: int = 1000
+    dnn_epochs: int = 500
+    made_up: bool = False
+
+
+SCALES = {
+    "smoke": Config(frequencies=(1,), steps=(0, 2), notebook_epochs=2, dnn_epochs=2, made_up=True),
+    "default": Config(),
+    "full": Config(),
+}
+
+
+def run(config: Config, where: Where) -> Results:
+    """All forecasts of the last tenth."""
+    series, source = _series(config, where)
+    smooth = _smoothed(series)
+    cut = 9 * len(smooth) // 10
+    past, future = smooth[:cut], smooth[cut:]
+    forecasts: dict[str, dict[str, Any]] = {
+        "seasonal_naive": {"values": smooth[cut - YEAR : len(smooth) - YEAR]},
+        "climatology": {"values": _climatology(past, len(smooth))[cut:]},
+    }
+    where.say("ours")
+    forecasts["ours"] = _ours(past, len(smooth), config)
+    forecasts["dnn"] = _dnn(past, len(smooth), config, where)
+    forecasts["notebook"] = _notebook(past, len(smooth), config, where)
+    results: Results = {"source": source, "days": len(smooth), "training_days": cut, "forecasts": {}}
+    for name, forecast in forecasts.items():
+        values = forecast.pop("values")
+        error = (values[-len(future) :] - future).square().mean().sqrt().item()
+        results["forecasts"][name] = {
+            **forecast,
+            "rmse": error if math.isfinite(error) else None,
+            "curve": [round(v, 3) for v in values.nan_to_num(99.0).clamp(-99, 99).tolist()],
+        }
+    results["series"] = [round(v, 3) for v in smooth.tolist()]
+    return results
+
+
+def _series(config: Config, where: Where) -> tuple[Tensor, str]:
+    try:
+        real: Series = temperatures(where.data)
+    except MissingDataError:
+        if not config.made_up:
+            raise
+        day = torch.arange(10 * YEAR, dtype=torch.float64)
+        noise = torch.randn(
+            len(day), generator=torch.Generator().manual_seed(config.seed), dtype=torch.float64
+        )
+        return 11 + 4 * torch.cos(2 * math.pi * (day - 30) / 365.25) + 2.5 * noise, "made up"
+    return real.values, "daily-min-temperatures.csv"
+
+
+def _smoothed(values: Tensor) -> Tensor:
+    """As in the notebook: less the mean of all days, means of seven days."""
+    return (values - values.mean()).unfold(0, WEEK, 1).mean(1)
+
+
+def _climatology(past: Tensor, length: int) -> Tensor:
+    days = torch.arange(length) % YEAR
+    means = torch.stack([past[days[: len(past)] == day].mean() for day in range(YEAR)])
+    return means[days]
+
+
+def _years(length: int) -> Tensor:
+    return torch.arange(length, dtype=torch.float64)[:, None] / 365.25
+
+
+def _ours(past: Tensor, length: int, config: Config) -> dict[str, Any]:
+    best: tuple[float, int, int] | None = None
+    early = len(past) - YEAR
+    for count in config.frequencies:
+        for steps in config.steps:
+            model = _fit(past[:early], count, steps, config)
+            error = (_values(model, _years(len(past)))[early:] - past[early:]).square().mean().sqrt().item()
+            if math.isfinite(error) and (best is None or error < best[0]):
+                best = (error, count, steps)
+    assert best is not None
+    error, count, steps = best
+    model = _fit(past, count, steps, config)
+    return {
+        "values": _values(model, _years(length)),
+        "parameters": parameter_count(model),
+        "frequencies": count,
+        "steps": steps,
+        "validation_rmse": error,
+    }
+
+
+def _fit(past: Tensor, count: int, steps: int, config: Config) -> nn.Module:
+    x, y = _years(len(past)), past[:, None]
+    frequencies = strongest_frequencies(past, 1 / 365.25, count)
+    model = spectral_start(x, y, matrix_size=config.matrix_size, frequencies=frequencies, seed=config.seed)
+    Levenberg(steps=steps, damping=1e-2)(model, x, y)
+    return model
+
+
+def _dnn(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
+    model = dense_net((1, 50, 50, 10, 1), "relu", torch.Generator().manual_seed(config.seed))
+    settings = Settings(epochs=config.dnn_epochs, batch_size=128, learning_rate=3e-3, schedule="cosine")
+    x = _years(length).float()
+    train(
+        model,
+        (x[: len(past)], past[:, None].float()),
+        settings,
+        checkpoint=where.checkpoint("dnn"),
+        progress=where.follow("dnn"),
+    )
+    return {"values": _values(model, x), "parameters": parameter_count(model)}
+
+
+def _notebook(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(config.seed)
+    model = MLayer(1, 1, config.matrix_size, 2, generator=generator)
+    with torch.no_grad():  # T and B: -10 on the diagonal, noise 0.01; U: N(0, 0.05^2); S: Glorot; u, V: 0
+        assert model.free_matrix_bias is not None
+        for parameter in (model.free_generators, model.free_matrix_bias):
+            nn.init.normal_(parameter, 0.0, 0.01, generator=generator)
+            parameter.diagonal(dim1=-2, dim2=-1).sub_(10.0)
+        nn.init.xavier_uniform_(model.readout.flatten(1), generator=generator)
+        for bias in (model.embedding_bias, model.output_bias):
+            assert bias is not None
+            bias.zero_()
+    settings = Settings(
+        epochs=config.notebook_epochs,
+        batch_size=128,
+        optimizer="rmsprop",
+        optimizer_options={"alpha": 0.9, "eps": 1e-7},
+        learning_rate=1e-5,
+        seed=config.seed,
+        on_divergence="stop",
+    )
+    x = torch.arange(length, dtype=torch.float32)[:, None]
+    outcome = train(
+        model,
+        (x[: len(past)], past[:, None].float()),
+        settings,
+        checkpoint=where.checkpoint("notebook"),
+        progress=where.follow("notebook"),
+    )
+    return {
+        "values": _values(model, x),
+        "parameters": parameter_count(model),
+        "epochs": len(outcome.history),
+        "stopped": outcome.stopped,
+        "message": outcome.message,
+    }
+
+
+@torch.no_grad()
+def _values(model: nn.Module, x: Tensor) -> Tensor:
+    outputs: Tensor = model(x)[:, 0].double()
+    return outputs
+
+
+def headline(results: Results) -> dict[str, float]:
+    """The figures for the summary; a forecast that is no number is left out."""
+    names = {"ours": "rmse", "seasonal_naive": "seasonal_naive_rmse", "climatology": "climatology_rmse"}
+    names |= {"dnn": "dnn_rmse", "notebook": "notebook_rmse"}
+    found = {f"temperatures.{names[k]}": v["rmse"] for k, v in results["forecasts"].items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def plot(results: Results) -> Figure:
+    """The series, and the forecasts of its last tenth."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 6.4), layout="constrained")
+    whole, last = figure.subplots(2, 1)
+    series, cut = results["series"], results["training_days"]
+    days = list(range(results["days"]))
+    for axis in (whole, last):
+        axis.axvspan(0, cut, color="0.93")
+        axis.plot(days, series, color="black", linewidth=0.7, alpha=0.6, label="measured, means of 7 days")
+        axis.set_ylabel("°C from the mean")
+    styles = {
+        "ours": ("M-layer, ours", "tab:red"),
+        "dnn": ("DNN", "tab:blue"),
+        "notebook": ("M-layer, notebook's recipe", "tab:orange"),
+        "seasonal_naive": ("a year before", "tab:green"),
+        "climatology": ("mean of the day", "tab:purple"),
+    }
+    for name, (label, colour) in styles.items():
+        forecast = results["forecasts"][name]
+        curve, rmse = forecast["curve"], forecast["rmse"]
+        error = "no number" if rmse is None else f"{rmse:.2f} °C"
+        last.plot(days[-len(curve) :], curve, color=colour, linewidth=1.2, label=f"{label}: {error}")
+        if name in ("ours", "dnn"):
+            whole.plot(days[-len(curve) :], curve, color=colour, linewidth=1.2, label=label)
+    limit = 1.3 * max(map(abs, series))
+    whole.set(xlim=(0, len(days)), ylim=(-limit, limit))
+    last.set(xlim=(cut - 120, len(days)), ylim=(-limit, limit), xlabel="day; trained on the grey part")
+    whole.legend(loc="upper right", ncols=3, fontsize="small")
+    last.legend(loc="upper right", ncols=3, fontsize="small", title="root mean squared error of the forecast")
+    return figure

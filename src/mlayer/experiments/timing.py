@@ -1,0 +1,148 @@
+"""Time of one epoch of training on CIFAR-10: section 4.4's table of run times.
+
+    mlayer reproduce timing             some minutes; wants a machine with nothing else to do
+    mlayer reproduce timing --full      whole epochs of 45,000 images
+    mlayer reproduce timing --smoke     seconds
+
+Expected (paper, on a V100): M-layer (d = 35, n = 30) 8.67 s, ReLU net 43-100-100-10 4.12 s: a ratio of 2.1.
+Both nets are trained by the same loop on the same batches of 32, turn by turn in one run, so that what else
+the machine does strikes both. Pixels do not change the time, so they are drawn at random.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from mlayer.experiments.dense import dense_net, parameter_count
+from mlayer.experiments.protocol import Results, Where
+from mlayer.nn import MLayer
+from mlayer.training import Settings, train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Time of a training epoch beside a ReLU net"
+EXPECTED = {
+    "m_layer_seconds": 8.67,
+    "dnn_seconds": 4.12,
+    "ratio": 2.1,
+    "device": "Nvidia V100",
+    "m_layer_parameters": 148965,
+    "dnn_parameters": 147649,
+}
+PIXELS, CLASSES = 3072, 10
+_DNN = (PIXELS, 43, 100, 100, CLASSES)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is timed.
+
+    Attributes:
+        seed: of pixels and weights.
+        examples: in one epoch; the times are scaled to ``epoch_examples``.
+        epoch_examples: of the paper's epoch, nine tenths of CIFAR-10's training set.
+        turns: epochs of each net, taken by turns.
+        batch_size: the paper's.
+        threads: of torch; None leaves the number as it is.
+    """
+
+    seed: int = 0
+    examples: int = 9000
+    epoch_examples: int = 45_000
+    turns: int = 9
+    batch_size: int = 32
+    threads: int | None = None
+
+
+SCALES = {
+    "smoke": Config(examples=320, turns=2),
+    "default": Config(),
+    "full": Config(examples=45_000, turns=11),
+}
+
+
+def run(config: Config, where: Where) -> Results:
+    """Train both nets by turns and note the time of each epoch, in seconds."""
+    generator = torch.Generator().manual_seed(config.seed)
+    x = torch.rand(config.examples, PIXELS, generator=generator)
+    y = torch.randint(0, CLASSES, (config.examples,), generator=generator)
+    nets: dict[str, nn.Module] = {
+        "m_layer": MLayer(PIXELS, CLASSES, 30, 35, generator=generator),
+        "dnn": dense_net(_DNN, "relu", generator),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in nets}
+    before = torch.get_num_threads()
+    try:
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        for turn in range(-1, config.turns):  # the first turn warms up and is not counted
+            where.say("timing", max(0, turn) / config.turns)
+            # Who goes first changes from turn to turn.
+            for name in list(nets)[:: 1 if turn % 2 else -1]:
+                spent = _epoch(nets[name], x, y, config, penalty=1e-4 if name == "m_layer" else 0.0)
+                if turn >= 0:
+                    seconds[name].append(spent * config.epoch_examples / config.examples)
+        threads = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    ratios = [a / b for a, b in zip(seconds["m_layer"], seconds["dnn"], strict=True)]
+    return {
+        "threads": threads,
+        "parameters": {name: parameter_count(net) for name, net in nets.items()},
+        "seconds": seconds,
+        "median_seconds": {name: statistics.median(times) for name, times in seconds.items()},
+        "ratios": ratios,
+        "ratio": statistics.median(ratios),
+    }
+
+
+def _epoch(net: nn.Module, x: torch.Tensor, y: torch.Tensor, config: Config, penalty: float) -> float:
+    """One epoch by the text's procedure, without the validation."""
+    settings = Settings(
+        epochs=1,
+        batch_size=config.batch_size,
+        loss="cross_entropy",
+        optimizer="sgd",
+        optimizer_options={"momentum": 0.9},
+        learning_rate=1e-3,
+        activity_penalty=penalty,
+        seed=config.seed,
+        restore_best=False,
+    )
+    started = time.perf_counter()
+    train(net, (x, y), settings)
+    return time.perf_counter() - started
+
+
+def headline(results: Results) -> dict[str, float]:
+    """The median over the turns of the ratio, and the medians of the times."""
+    return {
+        "timing.ratio": round(results["ratio"], 3),
+        "timing.m_layer_seconds": round(results["median_seconds"]["m_layer"], 3),
+        "timing.dnn_seconds": round(results["median_seconds"]["dnn"], 3),
+    }
+
+
+def plot(results: Results) -> Figure:
+    """The times of all turns."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    labels = {"m_layer": "M-layer", "dnn": "ReLU net"}
+    for name, times in results["seconds"].items():
+        count = results["parameters"][name]
+        axes.plot(range(1, len(times) + 1), times, "o-", label=f"{labels[name]}, {count:,} parameters")
+    axes.set_xlabel("turn")
+    axes.set_ylabel("seconds an epoch of 45,000")
+    axes.set_ylim(0)
+    axes.set_title(f"ratio {results['ratio']:.2f} (paper, on a GPU: {EXPECTED['ratio']})")
+    axes.legend()
+    return figure

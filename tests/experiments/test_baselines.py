@@ -1,0 +1,79 @@
+"""The other rows of the table, and the timing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mlayer.experiments import reproduce, timing
+from mlayer.experiments.dense import parameter_count
+from mlayer.experiments.image_rivals import Maxout, ODEBlock, rival
+from mlayer.experiments.protocol import Where
+
+CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "shape", "count"),
+    [
+        ("sigmoid", "cifar10", CIFAR, 8_049_010),
+        ("ReLU", "cifar10", CIFAR, 8_049_010),
+        ("PReLU", "cifar10", CIFAR, 8_049_010 + 3),
+        ("maxout", "cifar10", CIFAR, 6_484_010),
+        ("NODE", "mnist", MNIST, 84_395),
+        ("ANODE", "mnist", MNIST, 84_816),
+        ("NODE", "cifar10", CIFAR, 172_358),
+        ("ANODE", "svhn", CIFAR, 171_799),
+    ],
+)
+def test_parameter_counts(name, of, shape, count):
+    assert parameter_count(rival(name, of, shape, 10, torch.Generator())) == count
+
+
+def test_maxout_takes_the_larger_of_each_pair():
+    x = torch.tensor([[1.0, 2.0, -3.0, -4.0]])
+    assert Maxout()(x).tolist() == [[2.0, -3.0]]
+
+
+@torch.no_grad()
+def test_the_ode_is_solved():
+    # All filters pass h on and the last one multiplies by a: h' = a h for h > 0, so h(1) = e^a h(0).
+    a = 0.7
+    block = ODEBlock((4, 5, 1), 1, 0, 2, torch.Generator().manual_seed(0))
+    for module, value in zip(list(block.derivative)[::2], (1.0, 1.0, a), strict=True):
+        module.weight.zero_()
+        module.weight[0, 0, module.weight.shape[2] // 2, module.weight.shape[3] // 2] = value
+    x = torch.rand(3, 20, generator=torch.Generator().manual_seed(1)) + 0.1
+    torch.testing.assert_close(block(x), block.readout(math.exp(a) * x), rtol=3e-3, atol=3e-3)
+
+
+@torch.no_grad()
+def test_anode_adds_channels_of_zeros():
+    block = ODEBlock((2, 2, 3), 4, 2, 5, torch.Generator().manual_seed(0))
+    for parameter in block.derivative.parameters():
+        parameter.zero_()
+    x = torch.rand(3, 12, generator=torch.Generator().manual_seed(1))
+    channels_first = x.view(3, 2, 2, 3).permute(0, 3, 1, 2)
+    zeros = torch.zeros(3, 2, 2, 2)
+    expected = block.readout(torch.cat([channels_first, zeros], 1).flatten(1))
+    torch.testing.assert_close(block(x), expected)
+
+
+@pytest.mark.slow
+def test_baselines_smoke(tmp_path):
+    record = reproduce("baselines", "smoke", out=tmp_path)
+    assert len(record["results"]["rows"]) == 6
+    assert record["headline"]["baselines.digits.ReLU"] > 30
+    assert (tmp_path / "baselines.smoke.png").stat().st_size > 5000
+
+
+def test_timing_counts_and_ratio(tmp_path):
+    results = timing.run(timing.SCALES["smoke"], Where())
+    assert results["parameters"] == {"m_layer": 148_965, "dnn": 147_649}
+    assert [len(times) for times in results["seconds"].values()] == [2, 2]
+    low, high = sorted(results["ratios"])
+    assert low <= results["ratio"] <= high
+    assert timing.headline(results)["timing.ratio"] == pytest.approx(results["ratio"], abs=1e-3)
+    assert timing.plot(results).axes

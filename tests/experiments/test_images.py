@@ -1,0 +1,224 @@
+"""Images: augmentation against numpy, recipes, one training, the table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mlayer.datasets import digits
+from mlayer.experiments import images, reproduce
+from mlayer.experiments.dense import parameter_count
+from mlayer.experiments.image_augmentation import Augment, Augmentation
+from mlayer.experiments.image_recipes import NOTEBOOK, PAPER, RECIPES, Recipe, SoftCrossEntropy
+from mlayer.experiments.image_training import fold_in, split, train_images
+from mlayer.experiments.protocol import Where
+from mlayer.nn import MLayer
+from mlayer.training import Settings
+
+SHAPE = (6, 5, 3)
+MEAN, DEVIATION = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.25, 2.0])
+
+
+def pictures(count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, 256, (count, *SHAPE), generator=generator, dtype=torch.uint8)
+
+
+def augmented(how: Augmentation, pixels: torch.Tensor, seed: int = 0) -> np.ndarray:
+    augment = Augment(how, SHAPE, MEAN, DEVIATION)
+    return augment(how.widened(pixels), torch.Generator().manual_seed(seed)).view(-1, *SHAPE).numpy()
+
+
+def standardised(pixels: np.ndarray) -> np.ndarray:
+    return (pixels / 255 - MEAN.numpy()) / DEVIATION.numpy()
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("shift", [0, 1, 3])
+def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift, flip):
+    pixels = pictures(900)
+    found = augmented(Augmentation(shift=shift, flip=flip), pixels)
+    border = ((0, 0), (shift, shift), (shift, shift), (0, 0))
+    wide = np.pad(pixels.numpy(), border, mode="edge")
+    seen = set()
+    matched = np.zeros(len(pixels), dtype=int)
+    for up in range(2 * shift + 1):
+        for left in range(2 * shift + 1):
+            window = standardised(wide[:, up : up + SHAPE[0], left : left + SHAPE[1]])
+            for turned in (False, True) if flip else (False,):
+                same = np.isclose(found, window[:, :, ::-1] if turned else window, atol=1e-5).all((1, 2, 3))
+                matched += same
+                if same.any():
+                    seen.add((up, left, turned))
+    assert (matched == 1).all()
+    assert len(seen) == (2 * shift + 1) ** 2 * (2 if flip else 1)
+
+
+def test_augmentation_leaves_its_argument_alone_and_follows_the_generator():
+    pixels = pictures(20)
+    how = Augmentation(shift=2, flip=True, cutout=3)
+    wide = how.widened(pixels)
+    kept = wide.clone()
+    first = augmented(how, pixels, seed=5)
+    Augment(how, SHAPE, MEAN, DEVIATION)(wide, torch.Generator().manual_seed(5))
+    assert torch.equal(wide, kept)
+    assert np.array_equal(first, augmented(how, pixels, seed=5))
+    assert not np.array_equal(first, augmented(how, pixels, seed=6))
+
+
+def test_cutout_sets_a_square_to_the_mean():
+    pixels = pictures(400)
+    pixels[pixels == 0] = 1
+    found = augmented(Augmentation(cutout=3), pixels)
+    before = standardised(pixels.numpy())
+    sizes = set()
+    for image, plain in zip(found, before, strict=True):
+        rows, columns = np.nonzero((image == 0).all(-1))
+        height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
+        assert len(rows) == height * width  # a full rectangle
+        sizes.add((height, width))
+        outside = np.ones(SHAPE[:2], dtype=bool)
+        outside[rows, columns] = False
+        np.testing.assert_allclose(image[outside], plain[outside], atol=1e-5)
+    assert max(sizes) == (3, 3)
+    assert min(sizes) == (2, 2)  # at a corner
+
+
+def test_white_is_the_sets_own():
+    augment = Augment(Augmentation(), (1, 1, 1), torch.zeros(1), torch.ones(1), white=16)
+    assert augment(torch.tensor([[4]], dtype=torch.uint8), torch.Generator()).item() == 0.25
+
+
+def test_folding_in_the_standardisation_leaves_the_function():
+    generator = torch.Generator().manual_seed(0)
+    layer = MLayer(12, 3, 4, 5, generator=generator, dtype=torch.float64)
+    x = torch.rand(7, 12, generator=generator, dtype=torch.float64)
+    mean, deviation = x.mean(0), x.std(0) + 0.1
+    before = layer((x - mean) / deviation)
+    fold_in(layer, mean, deviation)
+    torch.testing.assert_close(layer(x), before, rtol=1e-12, atol=1e-12)
+
+
+def test_split_parts_are_disjoint_and_follow_the_seed():
+    whole = digits().train
+    marked = replace(whole, labels=torch.arange(len(whole)))
+    a, b = split(marked, 0.1, torch.Generator().manual_seed(3))
+    assert b is not None
+    assert len(b) == 144
+    assert sorted(torch.cat([a.labels, b.labels]).tolist()) == list(range(len(whole)))
+    again, _ = split(marked, 0.1, torch.Generator().manual_seed(3))
+    other, _ = split(marked, 0.1, torch.Generator().manual_seed(4))
+    assert torch.equal(a.labels, again.labels)
+    assert not torch.equal(a.labels, other.labels)
+    everything, nothing = split(marked, 0.0, torch.Generator())
+    assert nothing is None
+    assert len(everything) == len(whole)
+
+
+class Fixed(nn.Module):
+    """Gives back its input as outputs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_soft_cross_entropy_by_the_formula():
+    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
+    logs = x.numpy() - np.log(np.exp(x.numpy()).sum(1, keepdims=True))
+    target = 0.8 * np.eye(4)[y.numpy()] + 0.2 / 4
+    model = Fixed()
+    _, losses = SoftCrossEntropy(smoothing=0.2)(model, x, y)
+    np.testing.assert_allclose(losses.numpy(), -(target * logs).sum(1), rtol=1e-5)
+    _, plain = SoftCrossEntropy(smoothing=0.2, mixup=0.5)(model.eval(), x, y)
+    np.testing.assert_allclose(plain.numpy(), -logs[np.arange(6), y.numpy()], rtol=1e-5)
+
+
+def test_mixup_mixes_inputs_and_labels_alike():
+    # Inputs are one-hot labels: whatever the shares, the mixed input is the mixed label.
+    y = torch.arange(5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        outputs, losses = SoftCrossEntropy(mixup=1.0)(Fixed(), torch.eye(5), y)
+    logs = outputs.log_softmax(1)
+    torch.testing.assert_close(losses, -(outputs * logs).sum(1))
+    assert ((outputs > 0) & (outputs < 1)).any()
+
+
+@pytest.mark.parametrize(("inputs", "count"), [(784, 68_885), (3072, 148_965)])
+def test_parameter_counts_are_the_papers(inputs, count):
+    assert parameter_count(MLayer(inputs, 10, 30, 35)) == count
+
+
+def test_the_texts_recipe_is_the_texts():
+    text = PAPER.settings
+    assert (text.learning_rate, text.batch_size, text.epochs) == (1e-3, 32, 150)
+    assert text.optimizer_options == {"momentum": 0.9}
+    assert text.plateau is not None
+    assert (text.plateau.factor, text.plateau.patience, text.early_stopping) == (0.2, 5, 15)
+    assert (text.activity_penalty, text.activity_kind, PAPER.init) == (1e-4, "frobenius", "normal")
+    notebook = NOTEBOOK.settings
+    assert (notebook.activity_penalty, notebook.activity_kind, NOTEBOOK.init) == (1e-3, "l1", "notebook")
+    assert all(set(recipes) >= {"paper_recipe", "our_recipe"} for recipes in RECIPES.values())
+
+
+QUICK = Recipe(
+    Settings(
+        epochs=40,
+        loss=SoftCrossEntropy(smoothing=0.1),
+        optimizer="adam",
+        learning_rate=3e-3,
+        schedule="cosine",
+        metrics=("accuracy",),
+        monitor="accuracy",
+    ),
+    init="notebook",
+    standardise=True,
+    augmentation=Augmentation(shift=1),
+)
+
+
+def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path):
+    where = Where(checkpoints=tmp_path)
+    row = train_images(digits(), QUICK, 0, where, "part", matrix_size=6, embedding_size=8)
+    assert row["test_accuracy"] > 85
+    assert row["training_examples"] == 1293
+    kept = json.loads((tmp_path / "part" / "finished.json").read_text())
+    assert kept == row
+    (tmp_path / "part" / "finished.json").write_text(json.dumps(kept | {"test_accuracy": 1.5}))
+    assert train_images(digits(), QUICK, 0, where, "part")["test_accuracy"] == 1.5
+
+
+def test_without_a_validation_set_all_examples_are_trained_on(tmp_path):
+    recipe = replace(
+        QUICK,
+        validation=0.0,
+        settings=replace(QUICK.settings, epochs=1, metrics=(), monitor="loss", restore_best=False),
+    )
+    row = train_images(digits(), recipe, 0, Where(), "part", matrix_size=3, embedding_size=4)
+    assert row["training_examples"] == 1437
+    assert row["validation_accuracy"] is None
+
+
+def test_headline_is_mean_and_sample_deviation():
+    rows = [{"set": "mnist", "recipe": "our_recipe", "test_accuracy": value} for value in (98.0, 98.5, 99.0)]
+    rows.append({"set": "svhn", "recipe": "paper_recipe", "test_accuracy": 81.0})
+    assert images.headline({"trainings": rows}) == {
+        "images.mnist.our_recipe.mean": 98.5,
+        "images.mnist.our_recipe.sd": 0.5,
+        "images.mnist.our_recipe.seeds": 3,
+        "images.svhn.paper_recipe.mean": 81.0,
+        "images.svhn.paper_recipe.seeds": 1,
+    }
+
+
+def test_smoke_run_writes_results_and_picture(tmp_path):
+    record = reproduce("images", "smoke", out=tmp_path)
+    assert record["headline"]["images.digits.our_recipe.seeds"] == 1
+    assert (Path(tmp_path) / "images.smoke.png").stat().st_size > 5000
+    assert {row["parameters"] for row in record["results"]["trainings"]} == {8 * 65 + 8 * 36 + 36 + 360 + 10}
