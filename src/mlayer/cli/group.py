@@ -17,7 +17,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fit": ("fit", "Fit a model to a csv or parquet table; write a model file and a report."),
     "predict": ("predict", "Predict the rows of a table."),
     "info": ("info", "Show what a model file holds."),
+    "certify": ("certify", "Prove how far each row of a table may move before its class changes."),
+    "explain": ("explain", "Print the formula of a model."),
     "export": ("export", "Write a model as ONNX."),
+    "reproduce": ("reproduce", "Run an experiment of the paper, or all; write figures and a report."),
     "bench": ("bench", "Speed beside torch (and JAX, TensorFlow where installed), as ratios."),
     "completion": ("completion", "Print a script that completes commands and columns in your shell."),
 }

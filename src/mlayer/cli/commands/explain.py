@@ -1,0 +1,95 @@
+"""`mlayer explain`: the formula of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlayer.cli import show
+from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite
+
+ROWS = 5000
+
+
+@click.command("explain")
+@click.argument("model", type=FILE)
+@click.argument("table", type=FILE, required=False)
+@click.option(
+    "--degree", type=click.IntRange(min=0), help="Of the polynomial, where the formula is not exact."
+)
+@click.option("--factor", is_flag=True, help="Factored rather than expanded.")
+@click.option("--latex", is_flag=True, help="LaTeX rather than text.")
+@click.option("--plot", type=FILE, help="Draw model and formula (.png, .svg, .pdf); one or two inputs.")
+@click.option("--rows", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Of TABLE.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@reading
+@common
+def command(  # noqa: PLR0917 - click gives them by name
+    model: Path,
+    table: Path | None,
+    degree: int | None,
+    factor: bool,
+    latex: bool,
+    plot: Path | None,
+    rows: int,
+    force: bool,
+    delimiter: str | None,
+    decimal: str | None,
+    encoding: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Print the formula of MODEL, its error against the model and, given TABLE, against the data.
+
+    Layers with nilpotent matrices or one input have an exact formula. Of others a polynomial is read where
+    the rows of TABLE lie, so they need TABLE.
+    """
+    if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise Mistake(f"--plot must end in .png, .svg or .pdf; got {plot.name}")
+        refuse_to_overwrite(plot, force)
+    from mlayer.disk import replace_file
+    from mlayer.files import load_with_notes
+    from mlayer.symbolic import explain
+    from mlayer.tables import open_table
+    from mlayer.tables.explain import explain_table
+    from mlayer.tables.model import table_model
+
+    layer, notes = load_with_notes(model)
+    options: dict[str, Any] = {"factor": factor} | ({} if degree is None else {"degree": degree})
+    frame = None
+    if table is not None:
+        source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        show.say(source.said, quiet)
+        frame = source.read(rows)
+    if (notes or {}).get("table") is not None:
+        found = explain_table(table_model(model, layer, notes), frame, **options)
+    else:
+        found = explain(layer, None if frame is None else frame.to_numpy(), **options)
+    if plot is not None:
+        figure = found.plot()
+        replace_file(plot, lambda path: figure.savefig(path, format=plot.suffix[1:].lower(), dpi=150))
+    if as_json:
+        show.emit_json(
+            {
+                "formulas": [str(one) for one in found.formulas],
+                "latex": found.latex.splitlines(),
+                "variables": [str(v) for v in found.formula.variables],
+                "method": found.formula.method,
+                "exact": found.formula.exact,
+                "error": found.error,
+                "largest_error": found.largest_error,
+                "data_error": found.data_error,
+                "model_data_error": found.model_data_error,
+            }
+        )
+        return
+    lines = str(found).splitlines()
+    formulas = len(found.formulas)
+    click.echo(found.latex if latex else "\n".join(lines[:formulas]))
+    for line in lines[formulas:]:
+        show.say(line, quiet)
+    if plot is not None:
+        show.say(f"picture  {plot}", quiet)

@@ -1,0 +1,71 @@
+"""`mlayer reproduce`: an experiment of the paper, its figure, its numbers beside the paper's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlayer.cli import show
+from mlayer.cli.options import FILE, Mistake, common
+
+
+@click.command("reproduce")
+@click.argument("name")
+@click.option("--smoke", "scale", flag_value="smoke", help="Seconds: does it run?")
+@click.option("--full", "scale", flag_value="full", help="The paper's scale: up to hours.")
+@click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
+@click.option("-o", "--out", type=FILE, default=Path("results"), show_default=True, help="For results.")
+@click.option("--seed", type=click.IntRange(min=0), help="Instead of the experiment's own.")
+@click.option("--anew", is_flag=True, help="Do not take up a run that was stopped.")
+@common
+def command(  # noqa: PLR0917 - click gives them by name
+    name: str,
+    scale: str | None,
+    data: Path | None,
+    out: Path,
+    seed: int | None,
+    anew: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run experiment NAME of the paper, or all; write OUT/NAME.json, OUT/NAME.png and OUT/report.html.
+
+    Names: spiral, periodic, temperatures, determinant, determinant5, permanent, images, baselines, timing,
+    robustness; all. A run that is stopped is taken up by the same command.
+    """
+    if out.exists() and not out.is_dir():
+        raise Mistake(f"{out} is a file; -o names a folder")
+    from mlayer.experiments.registry import EXPERIMENTS, experiment
+    from mlayer.experiments.runner import reproduce, reproduce_all
+    from mlayer.report.reproduction import write_report
+
+    if name != "all":
+        experiment(name)  # a wrong name is said before anything is written
+    records: dict[str, dict[str, Any]]
+    with show.bar(name, quiet) as bar:
+
+        def progress(what: str, part: float | None) -> None:
+            bar.update(part or 0.0, None if part is None else 1.0, what)
+
+        chosen: Any = scale or "default"
+        if name == "all":
+            records = reproduce_all(chosen, data=data, out=out, seed=seed, progress=progress)
+        else:
+            done = reproduce(name, chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
+            records = {name: done}
+    page = write_report(out, list(EXPERIMENTS), "smoke" if scale == "smoke" else None)
+    if as_json:
+        show.emit_json({key: record.get("headline", record) for key, record in records.items()})
+        return
+    for key, record in records.items():
+        if "skipped" in record:
+            click.echo(f"{key}: skipped. {record['skipped']}")
+            continue
+        click.echo(f"{record['title']} ({record['seconds']:.0f} s)")
+        rows = [[k, f"{v:.6g}"] for k, v in record["headline"].items()]
+        show.table(["figure", "here"], rows)
+        if record["paper"]:
+            show.table(["the paper", "says"], [[k, str(v)] for k, v in record["paper"].items()])
+    click.echo(f"report  {page}")

@@ -1,0 +1,60 @@
+"""The formula of a table's model, in the names of its columns."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.symbolic.explain import Explanation, explain
+from mlayer.tables.model import TableModel
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# Names that a formula has for something else.
+_TAKEN = {"I", "E", "S", "N", "O", "Q", "pi", "exp", "sin", "cos", "p", "beta", "gamma", "zeta", "lambda"}
+
+
+def symbols_of(features: tuple[str, ...]) -> list[str]:
+    """Names of features as symbols: letters, digits and underscores, each different.
+
+    >>> symbols_of(("age (years)", "city = Rome", "age.years", "2nd", "I"))
+    ['age_years', 'city_Rome', 'age_years_2', 'x_2nd', 'I_']
+    """
+    names: list[str] = []
+    for feature in features:
+        name = re.sub(r"\W+", "_", feature).strip("_") or "x"
+        name = f"x_{name}" if name[0].isdigit() else name
+        name = f"{name}_" if name in _TAKEN or keyword.iskeyword(name) else name
+        stem, count = name, 1
+        while name in names:
+            count += 1
+            name = f"{stem}_{count}"
+        names.append(name)
+    return names
+
+
+def explain_table(model: TableModel, frame: DataFrame | None = None, **options: Any) -> Explanation:
+    """Read the formula of a table's model and measure it against the model and, if given, the table.
+
+    A classifier's formulas are those of its logits, one a class.
+
+    Args:
+        model: the model.
+        frame: the raw table: where the formula should hold. With the target column of a regression the error
+            against the data is measured too.
+        options: of :func:`mlayer.to_sympy`.
+    """
+    names = symbols_of(model.schema.features)
+    if frame is None:
+        return explain(model.layer, None, names, **options)
+    inputs, _ = model.encode(frame)
+    data: Any = inputs
+    if model.target.name in frame.columns and not model.target.classifies:
+        truth, _ = model.target.encode(frame[model.target.name])
+        known = np.isfinite(truth)
+        data = (inputs[known], truth[known][:, None])
+    return explain(model.layer, data, names, **options)
