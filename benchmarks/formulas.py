@@ -1,15 +1,16 @@
 """Claim: a trained M-layer can be read back as the formula that made its data.
 
-    python benchmarks/formulas.py                 a quarter of an hour on one core; writes results/formulas.json
+    python benchmarks/formulas.py                 half an hour on one core; writes results/formulas.json
     python benchmarks/formulas.py --laws falling  only some; the others stay in the file
     python benchmarks/formulas.py --quick         a few steps of two laws, to see that it runs; no file
 
-Laws of physics and mathematics, polynomial and periodic, with and without noise (Gaussian, given as a share of
-the spread of the target). A full M-layer (no structure, no hint of the terms) is trained with Adam and L-BFGS
-from some starts, the best on held-out data is read with `mlayer.symbolic.read_formula`, given the training
-data. Beside it what a user would pick instead: PolynomialFeatures and LassoCV, the degree by cross-validation;
-and gplearn's symbolic regression where it is installed. "recovered": the same terms and no other, every number
-within 1 % of the largest; "exact": to 1e-9. What comes out is reported; nothing is asserted.
+Laws of physics and mathematics, polynomial and periodic, with and without noise (Gaussian, given as a share
+of the spread of the target). A full M-layer (no structure, no hint of the terms) is trained with Adam and
+L-BFGS from some starts, the best on held-out data is read with `mlayer.symbolic.read_formula`, given the
+training data. Beside it what a user would pick instead: PolynomialFeatures and LassoCV, the degree by
+cross-validation; and gplearn's symbolic regression where it is installed. "recovered": the same terms and no
+other, every number within 1 % of the largest; "exact": to 1e-9. What comes out is reported; nothing is
+asserted.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def train(law: Law, x: Tensor, y: Tensor, seed: int, steps: int) -> tuple[mlayer
 
 
 def judge(found: Any, law: Law) -> str:
-    """ "exact", "recovered" or "no"."""
+    """Whether a formula is the law: exact, recovered or no."""
     symbols = sympy.symbols(law.variables.split())
     truth = parse(law.formula, {s.name: s for s in symbols})
     try:
@@ -203,7 +204,7 @@ def polynomial_and_lasso(x: np.ndarray, y: np.ndarray, names: list[str]) -> Any:
 def genetic(x: np.ndarray, y: np.ndarray, names: list[str]) -> Any | None:
     """Symbolic regression by gplearn with its defaults and sin, cos; None if it is not installed."""
     try:
-        from gplearn.genetic import SymbolicRegressor
+        from gplearn.genetic import SymbolicRegressor  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         return None
     model = SymbolicRegressor(
@@ -275,13 +276,38 @@ def run(law: Law, noise: float, starts: int, steps: int) -> dict[str, Any]:
     return row
 
 
+def table(record: dict[str, Any]) -> str:
+    """The results for the docs."""
+    lines = [
+        "| law | noise | error of the layer | read with the data | layer alone | Lasso | gplearn |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in LAWS:
+        for noise, row in record["laws"].get(name, {}).items():
+            cells = [
+                f"{name}: `{row['formula']}`",
+                f"{float(noise):.0%}",
+                f"{row['model error']:.2g}",
+                row["verdict"],
+                row["verdict without targets"],
+                row["lasso"]["verdict"],
+                row.get("gplearn", {}).get("verdict", "-"),
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Train, read, print, write."""
     parser = argparse.ArgumentParser(description="Formulas read back from trained M-layers.")
     parser.add_argument("--quick", action="store_true", help="a smoke run: no file")
     parser.add_argument("--laws", help="names (or beginnings of them), separated by commas")
+    parser.add_argument("--table", action="store_true", help="print the results as a table; no runs")
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
+    if arguments.table:
+        print(table(json.loads(arguments.output.read_text())))
+        return 0
     torch.set_num_threads(1)
     chosen = list(LAWS)
     if arguments.laws:

@@ -115,7 +115,12 @@ def test_spare_entries_are_read() -> None:
 
 def test_reduction_finds_the_hankel_rank() -> None:
     """The rank of the Hankel matrix, by sympy, is the number of states left."""
-    poly = {(2, 1): Fraction(3), (1, 2): Fraction(-2), (1, 1): Fraction(5), (0, 3): Fraction(1)}
+    poly: dict[tuple[int, ...], Fraction] = {
+        (2, 1): Fraction(3),
+        (1, 2): Fraction(-2),
+        (1, 1): Fraction(5),
+        (0, 3): Fraction(1),
+    }
     words = in_order(poly, [0, 1])
     weighted = {word: c * math.factorial(len(word)) for word, c in words.items()}
     prefixes = sorted({w[:k] for w in weighted for k in range(len(w) + 1)})

@@ -85,7 +85,7 @@ def test_frequencies_amplitudes_and_phases() -> None:
 
 @pytest.mark.parametrize("gap", [0.0, 1e-14, 1e-10, 1e-7])
 def test_nearly_equal_eigenvalues(gap: float) -> None:
-    """[[1, 1], [gap, 1]] has the eigenvalues 1 +- sqrt(gap); the formula is x e^x, not a difference over it."""
+    """[[1, 1], [gap, 1]] has the eigenvalues 1 +- sqrt(gap); the formula is x e^x."""
     T = torch.tensor([[[1.0, 1.0], [gap, 1.0]]], dtype=torch.float64)
     S = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64)
     found = read_formula(mlayer.MLayer.from_weights(T, S))

@@ -75,7 +75,8 @@ class Explanation:
         ]
         if self.data_error is not None:
             lines.append(
-                f"error against the data: {self.data_error:.3g} (the model's own: {self.model_data_error:.3g})"
+                f"error against the data: {self.data_error:.3g} "
+                f"(the model's own: {self.model_data_error:.3g})"
             )
         return "\n".join(lines)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def select(columns: Array, target: Array, floor: float) -> Selection:
     scales = np.sqrt((columns**2).mean(0))
     alive = [k for k in range(total) if scales[k] > 0]
     # One QR factorisation; what follows works on its small triangle.
-    R: Array = np.linalg.qr(np.column_stack([columns[:, alive] / scales[alive], target]), mode="r")
+    R: Any = np.linalg.qr(np.column_stack([columns[:, alive] / scales[alive], target]), mode="r")
     triangle, right = R[:, :-1], R[:, -1]
     # Each of many candidates may fit by chance: the price of a term knows how many there were.
     price = math.log(count) + 2 * math.log(max(2, total))
