@@ -58,11 +58,11 @@ class Config:
     polynomial: str = "determinant"
     matrix_sizes: tuple[int, ...] = (6, 9, 12)
     dnns: tuple[tuple[int, int], ...] = ((2, 10), (3, 20), (4, 30))
-    examples: tuple[int, ...] = (2**10, 2**13)
+    examples: tuple[int, ...] = (2**10, 2**12)
     headline_examples: int = 2**17
     epochs: int = 256
     penalty: float = 1e-4
-    other_penalties: tuple[float, ...] = (0.0,)
+    other_penalties: tuple[float, ...] = ()
     ours_examples: int = 2**17
     ours_rows: int = 2**13
     ours_steps: int = 300
@@ -76,7 +76,6 @@ SCALES = {
         examples=(2**7,),
         headline_examples=2**7,
         epochs=2,
-        other_penalties=(),
         ours_examples=2**11,
         ours_rows=2**11,
         ours_steps=25,
@@ -87,6 +86,7 @@ SCALES = {
         matrix_sizes=(6, 7, 8, 9, 10, 11, 12),
         dnns=tuple((layers, width) for layers in (2, 3, 4) for width in (5, 10, 15, 20, 25, 30)),
         examples=tuple(2**k for k in range(10, 18)),
+        other_penalties=(0.0,),
     ),
 }
 

@@ -68,7 +68,7 @@ class Config:
     steps: int = 40
     rows: int = 2000
     text_models: int = 1
-    text_epochs: int = 100
+    text_epochs: int = 40
     dnn_models: int = 3
     dnn_epochs: int = 20
     thin: int = 1

@@ -28,8 +28,7 @@ SCALES = {
         determinant.SCALES["default"],
         polynomial="permanent",
         examples=(2**10,),
-        headline_examples=2**14,
-        other_penalties=(),
+        headline_examples=2**13,
     ),
     "full": replace(determinant.SCALES["full"], polynomial="permanent"),
 }
