@@ -14,6 +14,7 @@ from mlayer.version import __version__
 
 # Name: (file in cli/commands, what the list of commands says). A new command is one more line here.
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": ("demo", "See what it can do, in under a minute: trains, draws, certifies, writes a page."),
     "fit": ("fit", "Fit a model to a csv or parquet table; write a model file and a report."),
     "predict": ("predict", "Predict the rows of a table."),
     "info": ("info", "Show what a model file holds."),

@@ -95,10 +95,10 @@ def run(config: Config, where: Where) -> Results:
     """Functions of the figure by all recipes, random functions by ours."""
     figure = []
     for number, function in enumerate(FIGURE_COSINES[: config.functions]):
-        entry: dict[str, Any] = {"function": function.label, "curve": _curve(function), "ours": []}
+        entry: dict[str, Any] = {"function": function.label, "curve": curve(function), "ours": []}
         for k in range(config.models):
             where.say(f"ours, function {number + 1}, model {k + 1}")
-            entry["ours"].append(_ours(function, config, config.seed + k))
+            entry["ours"].append(ours(function, config, config.seed + k))
         for kind in ("text", "dnn"):
             count = config.text_models if kind == "text" else config.dnn_models
             entry[kind] = [
@@ -112,12 +112,13 @@ def run(config: Config, where: Where) -> Results:
     for k in range(config.random):
         where.say("ours, random functions", k / config.random)
         function = random_cosines(1_000_003 * (config.seed + 1) + k)
-        outcome = _ours(function, config, config.seed + k)
+        outcome = ours(function, config, config.seed + k)
         random.append({"function": function.label, "rmse": outcome["rmse"], "seconds": outcome["seconds"]})
     return {"figure": figure, "random": random}
 
 
-def _ours(function: Cosines, config: Config, seed: int) -> dict[str, Any]:
+def ours(function: Cosines, config: Config, seed: int) -> dict[str, Any]:
+    """One model of our recipe."""
     samples = cosine_samples(function, seed=seed)
     # Even spacing is 1e-5 exactly; float32 has rounded it, and at x = 2 that is a hundredth of a step.
     x = SPACING * torch.arange(len(samples), dtype=torch.float64)[:, None]
@@ -133,7 +134,7 @@ def _ours(function: Cosines, config: Config, seed: int) -> dict[str, Any]:
         "training_rmse": history[-1]["after"] ** 0.5 if history else None,
         "steps": len(history),
         "seconds": round(history[-1]["seconds"], 1) if history else 0.0,
-        "curve": _curve(model),
+        "curve": curve(model),
     }
 
 
@@ -156,7 +157,7 @@ def _by_the_text(
         "epochs": len(outcome.history),
         "stopped": outcome.stopped,
         "seconds": round(outcome.seconds, 1),
-        "curve": _curve(model),
+        "curve": curve(model),
     }
 
 
@@ -196,7 +197,7 @@ def _rmse(model: nn.Module, function: Cosines) -> float:
 
 
 @torch.no_grad()
-def _curve(function: nn.Module | Cosines) -> list[float]:
+def curve(function: nn.Module | Cosines) -> list[float]:
     """Values on [0, 6] for the picture, cut at +-100."""
     x = DRAWN * torch.arange(round(6 / DRAWN) + 1, dtype=torch.float64)[:, None]
     if isinstance(function, nn.Module):

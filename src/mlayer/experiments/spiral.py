@@ -147,13 +147,13 @@ def run(config: Config, where: Where) -> Results:
                     "seed": seed,
                     "epochs": len(outcome.history),
                     "stopped": outcome.stopped,
-                    "training_accuracy": _accuracy(model, points),
-                    "extra_turn_accuracy": _accuracy(model, further),
+                    "training_accuracy": accuracy(model, points),
+                    "extra_turn_accuracy": accuracy(model, further),
                     "seconds": round(outcome.seconds, 1),
                 }
             )
             if k == 0 and name in TITLES:
-                results["boundaries"][name] = _picture(model, config.grid)
+                results["boundaries"][name] = boundary(model, config.grid)
         if k == 0:
             results["points"] = [[round(v, 2) for v in row] for row in points.x.tolist()]
     for entry in results["models"].values():
@@ -165,12 +165,13 @@ def run(config: Config, where: Where) -> Results:
 
 
 @torch.no_grad()
-def _accuracy(model: nn.Module, table: Table) -> float:
+def accuracy(model: nn.Module, table: Table) -> float:
+    """Share of the rows in the right class."""
     return float((model(table.x).argmax(1) == table.y).double().mean())
 
 
 @torch.no_grad()
-def _picture(model: nn.Module, grid: int) -> list[str]:
+def boundary(model: nn.Module, grid: int) -> list[str]:
     """Probability of the second class in tenths, a string of digits for each row of the picture."""
     ticks = torch.linspace(-EDGE, EDGE, grid)
     y, x = torch.meshgrid(ticks, ticks, indexing="ij")

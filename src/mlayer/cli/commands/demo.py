@@ -1,0 +1,48 @@
+"""`mlayer demo`: what an M-layer can do, in under a minute, on one page."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from mlayer.cli import show
+from mlayer.cli.options import FILE, common, refuse_to_overwrite
+
+
+@click.command("demo")
+@click.option("-o", "--output", type=FILE, default=Path("mlayer-demo.html"), show_default=True)
+@click.option("--smoke", is_flag=True, help="Seconds: does it run?")
+@common
+def command(output: Path, smoke: bool, quiet: bool, as_json: bool) -> None:
+    """Learn a spiral and a wave, write down a determinant, certify digits; write one page. No data needed."""
+    refuse_to_overwrite(output, force=True)
+    from mlayer.experiments import demo
+    from mlayer.experiments.protocol import Where
+    from mlayer.report.demo import demo_page
+
+    started = time.monotonic()
+    with show.bar("demo", quiet) as bar:
+
+        def report(what: str, part: float | None) -> None:
+            bar.update(part or 0.0, None if part is None else 1.0, what)
+
+        results = demo.run(demo.SMOKE if smoke else demo.Config(), Where(report=report))
+    seconds = time.monotonic() - started
+    demo_page(results, seconds).save(output)
+    spiral, wave, digits = results["spiral"], results["wave"], results["digits"]
+    facts = {
+        "spiral.extra_turn_accuracy": spiral["ours"]["extra_turn_accuracy"],
+        "spiral.relu_extra_turn_accuracy": spiral["relu"]["extra_turn_accuracy"],
+        "wave.rmse": wave["ours"]["rmse"],
+        "determinant.largest_error": results["determinant"]["largest_error"],
+        "digits.accuracy": digits["accuracy"],
+        "digits.least_certified_radius": min(digits["certified"]),
+        "seconds": round(seconds, 1),
+    }
+    if as_json:
+        show.emit_json({**facts, "page": str(output)})
+        return
+    show.table(["figure", "here"], [[name, f"{value:.4g}"] for name, value in facts.items()])
+    click.echo(f"page  {output}")

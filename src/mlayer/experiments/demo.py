@@ -1,0 +1,155 @@
+"""What an M-layer can do, in under a minute: learn a spiral, a wave, the digits; be a formula.
+
+mlayer demo
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import permutations
+from typing import Any
+
+import torch
+
+from mlayer.certificates import Certifier, attack
+from mlayer.datasets import FIGURE_COSINES, digits, spirals
+from mlayer.experiments import periodic, spiral
+from mlayer.experiments.dense import parameter_count
+from mlayer.experiments.protocol import Results, Where
+from mlayer.nn.layer import MLayer
+from mlayer.symbolic import determinant_plan
+from mlayer.training import Settings, train
+
+
+@dataclass(frozen=True)
+class Config:
+    """How much of it.
+
+    Attributes:
+        seed: of everything.
+        points: on the spirals.
+        epochs: of the M-layer on the spirals.
+        dnn_epochs: of the dense net beside it.
+        steps: of the periodic function's fit.
+        digit_epochs: of the digits.
+        certified: digits to certify.
+        fit_steps: of the certificates' constants.
+    """
+
+    seed: int = 0
+    points: int = 2000
+    epochs: int = 150
+    dnn_epochs: int = 150
+    steps: int = 40
+    digit_epochs: int = 30
+    certified: int = 20
+    fit_steps: int = 100
+
+
+SMOKE = Config(points=200, epochs=2, dnn_epochs=2, steps=3, digit_epochs=2, certified=2, fit_steps=5)
+
+
+def run(config: Config, where: Where) -> Results:
+    """All four parts; plain data."""
+    return {
+        "spiral": _spiral(config, where),
+        "wave": _wave(config, where),
+        "determinant": _determinant(where),
+        "digits": _digits(config, where),
+    }
+
+
+def _spiral(config: Config, where: Where) -> dict[str, Any]:
+    points = spirals(config.points, seed=config.seed)
+    further = spirals(config.points, extra_turn=True, seed=1_000_003 + config.seed)
+    sizes = spiral.Config(dnn_epochs=config.dnn_epochs, epochs=config.epochs)
+    recipes = spiral.models(sizes, config.seed)
+    found: dict[str, Any] = {"points": [[round(v, 2) for v in row] for row in points.x.tolist()]}
+    found["labels"] = points.y.tolist()
+    for name, title in (("ours", "M-layer"), ("relu", "ReLU net")):
+        model, settings = recipes[name]
+        if name == "relu":
+            settings = replace(settings, batch_size=64, learning_rate=5e-3)
+        train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
+        found[name] = {
+            "title": title,
+            "parameters": parameter_count(model),
+            "training_accuracy": spiral.accuracy(model, points),
+            "extra_turn_accuracy": spiral.accuracy(model, further),
+            "boundary": spiral.boundary(model, 141),
+        }
+    return found
+
+
+def _wave(config: Config, where: Where) -> dict[str, Any]:
+    where.say("a sum of two cosines, learnt on [0, 2]")
+    function = FIGURE_COSINES[0]
+    sizes = periodic.Config(steps=config.steps)
+    ours = periodic.ours(function, sizes, config.seed)
+    return {"function": function.label, "curve": periodic.curve(function), "ours": ours}
+
+
+def _determinant(where: Where) -> dict[str, Any]:
+    where.say("the 3 x 3 determinant, written down")
+    plan = determinant_plan(3)
+    layer = plan.build(torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    matrices = torch.randint(-9, 10, (200, 3, 3), generator=generator)
+    exact = torch.tensor([float(_leibniz(m)) for m in matrices.tolist()], dtype=torch.float64)
+    with torch.no_grad():
+        outputs = layer(matrices.double().flatten(1))[:, 0]
+    return {
+        "matrix_size": layer.matrix_size,
+        "checked": len(matrices),
+        "largest_error": float((outputs - exact).abs().max()),
+        "largest_value": float(exact.abs().max()),
+        "plan": str(plan),
+    }
+
+
+def _leibniz(rows: list[list[int]]) -> Fraction:
+    """The sum over permutations, in exact arithmetic."""
+    total = Fraction(0)
+    for order in permutations(range(3)):
+        swaps = sum(a > b for k, a in enumerate(order) for b in order[k + 1 :])
+        product = Fraction((-1) ** swaps)
+        for row, column in enumerate(order):
+            product *= rows[row][column]
+        total += product
+    return total
+
+
+def _digits(config: Config, where: Where) -> dict[str, Any]:
+    data = digits()
+    x, y = data.train.images(), data.train.labels
+    test, labels = data.test.images(), data.test.labels
+    generator = torch.Generator().manual_seed(config.seed)
+    model = MLayer(64, 10, matrix_size=8, embedding_size=12, init="balanced", generator=generator)
+    settings = Settings(
+        epochs=config.digit_epochs,
+        loss="cross_entropy",
+        learning_rate=3e-3,
+        activity_penalty=1e-4,
+        schedule="cosine",
+        seed=config.seed,
+    )
+    train(model, (x, y), settings, progress=where.follow("digits"))
+    with torch.no_grad():
+        right = model(test).argmax(1) == labels
+    chosen = torch.nonzero(right)[: config.certified, 0]
+    where.say("certificates of some digits")
+    certifier = Certifier(model, box=(0.0, 1.0), references=x[:32].double(), fit_steps=config.fit_steps)
+    rows, classes = test[chosen].double(), labels[chosen]
+    proved = certifier(rows, classes, progress=lambda k, n: where.say("certificates of some digits", k / n))
+    paper = certifier(rows, classes, method="paper")
+    broken = attack(model, rows, classes, box=(0.0, 1.0))
+    return {
+        "accuracy": float(right.double().mean()),
+        "parameters": parameter_count(model),
+        "paper": paper.radius.tolist(),
+        "certified": proved.radius.tolist(),
+        "attacked": broken.radius.tolist(),
+        "images": [[round(v, 2) for v in row] for row in test[chosen].tolist()],
+        "labels": classes.tolist(),
+    }

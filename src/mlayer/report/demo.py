@@ -1,0 +1,160 @@
+"""The page of `mlayer demo`."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.report.page import Page
+from mlayer.report.theme import Draw, Theme
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EDGE = 14.0
+Results = dict[str, Any]
+
+
+def demo_page(results: Results, seconds: float) -> Page:
+    """Four short chapters, each with a picture or a figure."""
+    page = Page(
+        "One exponential is enough",
+        "An M-layer has one nonlinearity: the exponential of a matrix that depends on the input. "
+        f"Everything on this page was trained, computed and drawn in {seconds:.0f} seconds on this machine.",
+    )
+    spiral, wave = results["spiral"], results["wave"]
+    determinant, digits = results["determinant"], results["digits"]
+    ratio = statistics.median(c / a for c, a in zip(digits["certified"], digits["attacked"], strict=True))
+    page.cards(
+        [
+            (f"{spiral['ours']['extra_turn_accuracy']:.1%}", "of a spiral's next turn, never seen, is right"),
+            (f"{wave['ours']['rmse']:.1e}", "error of a wave on [2, 6], learnt on [0, 2]"),
+            (
+                f"{determinant['matrix_size']} x {determinant['matrix_size']}",
+                "matrix that is the 3 x 3 determinant",
+            ),
+            (f"{ratio:.0%}", "of the attacked radius is proved safe"),
+        ]
+    )
+    page.heading("It goes on with a spiral")
+    ours, relu = spiral["ours"], spiral["relu"]
+    page.paragraph(
+        f"Both models learn from {len(spiral['points'])} noisy points of two spirals: the M-layer "
+        f"({ours['parameters']} parameters) gets {ours['training_accuracy']:.1%} of them right, a net of ReLUs "
+        f"({relu['parameters']}) {relu['training_accuracy']:.1%}. Beyond the points the M-layer turns on, the "
+        "net does not. The dotted circle ends the next turn: of new points there the M-layer has "
+        f"{ours['extra_turn_accuracy']:.1%} right, the net {relu['extra_turn_accuracy']:.1%}."
+    )
+    page.figures(
+        (
+            _boundary(spiral, name),
+            f"Decision boundary of the {spiral[name]['title']} around two spirals of points",
+            f"{spiral[name]['title']}: {spiral[name]['training_accuracy']:.1%} of the points, "
+            f"{spiral[name]['extra_turn_accuracy']:.1%} of the next turn",
+        )
+        for name in ("ours", "relu")
+    )
+    page.heading("It goes on with a wave")
+    page.paragraph(
+        f"The function is {wave['function']}. The layer saw x from 0 to 2 with a little noise. Two of the "
+        "matrix's planes turn with the input, so the wave goes on."
+    )
+    page.figures(
+        [
+            (
+                _wave(wave),
+                "The wave and the layer's output, one on the other, from 0 to 6",
+                f"Root of the mean squared error on [2, 6]: {wave['ours']['rmse']:.2g}; "
+                f"the wave's amplitude is {max(map(abs, wave['curve'])):.1f}",
+            )
+        ]
+    )
+    page.heading("It can be written down")
+    n = determinant["matrix_size"]
+    page.paragraph(
+        f"Nobody trained this one: the determinant of a 3 x 3 matrix, compiled into an M-layer with {n} x {n} "
+        f"matrices. On {determinant['checked']} matrices of whole numbers, against exact arithmetic, its "
+        f"largest error is {determinant['largest_error']:.1e} where values reach "
+        f"{determinant['largest_value']:.0f}."
+    )
+    page.code("from mlayer.symbolic import determinant\nlayer = determinant(3)")
+    page.heading("It can be trusted, with proof")
+    page.paragraph(
+        f"A layer of {digits['parameters']} parameters reads {digits['accuracy']:.1%} of the test digits. For "
+        f"{len(digits['certified'])} of those: no change of the pixels by less than the certified radius can "
+        "change the answer, that is proved; an attack shows a somewhat larger change that does. The paper's "
+        "own bound is on the left."
+    )
+    page.figures(
+        [
+            (
+                _radii(digits),
+                "Radii of each digit on a logarithmic scale: the paper's bound, the certificate, the attack",
+                "Each line is one digit: the truth lies between the certificate and the attack",
+            )
+        ]
+    )
+    page.heading("Next")
+    page.code("mlayer fit data.csv --target price\nmlayer reproduce all --smoke\nmlayer --help")
+    return page
+
+
+def _boundary(spiral: Results, name: str) -> Draw:
+    def draw(figure: Figure, theme: Theme) -> None:
+        from matplotlib.patches import Circle
+
+        axes = figure.subplots()
+        rows = np.array([[int(digit) / 9 for digit in row] for row in spiral[name]["boundary"]])
+        ticks = np.linspace(-EDGE, EDGE, len(rows))
+        axes.contourf(
+            ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=[theme.first, theme.second], alpha=0.3
+        )
+        points, labels = np.array(spiral["points"]), np.array(spiral["labels"])
+        for label, colour in ((0, theme.first), (1, theme.second)):
+            chosen = points[labels == label]
+            axes.plot(chosen[:, 0], chosen[:, 1], ".", color=colour, markersize=1.5, rasterized=True)
+        axes.add_patch(Circle((0, 0), 4 * np.pi, fill=False, color=theme.text, linestyle=":"))
+        axes.set(
+            aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE), xlabel="first input", ylabel="second input"
+        )
+
+    return draw
+
+
+def _wave(wave: Results) -> Draw:
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        x = np.linspace(0, 6, len(wave["curve"]))
+        axes.axvspan(0, 2, color=theme.faint, alpha=0.4, linewidth=0, label="seen")
+        axes.plot(x, wave["curve"], color=theme.first, linewidth=2.5, label="function")
+        axes.plot(x, wave["ours"]["curve"], "--", color=theme.second, linewidth=1, label="M-layer")
+        axes.set(xlabel="x", xlim=(0, 6))
+        axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.16))
+
+    return draw
+
+
+def _radii(digits: Results) -> Draw:
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        order = np.argsort(digits["certified"])
+        for place, k in enumerate(order):
+            axes.plot(
+                [digits["certified"][k], digits["attacked"][k]], [place] * 2, color=theme.text, linewidth=1
+            )
+        for key, marker, colour, label in (
+            ("paper", "x", theme.text, "paper's bound"),
+            ("certified", "o", theme.first, "certified"),
+            ("attacked", ">", theme.second, "attacked"),
+        ):
+            values = np.array(digits[key])[order]
+            axes.plot(values, range(len(order)), marker, color=colour, markersize=4.5, label=label)
+        axes.set(xscale="log", xlabel="radius (change of each pixel; pixels are 0 to 1)", ylabel="digit")
+        axes.set_yticks([])
+        axes.legend(
+            loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.16), handletextpad=0.2, columnspacing=1
+        )
+
+    return draw
