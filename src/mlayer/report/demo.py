@@ -42,9 +42,9 @@ def demo_page(results: Results, seconds: float) -> Page:
     ours, relu = spiral["ours"], spiral["relu"]
     page.paragraph(
         f"Both models learn from {len(spiral['points'])} noisy points of two spirals: the M-layer "
-        f"({ours['parameters']} parameters) gets {ours['training_accuracy']:.1%} of them right, a net of ReLUs "
-        f"({relu['parameters']}) {relu['training_accuracy']:.1%}. Beyond the points the M-layer turns on, the "
-        "net does not. The dotted circle ends the next turn: of new points there the M-layer has "
+        f"({ours['parameters']} parameters) gets {ours['training_accuracy']:.1%} of them right, a net of "
+        f"ReLUs ({relu['parameters']}) {relu['training_accuracy']:.1%}. Beyond the points the M-layer turns "
+        "on, the net does not. The dotted circle ends the next turn: of new points there the M-layer has "
         f"{ours['extra_turn_accuracy']:.1%} right, the net {relu['extra_turn_accuracy']:.1%}."
     )
     page.figures(
@@ -74,16 +74,16 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.heading("It can be written down")
     n = determinant["matrix_size"]
     page.paragraph(
-        f"Nobody trained this one: the determinant of a 3 x 3 matrix, compiled into an M-layer with {n} x {n} "
-        f"matrices. On {determinant['checked']} matrices of whole numbers, against exact arithmetic, its "
+        f"Nobody trained this one: the determinant of a 3 x 3 matrix, compiled into an M-layer with {n} x "
+        f"{n} matrices. On {determinant['checked']} matrices of whole numbers, against exact arithmetic, its "
         f"largest error is {determinant['largest_error']:.1e} where values reach "
         f"{determinant['largest_value']:.0f}."
     )
     page.code("from mlayer.symbolic import determinant\nlayer = determinant(3)")
     page.heading("It can be trusted, with proof")
     page.paragraph(
-        f"A layer of {digits['parameters']} parameters reads {digits['accuracy']:.1%} of the test digits. For "
-        f"{len(digits['certified'])} of those: no change of the pixels by less than the certified radius can "
+        f"A layer of {digits['parameters']} parameters reads {digits['accuracy']:.1%} of the test digits. "
+        f"For {len(digits['certified'])} of those: no change of the pixels by less than the certified radius can "
         "change the answer, that is proved; an attack shows a somewhat larger change that does. The paper's "
         "own bound is on the left."
     )

@@ -1,0 +1,191 @@
+"""certify, explain, reproduce and demo from end to end."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import mlayer
+from mlayer.cli import main
+from mlayer.symbolic import from_polynomial
+from mlayer.tables import TableModel, Target, learn_schema
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def flowers(rows: int = 30) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "length": draw.uniform(1, 7, rows).round(3),
+            "width": draw.uniform(0, 2, rows).round(3),
+            "colour": draw.choice(["red", "blue"], rows),
+        }
+    )
+    frame["kind"] = np.where(frame["length"] > 4, "long", "short")
+    return frame
+
+
+def classifier() -> TableModel:
+    """Logits (0, length - 4 + 0.1 width): what is certified can be told by hand."""
+    schema, _ = learn_schema(flowers().drop(columns="kind"))
+    names = " ".join(f"x{k}" for k in range(len(schema.features)))
+    logits = ["x0 - 4 + x1/10", "0"]
+    layer = from_polynomial(logits, names).double()
+    return TableModel(layer, schema, Target("kind", "classification", ("long", "short")))
+
+
+def test_certificates_of_a_table_are_those_that_can_be_told_by_hand(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, frame = classifier(), flowers()
+    model.save("m.safetensors")
+    frame.to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "-o", "c.csv", "--json", "-q"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    found = pd.read_csv("c.csv")
+    value = frame["length"] - 4 + frame["width"] / 10
+    spans = {name: float(frame[name].max() - frame[name].min()) for name in ("length", "width")}
+    assert facts["units"] == pytest.approx(spans)
+    # The worst case moves both columns against the answer: the exact radius of a linear function.
+    right = (value > 0) == (frame["kind"] == "long")
+    exact = np.where(right, value.abs() / (spans["length"] + spans["width"] / 10), 0.0)
+    np.testing.assert_allclose(found["radius"], exact, rtol=1e-3, atol=1e-9)
+    assert (found["radius"] <= exact * (1 + 1e-9)).all()
+    assert facts["correct"] == int(right.sum())
+
+
+def test_units_and_eps(capsys: pytest.CaptureFixture[str]) -> None:
+    classifier().save("m.safetensors")
+    flowers().drop(columns="kind").to_csv("t.csv", index=False)  # without the target: the predicted class
+    command = ["certify", "m.safetensors", "t.csv", "--unit", "length=1", "--unit", "width=0", "-q", "--json"]
+    assert main([*command, "--eps", "0.5"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    frame = flowers()
+    value = (frame["length"] - 4 + frame["width"] / 10).abs()
+    assert facts["certified"] == int((value > 0.5).sum())
+    assert facts["rows"] == facts["correct"] == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--unit", "lenght=1"], "Did you mean 'length'"),
+        (["--unit", "colour=1"], "holds no numbers"),
+        (["--unit", "length"], "must be COLUMN=NUMBER"),
+        (["--unit", "length=-1"], "at least 0"),
+        (["--unit", "length=0", "--unit", "width=0"], "a column that can move"),
+        (["-o", "c.txt"], "ending in .csv"),
+        (["--eps", "-1"], "eps"),
+    ],
+)
+def test_mistakes_of_certify(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier().save("m.safetensors")
+    flowers().to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_regression_has_no_certificates(capsys: pytest.CaptureFixture[str]) -> None:
+    schema, _ = learn_schema(flowers().drop(columns="kind"))
+    names = " ".join(f"x{k}" for k in range(len(schema.features)))
+    layer = from_polynomial(["x0 * x1"], names).double()
+    TableModel(layer, schema, Target("area", "regression", ())).save("m.safetensors")
+    flowers().to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv"]) == 2
+    assert "a classifier" in capsys.readouterr().err
+
+
+def test_explain_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = flowers()[["length", "width"]].rename(columns={"length": "length (cm)"})
+    schema, _ = learn_schema(frame)
+    layer = from_polynomial(["2 * x0 * x1 - 3"], "x0 x1").double()
+    TableModel(layer, schema, Target("y", "regression", ())).save("m.safetensors")
+    frame["y"] = 2 * frame["length (cm)"] * frame["width"] - 3
+    frame.to_csv("t.csv", index=False)
+    assert main(["explain", "m.safetensors", "t.csv", "--json", "--plot", "p.png"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["formulas"] == ["2*length_cm*width - 3"]
+    assert facts["exact"]
+    assert facts["data_error"] < 1e-9
+    assert Path("p.png").read_bytes()[:4] == b"\x89PNG"
+    assert main(["explain", "m.safetensors", "--latex"]) == 0
+    assert r"2 length_{cm} width - 3" in capsys.readouterr().out
+
+
+def test_explain_of_a_plain_layer_and_of_one_that_needs_points(capsys: pytest.CaptureFixture[str]) -> None:
+    mlayer.save(from_polynomial(["x*y + 1"], "x y"), "p.safetensors")
+    assert main(["explain", "p.safetensors"]) == 0
+    assert "p = x0*x1 + 1" in capsys.readouterr().out
+    generator = torch.Generator().manual_seed(0)
+    mlayer.save(mlayer.MLayer(2, 1, 4, generator=generator), "full.safetensors")
+    assert main(["explain", "full.safetensors"]) == 2
+    assert "data must be given" in capsys.readouterr().err
+    assert main(["explain", "p.safetensors", "--plot", "p.gif"]) == 2
+    assert ".png, .svg or .pdf" in capsys.readouterr().err
+
+
+def test_reproduce_writes_results_picture_and_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "determinant", "--smoke", "-o", "r", "--json", "-q"]) == 0
+    headline = json.loads(capsys.readouterr().out)["determinant"]
+    assert headline["determinant3.best_mse"] > 0
+    assert {p.name for p in Path("r").iterdir()} == {
+        "determinant.smoke.json",
+        "determinant.smoke.png",
+        "report.smoke.html",
+    }
+    page = Path("r/report.smoke.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "mlayer reproduce determinant --smoke" in page
+    assert "0.0002" in page  # the paper's figure, beside ours
+
+
+def test_mistakes_of_reproduce(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "determinan"]) == 2
+    assert "must be one of spiral" in capsys.readouterr().err
+    Path("file").write_text("")
+    assert main(["reproduce", "spiral", "-o", "file"]) == 2
+    assert "-o names a folder" in capsys.readouterr().err
+    assert main(["reproduce", "images", "--smoke", "--data", "nowhere", "-o", "r"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "img", "source", "br", "link"):
+            self.open.append(tag)
+        self.sources += [v or "" for k, v in attrs if k in ("src", "srcset", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_demo_writes_one_page_that_needs_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--smoke", "--json", "-q", "-o", "d.html"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["determinant.largest_error"] < 1e-9
+    reader = _Reader()
+    text = Path("d.html").read_text()
+    reader.feed(text)
+    assert reader.open == []
+    assert len(reader.sources) == 8  # four pictures, light and dark
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in reader.sources)
+    assert "<script" not in text
+    assert [p.name for p in folder.iterdir()] == ["d.html"]
