@@ -122,7 +122,7 @@ class FitResult:
                 for c in self.model.schema.columns
             ],
             "remarks": [remark.as_json() | {"said": str(remark)} for remark in self.remarks],
-            "importance": {name: list(pair) for name, pair in self.importance.items()},
+            "importance": {n: list(pair) for n, pair in self.importance.items() if np.isfinite(pair).all()},
             "history": self.history,
             "facts": dict(self.model.facts),
         }
