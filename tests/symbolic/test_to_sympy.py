@@ -26,7 +26,7 @@ from mlayer.symbolic import (
     to_sympy,
 )
 from mlayer.symbolic.formula import simplest, weights_of
-from mlayer.symbolic.selection import select, snapped
+from mlayer.symbolic.selection import Selection, select, snapped
 from mlayer.symbolic.taylor import shifted, taylor
 
 X, Y, Z = sympy.symbols("x y z")
@@ -174,6 +174,13 @@ def test_selection_drops_what_is_noise() -> None:
     off = 0.7123456 * columns[:, 3] + 1e-4 * rng.standard_normal(500)  # no simple fraction
     chosen = select(columns, off, 1e-7)
     assert abs(snapped(columns, off, chosen, 1e-7)[0] - 0.7123456) < 1e-4
+
+
+def test_no_fraction_that_worsens_the_fit() -> None:
+    column = np.random.default_rng(0).standard_normal((100, 1))
+    target = 0.8 * column[:, 0]
+    loose = Selection([0], np.array([0.8]), np.array([0.1]), 0.0, 0.0)  # errors that would allow 1
+    assert snapped(column, target, loose, 1e-7) == [0.8]
 
 
 def test_simplest_fraction() -> None:
