@@ -163,6 +163,13 @@ def test_waves_are_fitted_where_they_are_not_exact() -> None:
     assert np.abs(found(x + 3) - 1.5 * np.cos(4 * (x + 3) + 0.3)).max() < 1e-4  # goes on beyond the data
 
 
+def test_traces_of_training_are_dropped_when_targets_are_given() -> None:
+    text = "2*cos(3*x) + exp(-x)*cos(11*x)/10000000"
+    layer = from_polynomial(text, "x", dtype=torch.float64)
+    x = np.linspace(0, 4, 300)
+    assert to_sympy(layer, data=(x, 2 * np.cos(3 * x))) == 2 * sympy.cos(3 * X)
+
+
 def test_selection_drops_what_is_noise() -> None:
     rng = np.random.default_rng(1)
     columns = rng.standard_normal((500, 60))
