@@ -26,7 +26,7 @@ from mlayer.symbolic import (
     to_sympy,
 )
 from mlayer.symbolic.formula import simplest, weights_of
-from mlayer.symbolic.selection import select, snapped
+from mlayer.symbolic.selection import Selection, select, snapped
 from mlayer.symbolic.taylor import shifted, taylor
 
 X, Y, Z = sympy.symbols("x y z")
@@ -163,6 +163,13 @@ def test_waves_are_fitted_where_they_are_not_exact() -> None:
     assert np.abs(found(x + 3) - 1.5 * np.cos(4 * (x + 3) + 0.3)).max() < 1e-4  # goes on beyond the data
 
 
+def test_traces_of_training_are_dropped_when_targets_are_given() -> None:
+    text = "2*cos(3*x) + exp(-x)*cos(11*x)/10000000"
+    layer = from_polynomial(text, "x", dtype=torch.float64)
+    x = np.linspace(0, 4, 300)
+    assert to_sympy(layer, data=(x, 2 * np.cos(3 * x))) == 2 * sympy.cos(3 * X)
+
+
 def test_selection_drops_what_is_noise() -> None:
     rng = np.random.default_rng(1)
     columns = rng.standard_normal((500, 60))
@@ -174,6 +181,13 @@ def test_selection_drops_what_is_noise() -> None:
     off = 0.7123456 * columns[:, 3] + 1e-4 * rng.standard_normal(500)  # no simple fraction
     chosen = select(columns, off, 1e-7)
     assert abs(snapped(columns, off, chosen, 1e-7)[0] - 0.7123456) < 1e-4
+
+
+def test_no_fraction_that_worsens_the_fit() -> None:
+    column = np.random.default_rng(0).standard_normal((100, 1))
+    target = 0.8 * column[:, 0]
+    loose = Selection([0], np.array([0.8]), np.array([0.1]), 0.0, 0.0)  # errors that would allow 1
+    assert snapped(column, target, loose, 1e-7) == [0.8]
 
 
 def test_simplest_fraction() -> None:

@@ -224,7 +224,8 @@ def _expression(waves: _Waves, symbols: list[Any], points: Array, target: Array)
     sympy = sympy_module()
     basis = _basis(waves.rates, points)
     noise = math.sqrt(waves.square / len(target))
-    errors = 3 * noise / np.sqrt((basis**2).mean(0))
+    # Not below what rounding leaves of the data.
+    errors = np.maximum(3 * noise / np.sqrt((basis**2).mean(0)), 1e-10 * float(target.std()))
     terms = [_decimal(float(waves.values[0]), float(errors[0]))]
     for k, (growth, frequency) in enumerate(waves.rates):
         angle = combined([_rate(w) * s for w, s in zip(frequency, symbols, strict=True)])

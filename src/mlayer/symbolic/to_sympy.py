@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -102,6 +102,13 @@ def read_formula(
                 "'exact'",
                 "M is neither nilpotent nor a sum of waves times nilpotent blocks.",
             )
+    trained = method == "auto" and points is not None and targets is not None
+    if formula is not None and formula.method == "waves" and trained:
+        # A trained layer keeps traces of what it did not need; the data tell which waves count.
+        fewer = fitted_waves(layer, cast(Array, points), cast(Array, targets), symbols, tolerance)
+        own = math.sqrt(float(np.mean((formula(points) - cast(Array, targets)) ** 2)))
+        if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(cast(Array, targets))):
+            formula = fewer
     if formula is None:
         formula = _approximate(layer, weights, symbols, points, targets, method, degree, tolerance)
     if factor:
