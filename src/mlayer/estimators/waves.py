@@ -6,7 +6,8 @@ is an M-layer exactly: a nilpotent block whose exponential holds x, and one rota
 generator is w_k [[0, -1], [1, 0]]. The frequencies come from a periodogram of what is left over, one wave at
 a time; after each, all are refined together by least squares, the amplitudes eliminated (variable projection:
 Golub and Pereyra, 1973). Waves are added while Schwarz's criterion falls, a frequency counted as three
-parameters because its likelihood peaks that much more sharply (Djuric, IEEE Trans. Signal Processing 44, 1996).
+parameters because its likelihood peaks that much more sharply (Djuric, IEEE Transactions on Signal
+Processing 44, 1996).
 """
 
 from __future__ import annotations
