@@ -258,7 +258,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         """Outputs in raw units, and which rows are finite; a warning if some are not."""
         x = torch.from_numpy(self._inputs.apply(X)).to(self._layer.readout.dtype)
         outputs = self._outputs.undo(outputs_of(self._layer, x).double().numpy())
-        finite = np.isfinite(outputs).all(axis=1)
+        finite = np.asarray(np.isfinite(outputs).all(axis=1))
         if not finite.all():
             warnings.warn(
                 f"{int((~finite).sum())} of {len(X)} rows lie so far from the training data that the "

@@ -59,11 +59,8 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
     >>> model = MLayerClassifier(random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.95)
     True
-    >>> model.to_mlayer()
-    MLayer(
-      4, 3, matrix_size=9, embedding_size=4
-      (structure): Full()
-    )
+    >>> model.to_mlayer().matrix_size
+    9
     """
 
     _loss = "cross_entropy"

@@ -52,8 +52,7 @@ def find_waves(x: Array, y: Array, weight: Array) -> Waves | None:
         y: (rows, outputs), standardised.
         weight: (rows,), mean 1.
     """
-    grids = {j: _grid(x[:, j]) for j in range(x.shape[1])}
-    grids = {j: grid for j, grid in grids.items() if grid is not None}
+    grids = {j: grid for j in range(x.shape[1]) if (grid := _grid(x[:, j])) is not None}
     rows, outputs = y.shape
     frequencies, inputs = np.empty(0), np.empty(0, dtype=np.int64)
     best = _solve(x, y, weight, frequencies, inputs)
@@ -126,7 +125,9 @@ def _solve(
     root = np.sqrt(weight)[:, None]
     columns = _columns(x, frequencies, inputs)
     # Nearly equal frequencies would get huge opposite amplitudes; singular values below 1e-6 are dropped.
-    coefficients = np.linalg.lstsq(columns * root, y * root, rcond=1e-6)[0]
+    coefficients: Array = np.asarray(
+        np.linalg.lstsq(columns * root, y * root, rcond=1e-6)[0], dtype=np.float64
+    )
     left = y - columns @ coefficients
     return coefficients, float((weight @ np.square(left)).sum()), left
 
