@@ -142,7 +142,9 @@ def mean_ranks(record: dict[str, Any]) -> dict[str, float]:
 def _save(record: dict[str, Any]) -> None:
     """After every set, so that a run that is stopped has not been in vain."""
     setting = circumstances() | {"scikit-learn": sklearn.__version__, "numpy": np.__version__}
-    save(FILE.stem, {"setting": setting, "mean_rank": mean_ranks(record), "tables": record})
+    complete = set(tables()) <= set(record)
+    overall = mean_ranks(record) if complete else None
+    save(FILE.stem, {"setting": setting, "mean_rank": overall, "tables": record})
 
 
 def main() -> int:
