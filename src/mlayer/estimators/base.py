@@ -22,6 +22,7 @@ from mlayer.estimators.scaling import Scale, raw_layer
 from mlayer.estimators.waves import find_waves, wave_layer
 from mlayer.nn import MLayer
 from mlayer.training import TrainingResult
+from mlayer.training.result import Record
 
 Array = NDArray[np.float64]
 Auto = Literal["auto"]
@@ -55,6 +56,17 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
     warm_start: bool
     random_state: Any
     verbose: bool
+
+    # Set by a fit.
+    alpha_: float
+    history_: list[Record]
+    n_iter_: int
+    loss_: float
+    periodic_: bool
+    _layer: MLayer
+    _inputs: Scale
+    _outputs: Scale
+    _optimizer: torch.optim.Optimizer | None
 
     def to_mlayer(self) -> MLayer:
         """The model as one plain layer on raw inputs, in float64: what predictions come from.
@@ -155,7 +167,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
         return Fit(layer, result, 1)
 
-    def _partial_fit(self, rows: Rows, outputs: Scale, classes: int | None = None) -> None:
+    def _partial_fit(self, rows: Rows, outputs: Scale) -> None:
         """One pass over ``rows`` from where the last call ended; the first call sets sizes and scales."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
@@ -165,7 +177,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             self._layer = self._new_layer(settled, data, seed)
             self.periodic_ = False
             self.history_, self.n_iter_ = [], 0
-            self.alpha_ = _ALPHA_OF_A_STREAM if self.alpha == "auto" else settled.alpha
+            self.alpha_ = _ALPHA_OF_A_STREAM if self.alpha == "auto" else float(self.alpha)
         data = self._tensors(rows, self._layer.readout.dtype)
         before, count = self.history_, self.n_iter_
         recipe = self._recipe(settled, seed + count).but(
@@ -246,7 +258,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         """Outputs in raw units, and which rows are finite; a warning if some are not."""
         x = torch.from_numpy(self._inputs.apply(X)).to(self._layer.readout.dtype)
         outputs = self._outputs.undo(outputs_of(self._layer, x).double().numpy())
-        finite = np.isfinite(outputs).all(axis=1)
+        finite = np.asarray(np.isfinite(outputs).all(axis=1))
         if not finite.all():
             warnings.warn(
                 f"{int((~finite).sum())} of {len(X)} rows lie so far from the training data that the "

@@ -59,14 +59,12 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
     >>> model = MLayerClassifier(random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.95)
     True
-    >>> model.to_mlayer()
-    MLayer(
-      4, 3, matrix_size=9, embedding_size=4
-      (structure): Full()
-    )
+    >>> model.to_mlayer().matrix_size
+    9
     """
 
     _loss = "cross_entropy"
+    classes_: NDArray[Any]
 
     def __init__(
         self,
@@ -114,14 +112,16 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
 
         A weight of 2 is the same as the row twice, a weight of 0 as no row.
         """
-        X, labels = validate_data(self, X, y, dtype=np.float64)
+        inputs, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
-        weight = self._weights(X, sample_weight)
+        weight = self._weights(inputs, sample_weight)
         kept = weight > 0
         classes = np.unique(labels)
         if self.warm_start and hasattr(self, "_layer") and not np.array_equal(classes, self.classes_):
             raise ArgumentError(
-                "y", f"of the classes {list(self.classes_)}, as in the fit before", str(list(classes)),
+                "y",
+                f"of the classes {list(self.classes_)}, as in the fit before",
+                str(list(classes)),
                 "Set warm_start=False to begin anew.",
             )
         self.classes_ = classes
@@ -130,7 +130,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
             # Balanced by weights, so that a row twice and a row of weight 2 are still the same.
             factors = self._class_factors(indices[kept], weight[kept])
             weight = weight * factors[indices]
-        rows = standard_rows(X, indices, weight)
+        rows = standard_rows(inputs, indices, weight)
         self._fit(rows, Scale.identity(len(classes)))
         self._set_prior(rows.y, rows.weight)
         return self
@@ -148,9 +148,9 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         are "auto", the sizes.
         """
         first = not hasattr(self, "_layer")
-        X, labels = validate_data(self, X, y, dtype=np.float64, reset=first)
+        inputs, labels = validate_data(self, X, y, dtype=np.float64, reset=first)
         check_classification_targets(labels)
-        weight = self._weights(X, sample_weight)
+        weight = self._weights(inputs, sample_weight)
         if first and classes is None:
             raise ArgumentError(
                 "classes", "given in the first call of partial_fit", "None", "Pass np.unique(all labels)."
@@ -166,7 +166,10 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
             known = np.unique(np.asarray(classes))
             if not first and not np.array_equal(known, self.classes_):
                 raise ArgumentError(
-                    "classes", "the same in every call", str(list(known)), "Leave it out after the first call."
+                    "classes",
+                    "the same in every call",
+                    str(list(known)),
+                    "Leave it out after the first call.",
                 )
             self.classes_ = known
         unknown = np.setdiff1d(labels, self.classes_)
@@ -177,7 +180,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         indices = np.searchsorted(self.classes_, labels)
         if self.class_weight is not None:
             weight = weight * self._class_factors(indices, weight)[indices]
-        rows = standard_rows(X, indices, weight)
+        rows = standard_rows(inputs, indices, weight)
         self._partial_fit(rows, Scale.identity(len(self.classes_)))
         self._set_prior(rows.y, rows.weight)
         return self
@@ -205,10 +208,10 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         return np.asarray(logits[:, 1] - logits[:, 0]) if logits.shape[1] == 2 else logits
 
     def _logits(self, X: ArrayLike) -> Array:
-        """(rows, classes). Rows on which the exponential overflows, with a warning, get the shares of the classes."""
+        """(rows, classes). Rows on which the exponential overflows get the shares of the classes."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        logits, finite = self._raw_outputs(X)
+        inputs = validate_data(self, X, dtype=np.float64, reset=False)
+        logits, finite = self._raw_outputs(inputs)
         logits[~finite] = self._log_prior
         return logits
 

@@ -86,7 +86,10 @@ def fit_layer(
     progress: bool = False,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Fit:
-    """Train ``layer`` in place, if given with ``optimizer`` at its own constant rate. Ends with finite weights whatever happens; the result says what did."""
+    """Train ``layer`` in place; with ``optimizer``, if given, at its own constant rate.
+
+    Ends with finite weights whatever happens; the result says what did.
+    """
     made: list[torch.optim.Optimizer] = []
     ridge = Ridge(recipe.loss, recipe.penalty, recipe.alpha)
     if recipe.solver == "lbfgs":

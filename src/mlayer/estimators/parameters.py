@@ -1,4 +1,4 @@
-"""The constructor's arguments: checked when a fit begins, and "auto" replaced by a number that suits the table."""
+"""The constructor's arguments: checked when a fit begins, and "auto" replaced by what suits the table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> Plan:
             getattr(estimator, name) == "auto" or isinstance(getattr(estimator, name), bool)
         ):
             raise ArgumentError(
-                name, "True, False or 'auto'", repr(getattr(estimator, name)), "Leave it 'auto' when in doubt."
+                name,
+                "True, False or 'auto'",
+                repr(getattr(estimator, name)),
+                "Leave it 'auto' when in doubt.",
             )
     solver = _solver(estimator.solver, rows)
     large = rows > SMALL_TABLE
@@ -89,7 +92,10 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> Plan:
 def _solver(solver: object, rows: int) -> str:
     if not isinstance(solver, str):
         raise ArgumentTypeError(
-            "solver", "'auto', 'lbfgs' or the name of an optimizer of torch", repr(solver), "For example 'adam'."
+            "solver",
+            "'auto', 'lbfgs' or the name of an optimizer of torch",
+            repr(solver),
+            "For example 'adam'.",
         )
     if solver == "auto":
         return "lbfgs" if rows <= SMALL_TABLE else "adam"
@@ -99,14 +105,19 @@ def _solver(solver: object, rows: int) -> str:
         Settings(optimizer=solver)
     except ArgumentError as error:
         raise ArgumentError(
-            "solver", "'auto', 'lbfgs' or the name of an optimizer of torch", repr(solver), "For example 'adam'."
+            "solver",
+            "'auto', 'lbfgs' or the name of an optimizer of torch",
+            repr(solver),
+            "For example 'adam'.",
         ) from error
     return solver.lower()
 
 
 def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ArgumentTypeError(name, "a positive integer", repr(value), "See the documentation of the class.")
+        raise ArgumentTypeError(
+            name, "a positive integer", repr(value), "See the documentation of the class."
+        )
     if value < 1:
         raise ArgumentError(name, "a positive integer", repr(value), "See the documentation of the class.")
     return int(value)

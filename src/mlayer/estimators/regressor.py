@@ -133,19 +133,19 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         Infinite or NaN, with a warning, for rows so far away that the exponential overflows.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        outputs, _ = self._raw_outputs(X)
+        inputs = validate_data(self, X, dtype=np.float64, reset=False)
+        outputs, _ = self._raw_outputs(inputs)
         return outputs[:, 0] if self._flat else outputs
 
     def _rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool) -> Rows:
-        X, y = validate_data(
+        inputs, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
         )
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
         targets = np.asarray(y, dtype=np.float64)
         if targets.ndim > 2:
             raise ArgumentError("y", "(rows,) or (rows, targets)", f"shape {targets.shape}", "Flatten it.")
         self._flat = targets.ndim == 1
         targets = targets.reshape(len(targets), -1)
         self.n_outputs_ = targets.shape[1]
-        return standard_rows(X, targets, np.asarray(weight))
+        return standard_rows(inputs, targets, np.asarray(weight))

@@ -7,6 +7,7 @@ one of weight 2, a row of weight 0 as none, and shuffling changes nothing, to th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Rows:
     """
 
     x: Array
-    y: NDArray[np.float64] | NDArray[np.int64]
+    y: NDArray[Any]
     weight: Array
 
     def __len__(self) -> int:
@@ -37,9 +38,7 @@ class Rows:
         return Rows(self.x[chosen], self.y[chosen], weight / weight.mean())
 
 
-def standard_rows(
-    x: Array, y: NDArray[np.float64] | NDArray[np.int64], weight: NDArray[np.float64] | None
-) -> Rows:
+def standard_rows(x: Array, y: NDArray[Any], weight: NDArray[np.float64] | None) -> Rows:
     """The rows of a table in standard form.
 
     >>> import numpy as np

@@ -6,7 +6,8 @@ is an M-layer exactly: a nilpotent block whose exponential holds x, and one rota
 generator is w_k [[0, -1], [1, 0]]. The frequencies come from a periodogram of what is left over, one wave at
 a time; after each, all are refined together by least squares, the amplitudes eliminated (variable projection:
 Golub and Pereyra, 1973). Waves are added while Schwarz's criterion falls, a frequency counted as three
-parameters because its likelihood peaks that much more sharply (Djuric, IEEE Trans. Signal Processing 44, 1996).
+parameters because its likelihood peaks that much more sharply (Djuric, IEEE Transactions on Signal
+Processing 44, 1996).
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ def find_waves(x: Array, y: Array, weight: Array) -> Waves | None:
         y: (rows, outputs), standardised.
         weight: (rows,), mean 1.
     """
-    grids = {j: _grid(x[:, j]) for j in range(x.shape[1])}
-    grids = {j: grid for j, grid in grids.items() if grid is not None}
+    grids = {j: grid for j in range(x.shape[1]) if (grid := _grid(x[:, j])) is not None}
     rows, outputs = y.shape
     frequencies, inputs = np.empty(0), np.empty(0, dtype=np.int64)
     best = _solve(x, y, weight, frequencies, inputs)
@@ -125,7 +125,9 @@ def _solve(
     root = np.sqrt(weight)[:, None]
     columns = _columns(x, frequencies, inputs)
     # Nearly equal frequencies would get huge opposite amplitudes; singular values below 1e-6 are dropped.
-    coefficients = np.linalg.lstsq(columns * root, y * root, rcond=1e-6)[0]
+    coefficients: Array = np.asarray(
+        np.linalg.lstsq(columns * root, y * root, rcond=1e-6)[0], dtype=np.float64
+    )
     left = y - columns @ coefficients
     return coefficients, float((weight @ np.square(left)).sum()), left
 
