@@ -100,7 +100,9 @@ def summary(lines: list[dict[str, Any]], total: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--images", type=int, help="how many of the correctly classified images")
     parser.add_argument("--checkpoint", type=Path, default=RESULTS.parent / "build" / "certificates.jsonl")

@@ -109,7 +109,9 @@ class Certifier:
             workers: threads.
         """
         if method not in METHODS:
-            raise ArgumentError("method", "one of " + ", ".join(METHODS), repr(method), "'best' is the default.")
+            raise ArgumentError(
+                "method", "one of " + ", ".join(METHODS), repr(method), "'best' is the default."
+            )
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
         if progress is not None and not callable(progress):
@@ -218,6 +220,4 @@ def certify(
     """
     steps = 0 if method in ("paper", "lipschitz") else fit_steps
     certifier = Certifier(layer, norm=norm, scale=scale, box=box, references=references, fit_steps=steps)
-    return certifier(
-        x, labels, eps=eps, method=method, rigorous=rigorous, progress=progress, workers=workers
-    )
+    return certifier(x, labels, eps=eps, method=method, rigorous=rigorous, progress=progress, workers=workers)

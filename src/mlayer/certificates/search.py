@@ -62,11 +62,11 @@ def smallest_radius(
         labels.clone(),
     )
     first = torch.full((rows, classes), torch.inf, dtype=x.dtype, device=x.device)
-    for rival in range(classes):
-        rivals = torch.full_like(labels, rival)
+    for j in range(classes):
+        rivals = torch.full_like(labels, j)
         f, g = value_and_gradient(layer, x, labels, rivals)
         slope = -(region.steepest(g) * g).sum(1)
-        first[:, rival] = torch.where(labels == rival, torch.inf, f / slope.clamp_min(1e-300))
+        first[:, j] = torch.where(labels == j, torch.inf, f / slope.clamp_min(1e-300))
     wrong = first.min(1).values <= 0
     result.radius[wrong] = 0
     result.target[wrong] = first.argmin(1)[wrong]
