@@ -166,7 +166,7 @@ def test_complaints(kwargs: dict[str, object], error: type[Exception], words: st
 def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     layer, x, labels = case
     certifier = Certifier(layer, fit_steps=0)
-    with pytest.raises(ArgumentError, match="method must be one of paper, .* got 'magic'"):
+    with pytest.raises(ArgumentError, match=r"method must be one of paper, .* got 'magic'"):
         certifier(x, labels, method="magic")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="workers must be an integer >= 1"):
         certifier(x, labels, workers=0)

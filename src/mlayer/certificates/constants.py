@@ -39,10 +39,10 @@ class Constants:
     w: Array
     P: Array
     P_inverse: Array
-    delta_F: float
+    delta_F: float  # noqa: N815 - the paper's letter
     delta_2: float
     delta_in: float
-    sum_F: float
+    sum_F: float  # noqa: N815
     readout_norm: float
 
     def save(self, path: str | Path) -> None:

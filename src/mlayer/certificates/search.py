@@ -51,7 +51,7 @@ def value_and_gradient(layer: MLayer, x: Tensor, labels: Tensor, rivals: Tensor)
     return f.detach(), gradient
 
 
-def smallest_radius(
+def smallest_radius(  # noqa: PLR0917
     layer: MLayer, x: Tensor, labels: Tensor, region: Region, starts: int, generator: torch.Generator
 ) -> Broken:
     """Search all rivals within reach from several starts. ``layer`` and ``x`` are float64."""
@@ -79,7 +79,7 @@ def smallest_radius(
     return result
 
 
-def _improve(
+def _improve(  # noqa: PLR0917
     layer: MLayer,
     x: Tensor,
     labels: Tensor,
@@ -113,7 +113,7 @@ def _improve(
     _shorten(layer, region, origin, label, rival, row, direction, eps, result)
 
 
-def _shorten(
+def _shorten(  # noqa: PLR0917
     layer: MLayer,
     region: Region,
     origin: Tensor,
