@@ -1,8 +1,8 @@
 """`rigorous=True`: the claim is checked again with f_0, gradient, H and C enclosed by Arb balls.
 
 docs/theory/certificates-rounding.md. The tensors of the float64 bound are compared with their enclosures;
-what they can be wrong by at most, times the size of the region, takes the place of the estimated rounding errors,
-and the inequality is evaluated again. A claim that fails is lowered by steps until one passes.
+what they can be wrong by at most, times the size of the region, takes the place of the estimated rounding
+errors, and the inequality is evaluated again. A claim that fails is lowered by steps until one passes.
 """
 
 from __future__ import annotations
