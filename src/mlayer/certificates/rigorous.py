@@ -106,8 +106,9 @@ class _Check:
                 square = self._arb(0)
                 for ball, number, copies in zip(jets[order], floats, count, strict=True):
                     square += int(copies) * (self._read(ball, W) - self._arb(number)) ** 2
-                # Frobenius norm of the tensor's error times |y|^order.
-                total = total + square.sqrt().upper() * radius**order
+                # Frobenius norm of the tensor's error times |y|^order; the upper end, for the root of a ball
+                # around 0 has none.
+                total = total + square.upper().sqrt() * radius**order
             return float(self._arb(total).upper()) * (1 + 1e-12)
         finally:
             context.prec = before
