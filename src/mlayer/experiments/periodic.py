@@ -1,6 +1,6 @@
 """Sums of two cosines, learnt on [0, 2], tested on [2, 6]: section 4.2 and its figure.
 
-    mlayer reproduce periodic           some minutes on one core; the text's recipe (20 epochs) and DNNs (5) shortened
+    mlayer reproduce periodic           some minutes on one core; the text's recipe and the DNN cut short
     mlayer reproduce periodic --full    300 epochs for them, as in the text: over an hour
     mlayer reproduce periodic --smoke   seconds
 
