@@ -144,3 +144,11 @@ def test_complaints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLAYER_DATA", raising=False)
     with pytest.raises(MissingDataError, match=r"daily-min-temperatures\.csv is not in"):
         reproduce("temperatures", data=tmp_path, out=tmp_path)
+
+
+def test_curves_are_written_in_a_line(tmp_path: Path) -> None:
+    content = {"a": [1, -2.5, 3e-07], "b": {"c": [[1, 2], [3, 4]], "d": "[1,\n 2]", "e": []}}
+    runner.write_json(tmp_path / "x.json", content)
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text) == content
+    assert '"a": [ 1, -2.5, 3e-07 ]' in text

@@ -1,6 +1,6 @@
 """Sums of two cosines, learnt on [0, 2], tested on [2, 6]: section 4.2 and its figure.
 
-    mlayer reproduce periodic           some minutes on one core; the text's recipe and the DNNs shortened
+    mlayer reproduce periodic           some minutes on one core; the text's recipe and the DNN cut short
     mlayer reproduce periodic --full    300 epochs for them, as in the text: over an hour
     mlayer reproduce periodic --smoke   seconds
 
@@ -68,9 +68,9 @@ class Config:
     steps: int = 40
     rows: int = 2000
     text_models: int = 1
-    text_epochs: int = 40
-    dnn_models: int = 3
-    dnn_epochs: int = 20
+    text_epochs: int = 20
+    dnn_models: int = 1
+    dnn_epochs: int = 5
     thin: int = 1
 
 
@@ -87,7 +87,7 @@ SCALES = {
         thin=200,
     ),
     "default": Config(),
-    "full": Config(text_models=3, text_epochs=300, dnn_epochs=300),
+    "full": Config(text_models=3, text_epochs=300, dnn_models=3, dnn_epochs=300),
 }
 
 
