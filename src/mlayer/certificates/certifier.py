@@ -1,0 +1,223 @@
+"""`Certifier` and `certify`: radii of rows, with the constants of the model computed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlayer.certificates.cascade import METHODS, Answer, Method, certified_at, radius_of
+from mlayer.certificates.checks import as_inputs, as_labels, as_layer, as_radius, inside_box
+from mlayer.certificates.constants import Constants, compute, digest_of, whitened
+from mlayer.certificates.expansion import Model, Row
+from mlayer.certificates.region import Norm, make_region
+from mlayer.certificates.result import Certificates
+from mlayer.certificates.weights import float64_copy, weights_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+Box = tuple[Tensor | float, Tensor | float]
+Progress = Callable[[int, int], None]
+
+_FIT_STEPS = 250
+
+
+class Certifier:
+    """Certifies rows of one model; computes the model's constants once.
+
+    Args:
+        layer: an MLayer, or an estimator with ``to_mlayer()``.
+        norm: "linf" or "l2".
+        scale: unit of each feature: a radius eps lets feature i move by eps * scale_i. A number or a vector;
+            0 holds a feature still.
+        box: (low, high), where the data live, such as (0, 1): only steps that stay inside count. L-infinity only.
+        references: typical inputs, (rows, in_features), at which the constants are tuned; any choice is
+            sound. Without them the centre of the box, or zero.
+        fit_steps: of the tuning; 0 for none. The default takes about half a minute for n = 20.
+        constants: a file that :meth:`save` wrote for the same model, norm and scale.
+
+    >>> import torch, mlayer
+    >>> from mlayer.certificates import Certifier
+    >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()
+    >>> certifier = Certifier(layer, box=(0, 1), fit_steps=10)
+    >>> x = torch.rand(5, 3).double()
+    >>> certificates = certifier(x, layer(x).argmax(1))
+    """
+
+    def __init__(
+        self,
+        layer: Any,
+        *,
+        norm: Norm = "linf",
+        scale: Tensor | float | None = None,
+        box: Box | None = None,
+        references: Tensor | None = None,
+        fit_steps: int = _FIT_STEPS,
+        constants: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.layer = float64_copy(as_layer(layer))
+        self.region = make_region(self.layer.in_features, norm, scale, box)
+        if isinstance(fit_steps, bool) or not isinstance(fit_steps, int) or fit_steps < 0:
+            raise ArgumentError("fit_steps", "an integer >= 0", repr(fit_steps), "0 skips the fit.")
+        weights = weights_of(self.layer, self.region)
+        if constants is not None:
+            path = os.fspath(constants)
+            self.constants = Constants.load(path, digest_of(weights, self.region.norm))
+            white = whitened(weights, self.constants, self.region.norm)
+        else:
+            self.constants, white = compute(
+                weights, self.region.norm, self._references(references), fit_steps
+            )
+        self._model = Model(weights, self.region, self.constants, white)
+
+    def _references(self, references: Tensor | None) -> np.ndarray[Any, np.dtype[np.float64]]:
+        if references is not None:
+            return as_inputs(self.layer, references).numpy()
+        if self.region.low is not None and self.region.high is not None:
+            return ((self.region.low + self.region.high) / 2)[None].numpy()
+        return np.zeros((1, self.layer.in_features))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Store the constants, by custom as ``.npz`` beside the model's file."""
+        self.constants.save(os.fspath(path))
+
+    def __call__(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        *,
+        eps: float | None = None,
+        method: Method = "best",
+        rigorous: bool = False,
+        progress: Progress | None = None,
+        workers: int = 1,
+    ) -> Certificates:
+        """Certify rows. Each row is computed by itself: its result does not depend on the others.
+
+        Args:
+            x: (rows, in_features).
+            labels: (rows,), the classes that should be kept.
+            eps: ask only "is it certified at eps?", which is cheaper. None: the radius.
+            method: "paper", "lipschitz", "first_order", "second_order", "third_order" or "best".
+            rigorous: check every claim again in ball arithmetic (needs python-flint); claims that do
+                not pass are lowered until they do.
+            progress: called with (rows done, rows) after each row.
+            workers: threads.
+        """
+        if method not in METHODS:
+            raise ArgumentError("method", "one of " + ", ".join(METHODS), repr(method), "'best' is the default.")
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
+        if progress is not None and not callable(progress):
+            raise ArgumentTypeError(
+                "progress", "callable with (done, total)", type(progress).__name__, "Or None."
+            )
+        x = as_inputs(self.layer, x)
+        labels = as_labels(self.layer, labels, len(x))
+        inside_box(x, self.region.low, self.region.high)
+        radius = None if eps is None else as_radius(eps)
+        certify_row = _Task(self._model, method, radius, rigorous)
+        inputs = [(row.numpy(), int(label)) for row, label in zip(x, labels, strict=True)]
+        answers = []
+        with ThreadPoolExecutor(workers) as pool:
+            source = map(certify_row, inputs) if workers == 1 else pool.map(certify_row, inputs)
+            for answer in source:
+                answers.append(answer)
+                if progress is not None:
+                    progress(len(answers), len(inputs))
+        return _collect(answers, self.region.norm, radius)
+
+
+class _Task:
+    """One row's work, for the pool."""
+
+    def __init__(self, model: Model, method: str, eps: float | None, rigorous: bool) -> None:
+        self._model, self._method, self._eps, self._rigorous = model, method, eps, rigorous
+        if rigorous:
+            from mlayer.certificates.rigorous import require_flint
+
+            require_flint()
+
+    def __call__(self, item: tuple[np.ndarray[Any, np.dtype[np.float64]], int]) -> _RowResult:
+        x, label = item
+        row = Row(self._model, x, label)
+        others = row.outputs.copy()
+        others[label] = -np.inf
+        runner_up = int(others.argmax())
+        margin = float(row.outputs[label] - others[runner_up])
+        if not np.isfinite(row.outputs).all():
+            return _RowResult(Answer(0.0, runner_up, "not finite"), margin, runner_up, False)
+        if not margin > 0:
+            return _RowResult(Answer(0.0, runner_up, "misclassified"), margin, runner_up, self._rigorous)
+        if self._eps is None:
+            answer = radius_of(row, self._method)
+        else:
+            answer = certified_at(row, self._method, self._eps)
+        if self._rigorous:
+            from mlayer.certificates.rigorous import confirm
+
+            answer = confirm(row, answer, self._method, self._eps)
+        return _RowResult(answer, margin, runner_up, self._rigorous)
+
+
+class _RowResult:
+    def __init__(self, answer: Answer, margin: float, runner_up: int, checked: bool) -> None:
+        self.answer, self.margin, self.runner_up, self.checked = answer, margin, runner_up, checked
+
+
+def _collect(results: list[_RowResult], norm: str, eps: float | None) -> Certificates:
+    def floats(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)
+
+    margin = floats([r.margin for r in results])
+    return Certificates(
+        radius=floats([r.answer.radius for r in results]),
+        margin=margin,
+        runner_up=torch.tensor([r.runner_up for r in results], dtype=torch.int64),
+        rival=torch.tensor([r.answer.rival for r in results], dtype=torch.int64),
+        correct=margin > 0,
+        method=tuple(r.answer.method for r in results),
+        rounding_checked=torch.tensor([r.checked for r in results], dtype=torch.bool),
+        norm=norm,
+        eps=eps,
+    )
+
+
+def certify(
+    layer: Any,
+    x: Tensor,
+    labels: Tensor,
+    norm: Norm = "linf",
+    method: Method = "best",
+    *,
+    eps: float | None = None,
+    scale: Tensor | float | None = None,
+    box: Box | None = None,
+    rigorous: bool = False,
+    references: Tensor | None = None,
+    fit_steps: int = _FIT_STEPS,
+    progress: Progress | None = None,
+    workers: int = 1,
+) -> Certificates:
+    """Prove how far each row may move without changing its class.
+
+    A model's constants are computed anew at every call; for several calls build a :class:`Certifier`, whose
+    arguments and call these are.
+
+    >>> import torch, mlayer
+    >>> from mlayer.certificates import certify
+    >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()
+    >>> x = torch.rand(2, 3).double()
+    >>> certificates = certify(layer, x, layer(x).argmax(1), fit_steps=10)
+    >>> certificates.radius.shape
+    torch.Size([2])
+    """
+    steps = 0 if method in ("paper", "lipschitz") else fit_steps
+    certifier = Certifier(layer, norm=norm, scale=scale, box=box, references=references, fit_steps=steps)
+    return certifier(
+        x, labels, eps=eps, method=method, rigorous=rigorous, progress=progress, workers=workers
+    )

@@ -1,0 +1,88 @@
+"""User input is checked once, here, at the door of certify and attack."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer
+
+
+def as_layer(layer: Any) -> MLayer:
+    """An MLayer, or the one that an estimator gives by ``to_mlayer()``."""
+    if not isinstance(layer, MLayer) and callable(getattr(layer, "to_mlayer", None)):
+        layer = layer.to_mlayer()
+    if not isinstance(layer, MLayer):
+        raise ArgumentTypeError(
+            "layer",
+            "an MLayer or an estimator with to_mlayer()",
+            type(layer).__name__,
+            "Certify the MLayer inside a model, on the inputs that reach it.",
+        )
+    if layer.out_features < 2:
+        raise ArgumentError(
+            "layer", "a classifier with at least 2 outputs", "one with 1 output", "Use one output a class."
+        )
+    for name, tensor in layer.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ArgumentError("layer", "of finite weights", f"NaN or infinity in {name}", "Did training diverge?")
+    return layer
+
+
+def as_inputs(layer: MLayer, x: Any) -> Tensor:
+    """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
+    if not isinstance(x, Tensor):
+        raise ArgumentTypeError("x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x).")
+    if not x.is_floating_point():
+        raise ArgumentTypeError("x", "of a floating point dtype", str(x.dtype), "Convert it with x.float().")
+    if x.dim() != 2 or x.shape[1] != layer.in_features:
+        raise ArgumentError(
+            "x",
+            f"of shape (rows, {layer.in_features})",
+            f"shape {tuple(x.shape)}",
+            "Flatten images first: x.flatten(1).",
+        )
+    x = x.detach().to(device="cpu", dtype=torch.float64)
+    if not bool(x.isfinite().all()):
+        raise ArgumentError("x", "finite", "NaN or infinity", "Remove such rows.")
+    return x
+
+
+def as_labels(layer: MLayer, labels: Any, rows: int) -> Tensor:
+    """Labels as int64 on the CPU, (rows,)."""
+    if not isinstance(labels, Tensor):
+        raise ArgumentTypeError(
+            "labels", "a torch.Tensor", type(labels).__name__, "Convert with torch.as_tensor(labels)."
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ArgumentTypeError("labels", "of an integer dtype", str(labels.dtype), "One class number a row.")
+    if labels.shape != (rows,):
+        raise ArgumentError("labels", f"of shape ({rows},)", f"shape {tuple(labels.shape)}", "One class a row.")
+    labels = labels.detach().to(device="cpu", dtype=torch.int64)
+    if rows and not bool(((labels >= 0) & (labels < layer.out_features)).all()):
+        raise ArgumentError(
+            "labels",
+            f"between 0 and {layer.out_features - 1}",
+            f"values from {int(labels.min())} to {int(labels.max())}",
+            "They are numbers of outputs.",
+        )
+    return labels
+
+
+def inside_box(x: Tensor, low: Tensor | None, high: Tensor | None) -> None:
+    """Inputs must lie in the data's box."""
+    if low is not None and high is not None and not bool(((x >= low) & (x <= high)).all()):
+        raise ArgumentError("x", "inside the box", "rows outside of it", "Widen box=, or leave it out.")
+
+
+def as_radius(eps: Any) -> float:
+    """A finite eps >= 0."""
+    if isinstance(eps, bool) or not isinstance(eps, int | float):
+        raise ArgumentTypeError("eps", "a number", type(eps).__name__, "For example 2 / 255.")
+    if not math.isfinite(eps) or eps < 0:
+        raise ArgumentError("eps", "finite and not negative", f"{eps}", "For example 2 / 255.")
+    return float(eps)

@@ -1,0 +1,78 @@
+"""The ellipsoid around the region, and coordinates in which it is a ball.
+
+docs/theory/certificates.md, lemma 2. For weights w > 0 with sum 1, every step of the L-infinity ball of
+radius eps has z = U^T delta = L y with |y| <= eps, where L L^T >= sum_i u_i u_i^T / w_i. For the L2 ball
+L L^T >= U^T U. Any w is sound; a good one makes the ellipsoid tight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# Added to the diagonal, relative to its mean: keeps L invertible and only enlarges the ellipsoid.
+_RIDGE = 1e-11
+# Relative increase of every constant that stands in for an eigenvalue or a norm: far above their
+# rounding errors (docs/theory/certificates-rounding.md).
+INFLATE = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Whitened:
+    """Coordinates y in which the ellipsoid is the ball |y| <= radius.
+
+    Attributes:
+        w: (m,), weights of the inputs; all ones for L2.
+        L: (d, d), z = L y.
+        rows: (m, d), y = rows^T delta.
+        T: (d, n, n), N = sum_a y_a T_a.
+    """
+
+    w: Array
+    L: Array
+    rows: Array
+    T: Array
+
+
+def whiten(rows: Array, T: Array, w: Array | None) -> Whitened:
+    """Whiten for the weights w (L-infinity) or for the L2 ball (None)."""
+    if w is None:
+        Q = rows.T @ rows
+    else:
+        used = w > 0  # rows of zeros need no weight
+        Q = rows[used].T @ (rows[used] / w[used, None])
+    d = len(Q)
+    mean = float(np.trace(Q)) / d
+    Q = Q + (_RIDGE * mean if mean > 0 else 1.0) * np.eye(d)
+    L = np.linalg.cholesky(Q)
+    return Whitened(
+        np.ones(len(rows)) if w is None else w,
+        L,
+        np.ascontiguousarray(np.linalg.solve(L, rows.T).T),
+        np.ascontiguousarray(np.tensordot(L.T, T, 1)),
+    )
+
+
+def plain_weights(rows: Array, T: Array) -> Array:
+    """Weights proportional to ||A_i||_F, A_i = sum_a U_ia T_a: a fair start for every model."""
+    flat = T.reshape(len(T), -1)
+    w = np.sqrt(np.maximum(np.einsum("ia,ab,ib->i", rows, flat @ flat.T, rows), 0.0))
+    largest = w.max(initial=0.0)
+    if largest > 0:
+        # No weight far below the rest: 1 / w stays harmless.
+        w = np.where((rows != 0).any(1), np.maximum(w, 1e-6 * largest), 0.0)
+        return w / w.sum()
+    used = (rows != 0).any(1)
+    return used / max(used.sum(), 1)
+
+
+def top_eigenvalue(A: Array) -> Array:
+    """An upper bound of the largest eigenvalues of symmetric matrices, rounding included.  (...)"""
+    values = np.linalg.eigvalsh(A)
+    slack = 1e-12 * A.shape[-1] * np.abs(values).max(-1)
+    result: Array = np.maximum(values[..., -1], 0.0) + slack
+    return result

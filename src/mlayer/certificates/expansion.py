@@ -1,0 +1,172 @@
+"""One row and one rival class: everything the bounds read, each computed once and only when asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mlayer.certificates.constants import Constants
+from mlayer.certificates.ellipsoid import Whitened, top_eigenvalue
+from mlayer.certificates.jets import JetPath
+from mlayer.certificates.region import Region
+from mlayer.certificates.spectral import SpectralPath, symmetrised, usable_eigenvectors
+from mlayer.certificates.weights import Weights
+from mlayer.exponential import expm
+
+Array = NDArray[np.float64]
+
+# Rounding of a computed value, relative to the bound of everything that goes into it:
+# docs/theory/certificates-rounding.md.
+_ROUNDING = 64 * 2.0**-53
+
+
+def exponentials(A: Array) -> Array:
+    """exp of one or several matrices."""
+    result: Array = expm(torch.from_numpy(np.ascontiguousarray(A))).numpy()
+    return result
+
+
+class Model:
+    """A layer with its region and constants, ready for rows."""
+
+    def __init__(self, weights: Weights, region: Region, constants: Constants, white: Whitened) -> None:
+        self.weights, self.region, self.constants, self.white = weights, region, constants, white
+        self.T_gauge: Array = constants.P @ white.T @ constants.P_inverse
+
+    @cached_property
+    def right_products(self) -> Array:
+        """T_a^T T_b in the gauge.  (d d, n n)"""
+        T = self.T_gauge
+        d, n, _ = T.shape
+        result: Array = np.einsum("axj,bxk->abjk", T, T, optimize=True).reshape(d * d, n * n)
+        return result
+
+    @cached_property
+    def left_products(self) -> Array:
+        """T_a T_b^T in the gauge.  (d d, n n)"""
+        T = self.T_gauge
+        d, n, _ = T.shape
+        result: Array = np.einsum("ajx,bkx->abjk", T, T, optimize=True).reshape(d * d, n * n)
+        return result
+
+
+class Row:
+    """One input x with its label."""
+
+    def __init__(self, model: Model, x: Array, label: int) -> None:
+        self.model, self.x, self.label = model, x, label
+        weights, constants = model.weights, model.constants
+        self.M = weights.matrix(x)
+        self.M_norm = float(np.linalg.norm(self.M))
+        self.outputs: Array = weights.V + np.tensordot(weights.S, exponentials(self.M), 2)
+        self.M_gauge: Array = constants.P @ self.M @ constants.P_inverse
+        symmetric = (self.M_gauge + self.M_gauge.T) / 2
+        # top_eigenvalue is cut at 0; mu may be negative, so shift first.
+        shift = float(np.linalg.norm(symmetric))
+        self.mu = float(top_eigenvalue(symmetric + shift * np.eye(len(symmetric)))) - shift
+        self.unit = _ROUNDING * len(self.M) * (4 + self.M_norm + float(np.linalg.norm(self.M_gauge)))
+
+    @cached_property
+    def gradients(self) -> Array:
+        """Gradients of all outputs in the directions T_a.  (c, d)
+
+        The upper right block of exp([[M^T, S], [0, M^T]]) is the adjoint derivative applied to S.
+        """
+        weights = self.model.weights
+        n, classes = weights.n, len(weights.S)
+        blocks = np.zeros((classes, 2 * n, 2 * n))
+        blocks[:, :n, :n] = blocks[:, n:, n:] = self.M.T
+        # The block is linear in S: scaled to size 1 it needs no squarings of its own.
+        size = np.maximum(np.linalg.norm(weights.S, axis=(1, 2)), 1e-300)[:, None, None]
+        blocks[:, :n, n:] = weights.S / size
+        adjoint = exponentials(blocks)[:, :n, n:] * size
+        result: Array = adjoint.reshape(classes, -1) @ weights.T.reshape(len(weights.T), -1).T
+        return result
+
+    @cached_property
+    def _derivatives(self) -> tuple[SpectralPath | JetPath, float]:
+        """The path to higher derivatives, and the factor of its rounding error."""
+        found = usable_eigenvectors(self.M)
+        if found is None:
+            return JetPath(self.M, self.model.white.T), 1.0
+        return SpectralPath(self.M, self.model.white.T, *found), float(np.linalg.cond(found[1])) ** 2
+
+    @property
+    def derivatives(self) -> SpectralPath | JetPath:
+        """Second and third derivative tensors."""
+        return self._derivatives[0]
+
+    @property
+    def derivative_factor(self) -> float:
+        """By what the path of the derivatives enlarges rounding errors."""
+        return self._derivatives[1]
+
+    def pair(self, rival: int) -> Pair:
+        """The margin over one rival class."""
+        return Pair(self, rival)
+
+    def radius(self, eps: float) -> float:
+        """|y| <= radius for all steps of size eps: lemma 2, with the data's box."""
+        region, white = self.model.region, self.model.white
+        if region.norm == "l2" or region.low is None:
+            return eps
+        low, high = region.interval(self.x, eps)
+        return min(eps, float(np.sqrt(np.maximum(low**2, high**2) @ white.w)) * (1 + 1e-12))
+
+
+class Pair:
+    """The margin f(delta) = f_0 + g.y + H[y, y] + C[y, y, y] + ... of the label over one rival."""
+
+    def __init__(self, row: Row, rival: int) -> None:
+        self.row, self.rival = row, rival
+        weights = row.model.weights
+        self.W: Array = weights.S[row.label] - weights.S[rival]
+        self.margin = float(row.outputs[row.label] - row.outputs[rival])
+        constants = row.model.constants
+        self.W_gauge: Array = constants.P_inverse.T @ self.W @ constants.P.T
+        values = np.linalg.svd(self.W_gauge, compute_uv=False)
+        self.nuclear = float(values.sum()) * (1 + 1e-9)
+        self.spectral = float(values[0]) * (1 + 1e-9)
+        self.growth = float(np.exp(min(row.mu, 700.0)))
+        # Bound of |W : exp(M)| and of every product inside it.
+        self._size = self.nuclear * float(np.exp(min(max(row.mu, 0.0), 700.0)))
+        self._biases = abs(float(weights.V[row.label])) + abs(float(weights.V[rival]))
+
+    def value_slack(self, eps: float) -> float:
+        """Rounding of f_0 and of the linear term over the region of radius eps."""
+        return self.row.unit * (self._biases + self._size * (1 + eps * self.row.model.constants.sum_F))
+
+    def tensor_slack(self, radius: float, order: int) -> float:
+        """Rounding of the quadratic (order 2) and cubic (order 3) terms within |y| <= radius."""
+        q = radius * self.row.model.constants.delta_F
+        terms = q**2 / 2 + (q**3 / 6 if order == 3 else 0.0)
+        return self.row.unit * self.row.derivative_factor * self._size * terms
+
+    @cached_property
+    def slopes(self) -> Array:
+        """Gradient of the margin in each input.  (m,)"""
+        row = self.row
+        difference = row.gradients[row.label] - row.gradients[self.rival]
+        result: Array = row.model.weights.rows @ difference
+        return result
+
+    @cached_property
+    def first(self) -> Array:
+        """The same gradient in the coordinates y.  (d,)"""
+        row = self.row
+        difference = row.gradients[row.label] - row.gradients[self.rival]
+        result: Array = row.model.white.L.T @ difference
+        return result
+
+    @cached_property
+    def second(self) -> Array:
+        """H.  (d, d)"""
+        return self.row.derivatives.second(self.W)
+
+    @cached_property
+    def third(self) -> Array:
+        """C, symmetric.  (d, d, d)"""
+        return symmetrised(self.row.derivatives.third(self.W))

@@ -1,0 +1,83 @@
+"""The layer as float64 numpy arrays in the coordinates of the region: what all bounds start from.
+
+A layer in float32 (or less) is read as the exact real function of its stored weights: they are converted
+to float64, which changes no value, and everything is computed from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mlayer.certificates.region import Region
+from mlayer.nn.layer import MLayer
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """M(x) = B + sum_a T_a (U^T x + u)_a, outputs V + S : exp(M).
+
+    `rows` are the rows u_i of U in units of the region's scale, over d directions with the matrices `T`.
+    Where the inputs are fewer than the features, the inputs themselves are the directions.
+    """
+
+    B: Array  # (n, n)
+    T0: Array  # (d0, n, n): the layer's own generators
+    U0: Array  # (m, d0): the layer's own embedding
+    u: Array  # (d0,)
+    S: Array  # (c, n, n)
+    V: Array  # (c,)
+    T: Array  # (d, n, n)
+    rows: Array  # (m, d)
+
+    @property
+    def n(self) -> int:
+        """Size of the matrix."""
+        return self.B.shape[0]
+
+    def matrix(self, x: Array) -> Array:
+        """M(x) at one row.  (m,) -> (n, n)"""
+        result: Array = self.B + np.tensordot(x @ self.U0 + self.u, self.T0, 1)
+        return result
+
+    def digest(self) -> str:
+        """SHA-256 of everything the bounds depend on."""
+        hasher = hashlib.sha256()
+        for array in (self.B, self.T0, self.U0, self.u, self.S, self.V, self.T, self.rows):
+            hasher.update(repr(array.shape).encode())
+            hasher.update(np.ascontiguousarray(array).tobytes())
+        return hasher.hexdigest()
+
+
+def float64_copy(layer: MLayer) -> MLayer:
+    """The same function in float64 on the CPU, without gradients."""
+    copy = deepcopy(layer).to(device="cpu", dtype=torch.float64).eval()
+    return copy.requires_grad_(False)
+
+
+def weights_of(layer: MLayer, region: Region) -> Weights:
+    """Read a float64 layer."""
+
+    def array(tensor: torch.Tensor) -> Array:
+        return np.ascontiguousarray(tensor.detach().numpy())
+
+    n, m = layer.matrix_size, layer.in_features
+    T0 = array(layer.generators)
+    d0 = len(T0)
+    U0 = np.eye(m) if layer.embedding is None else array(layer.embedding.mT)
+    u = np.zeros(d0) if layer.embedding_bias is None else array(layer.embedding_bias)
+    B = np.zeros((n, n)) if layer.matrix_bias is None else array(layer.matrix_bias)
+    V = np.zeros(layer.out_features) if layer.output_bias is None else array(layer.output_bias)
+    scaled = U0 * region.scale.numpy()[:, None]
+    if m <= d0:  # fewer inputs than features: the inputs are the directions
+        T, rows = np.tensordot(scaled, T0, 1), np.eye(m)
+    else:
+        T, rows = T0, scaled
+    return Weights(B, T0, U0, u, array(layer.readout), V, T, rows)
