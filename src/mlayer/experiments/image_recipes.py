@@ -92,24 +92,29 @@ PAPER = Recipe(_text(1e-4, "frobenius"))
 NOTEBOOK = Recipe(_text(1e-3, "l1", floor=1e-5), init="notebook")
 
 
-def _ours(epochs: int, augmentation: Augmentation) -> Recipe:
-    """Larger batches, a schedule of known length with clipped steps, shifted images."""
+def _ours(epochs: int, augmentation: Augmentation, weight_decay: float) -> Recipe:
+    """Shifted images, larger batches, clipped steps on a schedule of known length, all examples trained on.
+
+    Found on a tenth of CIFAR-10's training set that was set aside; with a schedule that ends at 0 there is
+    no epoch to choose, so the final trainings set nothing aside.
+    """
     return Recipe(
         Settings(
             epochs=epochs,
             batch_size=128,
-            loss=SoftCrossEntropy(),
+            loss="cross_entropy",
             optimizer="sgd",
             optimizer_options={"momentum": 0.9, "nesterov": True},
             learning_rate=0.03,
+            weight_decay=weight_decay,
             schedule="one_cycle",
             gradient_clip=1.0,
             activity_penalty=1e-3,
             activity_kind="l1",
-            metrics=("accuracy",),
-            monitor="accuracy",
+            restore_best=False,
         ),
         init="notebook",
+        validation=0.0,
         standardise=True,
         augmentation=augmentation,
     )
@@ -118,8 +123,8 @@ def _ours(epochs: int, augmentation: Augmentation) -> Recipe:
 RECIPES: dict[str, dict[str, Recipe]] = {
     name: {"paper_recipe": PAPER, "notebook_recipe": NOTEBOOK, "our_recipe": ours}
     for name, ours in {
-        "mnist": _ours(30, Augmentation(shift=2)),
-        "cifar10": _ours(60, Augmentation(shift=3, flip=True)),
-        "svhn": _ours(30, Augmentation(shift=2)),
+        "mnist": _ours(30, Augmentation(shift=2), 2e-4),
+        "cifar10": _ours(120, Augmentation(shift=4, flip=True), 5e-4),
+        "svhn": _ours(40, Augmentation(shift=2), 2e-4),
     }.items()
 }

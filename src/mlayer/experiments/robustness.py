@@ -1,11 +1,11 @@
-"""Certified radii of the authors' released CIFAR-10 model by the paper's bound: section 3.6 and its histogram.
+"""Certified radii of the authors' released CIFAR-10 model by the paper's bound: section 3.7, the histogram.
 
     mlayer reproduce robustness             the first 2,000 test images
     mlayer reproduce robustness --full      all 10,000
     mlayer reproduce robustness --smoke     seconds, on a small untrained layer; no data needed
 
 Expected (paper): delta_in about 200, ||S||_2 about 3, ||M||_2 between 3 and 4, radii of about 1e-5 on the
-correctly classified test images. The released model is looked for as ``cifar10_model.npy`` in the data folder.
+correctly classified test images. The model is looked for in the data folder as ``cifar10_model.npy``.
 """
 
 from __future__ import annotations
