@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,3 +65,12 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """The two precisions of the kernel."""
     result: torch.dtype = request.param
     return result
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """A folder with the real data sets, for tests that may skip without it."""
+    folder = os.environ.get("MLAYER_DATA")
+    if not folder:
+        pytest.skip("needs the real data sets: $MLAYER_DATA is not set")
+    return Path(folder)

@@ -74,7 +74,7 @@ def test_spectral_start_is_nearly_the_function() -> None:
 
 def test_ours_extrapolates_a_periodic_function() -> None:
     """The goal itself, at a small scale: one function of the text's kind, noise included."""
-    outcome = periodic._ours(random_cosines(3), periodic.Config(steps=15, rows=600), 0)
+    outcome = periodic.ours(random_cosines(3), periodic.Config(steps=15, rows=600), 0)
     assert outcome["parameters"] == 115
     assert outcome["rmse"] < 0.01
 

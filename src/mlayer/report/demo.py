@@ -83,9 +83,9 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.heading("It can be trusted, with proof")
     page.paragraph(
         f"A layer of {digits['parameters']} parameters reads {digits['accuracy']:.1%} of the test digits. "
-        f"For {len(digits['certified'])} of those: no change of the pixels by less than the certified radius can "
-        "change the answer, that is proved; an attack shows a somewhat larger change that does. The paper's "
-        "own bound is on the left."
+        f"For {len(digits['certified'])} of those: no change of the pixels by less than the certified radius "
+        "can change the answer, that is proved; an attack shows a somewhat larger change that does. The "
+        "paper's own bound is on the left."
     )
     page.figures(
         [
