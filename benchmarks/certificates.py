@@ -138,7 +138,8 @@ def main() -> int:
         Target("processor seconds an image, mean", 0.2, figures["processor_seconds_mean"], at_most=True),
     ]
     figures["targets"] = [str(target) for target in targets]
-    save("certificates", {**circumstances(), **figures})
+    command = "python benchmarks/certificates.py DATA"  # without the path of the data here
+    save("certificates", {**circumstances(), "command": command, **figures})
     return verdict(targets)
 
 
