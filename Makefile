@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponential/kernel/*)
 
-.PHONY: help demo test test-slow lint types format bench bench-others sanitize clean
+.PHONY: help demo test test-slow lint types format bench bench-others bench-tables reproduce sanitize clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(VENV)/.ready  ## the exponential at work: accuracy, speed, a picture
-	$(BIN)/python examples/expm_at_work.py
+demo: $(VENV)/.ready  ## learns, writes down and certifies, in under a minute: out/demo.html
+	@mkdir -p out
+	$(BIN)/mlayer demo -o out/demo.html
 
 test: $(VENV)/.ready  ## the tests, a few minutes
 	$(BIN)/python -m pytest -q
@@ -37,11 +38,20 @@ bench: $(VENV)/.ready  ## speed as ratios in one run, and the README's tables; a
 	-$(BIN)/python benchmarks/expm.py $(BENCH_FLAGS)
 	-$(BIN)/python benchmarks/threads.py
 	-$(BIN)/python benchmarks/layer.py
+	-$(BIN)/python benchmarks/loop.py
+	-$(BIN)/python benchmarks/initialisers.py
 	$(BIN)/python benchmarks/readme.py
 
 bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow beside (a gigabyte more to install)
 	$(INSTALL) -e .[bench-others]
 	$(MAKE) bench BENCH_FLAGS=--others
+
+bench-tables: $(VENV)/.ready  ## the estimators beside scikit-learn's, 5-fold; an hour
+	$(BIN)/python benchmarks/tables.py
+
+reproduce: $(VENV)/.ready  ## every experiment of the paper at its default scale; hours
+	$(BIN)/mlayer reproduce all
+	$(BIN)/python benchmarks/readme.py
 
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernel/sanitize.py

@@ -156,7 +156,7 @@ def test_mistakes_of_reproduce(folder: Path, capsys: pytest.CaptureFixture[str])
     Path("file").write_text("")
     assert main(["reproduce", "spiral", "-o", "file"]) == 2
     assert "-o names a folder" in capsys.readouterr().err
-    assert main(["reproduce", "images", "--smoke", "--data", "nowhere", "-o", "r"]) == 2
+    assert main(["reproduce", "images", "--data", "nowhere", "-o", "r"]) == 2
     assert "nowhere" in capsys.readouterr().err
 
 

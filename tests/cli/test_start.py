@@ -119,7 +119,7 @@ def test_the_list_of_commands_is_true() -> None:
     ("arguments", "words"),
     [
         (["ft"], "no command 'ft'. Did you mean 'fit'?"),
-        (["zzz"], "The commands are: fit, predict"),
+        (["zzz"], "The commands are: demo, fit, predict"),
         (["fit"], "Missing argument 'TABLE'"),
         (["fit", "t.csv"], "Missing option '-t' / '--target'"),
         (["fit", "t.csv", "--targt", "y"], "--target"),
