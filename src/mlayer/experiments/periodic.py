@@ -237,7 +237,8 @@ def plot(results: Results) -> Figure:
         axis.plot(x, entry["curve"], color="black", linewidth=3, alpha=0.25, label="function")
         for kind, label in kinds.items():
             for k, model in enumerate(entry[kind]):
-                axis.plot(x, model["curve"], color=colours[kind], linewidth=0.8, label=None if k else label)
+                full = f"{label}, {model['epochs']} epochs" if "epochs" in model else label
+                axis.plot(x, model["curve"], color=colours[kind], linewidth=0.8, label=None if k else full)
         worst = max(model["rmse"] for model in entry["ours"])
         axis.set(ylim=(-top, top), xlim=(0, 6))
         title = f"{entry['function']}; ours on [2, 6]: root mean squared error {worst:.1e}"
