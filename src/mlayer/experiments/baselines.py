@@ -56,7 +56,7 @@ class Config:
 
 SCALES = {
     "smoke": Config(rows=tuple(("digits", name) for name in RIVALS), ode_part=0.1, test_part=0.1, epochs=1),
-    "default": Config(dense_part=0.1, ode_part=0.01, test_part=0.05, epochs=4),
+    "default": Config(dense_part=0.1, ode_part=0.005, test_part=0.05, epochs=3),
     "full": Config(),
 }
 

@@ -124,7 +124,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     name: {"paper_recipe": PAPER, "notebook_recipe": NOTEBOOK, "our_recipe": ours}
     for name, ours in {
         "mnist": _ours(30, Augmentation(shift=2), 2e-4),
-        "cifar10": _ours(120, Augmentation(shift=4, flip=True), 5e-4),
+        "cifar10": _ours(120, Augmentation(shift=4, flip=True), 3e-4),
         "svhn": _ours(40, Augmentation(shift=2), 2e-4),
     }.items()
 }

@@ -129,10 +129,13 @@ def plot(results: Results) -> Figure:
             axes.plot([place] * len(values), values, "o", color="C0", alpha=0.6)
             axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color="C0", lw=2)
         for row, (accuracy, _, _) in EXPECTED.get(name, {}).items():
-            ours = row == "M-layer"
-            axes.axhline(accuracy, color="C3" if ours else "0.6", lw=1.2 if ours else 0.8, zorder=0)
-            label = f"paper: {row}" if ours else row
-            axes.text(len(here) - 0.45, accuracy, label, va="center", fontsize=8, backgroundcolor="white")
+            if row == "M-layer":
+                axes.axhline(accuracy, color="C3", lw=1.2, zorder=0)
+                axes.text(-0.47, accuracy, "paper", color="C3", va="bottom", fontsize=8)
+            else:
+                axes.axhline(accuracy, color="0.6", lw=0.8, zorder=0)
+                white = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+                axes.text(len(here) - 0.45, accuracy, row, va="center", fontsize=8, bbox=white)
         axes.set_xticks(range(len(here)), [_LABELS[recipe] for recipe in here])
         axes.set_xlim(-0.5, len(here) + 0.15)
         axes.set_title(name)

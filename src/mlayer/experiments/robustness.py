@@ -71,7 +71,7 @@ def run(config: Config, where: Where) -> Results:
     radii = found.radius[found.correct]
     return {
         "images": len(x),
-        "accuracy": 100 * float(found.correct.double().mean()),
+        "accuracy": round(100 * float(found.correct.double().mean()), 4),
         "delta_in": certifier.constants.delta_in,
         "readout_norm": certifier.constants.readout_norm,
         "matrix_norm": dict(zip(map(str, _LEVELS), norms.quantile(levels).tolist(), strict=True)),

@@ -140,6 +140,7 @@ def plot(results: Results) -> Figure:
     for name, times in results["seconds"].items():
         count = results["parameters"][name]
         axes.plot(range(1, len(times) + 1), times, "o-", label=f"{labels[name]}, {count:,} parameters")
+    axes.set_xticks(range(1, len(results["ratios"]) + 1))
     axes.set_xlabel("turn")
     axes.set_ylabel("seconds an epoch of 45,000")
     axes.set_ylim(0)
