@@ -4,8 +4,8 @@
     mlayer reproduce baselines              a part of the data, a few epochs: shows the code at work
     mlayer reproduce baselines --full       whole sets; wants a GPU or days
 
-Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): see EXPECTED. Each result says on how many examples
-and for how many epochs it was trained; only full runs may be held against the quoted figures.
+Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): see EXPECTED. Each result says on
+how many examples and for how many epochs it was trained; only full runs may be held against those figures.
 """
 
 from __future__ import annotations
