@@ -24,7 +24,7 @@ from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import joined_world
 from mlayer.training.divergence import DivergenceError, diagnosis
 from mlayer.training.evaluation import measure
-from mlayer.training.losses import as_loss
+from mlayer.training.losses import as_loss, mean_loss
 from mlayer.training.optimizers import needs_closure
 from mlayer.training.progress import Progress, as_progress
 from mlayer.training.result import Record, TrainingResult
@@ -117,7 +117,7 @@ class _Loop:
             if validation is None
             else as_source(validation, run.settings.batch_size, device, "validation")
         )
-        self.loss = as_loss(run.settings.loss)
+        self.loss, self.mean_loss = as_loss(run.settings.loss), mean_loss(run.settings.loss)
         self.closure = needs_closure(run.optimizer)
 
     def go(
@@ -234,14 +234,12 @@ class _Loop:
         """This process's share of the loss of the whole batch, penalty included."""
         run = self.run
         penalties.clear()
-        _, losses = self.loss(run.model, x, batch.y)
-        if batch.weight is not None:
-            losses = losses * batch.weight
-        if run.world.alone:
-            loss = losses.mean()
-            return loss + run.settings.activity_penalty * sum(penalties) if penalties else loss
-        loss = losses.sum() / batch.whole
-        share = len(x) / batch.whole
+        if run.world.alone and batch.weight is None:
+            loss, share = self.mean_loss(run.model, x, batch.y), 1.0
+        else:
+            _, losses = self.loss(run.model, x, batch.y)
+            losses = losses if batch.weight is None else losses * batch.weight
+            loss, share = losses.sum() / batch.whole, len(x) / batch.whole
         return loss + run.settings.activity_penalty * share * sum(penalties) if penalties else loss
 
     def _end_epoch(self) -> Record:

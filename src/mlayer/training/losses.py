@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 
 from mlayer.errors import ArgumentError
 from mlayer.training.settings import Loss
@@ -36,7 +36,14 @@ def hits(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.argmax(-1) == targets).to(outputs.dtype)
 
 
+def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean of :func:`squared_errors` in one operation."""
+    return mse_loss(outputs, _like(outputs, targets))
+
+
 LOSSES: dict[str, EachExample] = {"cross_entropy": cross_entropies, "squared_error": squared_errors}
+# Their means over a batch, each in one operation: at batch 32 of a small model operations are what costs.
+_MEANS: dict[str, EachExample] = {"cross_entropy": cross_entropy, "squared_error": mean_squared_error}
 # Name -> one number an example; what their mean becomes; is larger better?
 METRICS: dict[str, tuple[EachExample, Callable[[float], float], bool]] = {
     "accuracy": (hits, float, True),
@@ -74,6 +81,14 @@ def as_loss(loss: str | Loss) -> Loss:
         return outputs, each(outputs, y)
 
     return named
+
+
+def mean_loss(loss: str | Loss) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """The mean loss of a batch without weights."""
+    if isinstance(loss, str):
+        mean = _MEANS[loss]
+        return lambda model, x, y: mean(model(x), y)
+    return lambda model, x, y: loss(model, x, y)[1].mean()
 
 
 def _like(outputs: Tensor, targets: Tensor) -> Tensor:
