@@ -288,7 +288,7 @@ def test_evaluation_leaves_the_mode_of_the_model() -> None:
     assert measured["rmse"] == pytest.approx(measured["loss"] ** 0.5)
     model.eval()
     x, y = product(3000)
-    assert measured["loss"] == pytest.approx(float((model(x) - y).square().mean()), rel=1e-4)
+    assert measured["loss"] == pytest.approx((model(x) - y).square().mean().item(), rel=1e-4)
 
 
 def test_the_periodic_loss_is_the_papers() -> None:
