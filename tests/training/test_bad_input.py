@@ -68,6 +68,7 @@ def test_plateau() -> None:
         ((X, Y, torch.ones(8, 1)), "data: weight"),
         ((b for b in [(X, Y)]), "read only once"),
         ([[X]], "a loader of batches"),
+        (torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X[:0])), "one batch or more"),
         ((X, torch.ones(8, 2)), r"y must be of shape \(8, 1\)"),
     ],
 )
@@ -106,6 +107,18 @@ def test_a_schedule_needs_a_length() -> None:
     with pytest.raises(ArgumentError, match="data loader of unknown length"):
         train(layer(), loader, Settings(epochs=1, schedule="cosine"))
     assert train(layer(), loader, Settings(epochs=2)).steps == 2
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_classes_that_the_model_does_not_have(label: int) -> None:
+    with pytest.raises(ArgumentError, match="class numbers from 0 to 1, for a model of 2 outputs"):
+        train(layer(2), (X, torch.full((8,), label)), Settings(epochs=1, loss="cross_entropy"))
+
+
+@pytest.mark.parametrize("seconds", ["60", math.nan, -1.0])
+def test_checkpoint_seconds(seconds: Any) -> None:
+    with pytest.raises(MLayerError, match="checkpoint_seconds must be"):
+        train(layer(), (X, Y), Settings(epochs=1), checkpoint_seconds=seconds)
 
 
 def test_many() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import killed
 import pytest
 import torch
 from problems import layer, product, same_weights
+from torch.utils.data import DataLoader, TensorDataset
 
 import mlayer
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.training import CheckpointError, CheckpointWarning, Plateau, Settings, train
+from mlayer.training import CheckpointError, CheckpointWarning, PeriodicLoss, Plateau, Settings, train
 
 HERE = Path(__file__).parent
 
@@ -249,3 +251,32 @@ def test_the_plateau_is_remembered(tmp_path: Path) -> None:
 def _flat(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     outputs = model(x)
     return outputs, 0 * outputs[:, 0] + 1.0
+
+
+def test_a_loader_with_a_generator_of_its_own_is_taken_up(tmp_path: Path) -> None:
+    def loader() -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(3)
+        return DataLoader(TensorDataset(*product()), batch_size=8, shuffle=True, generator=generator)
+
+    whole, parts = layer(), layer()
+    train(whole, loader(), Settings(epochs=3, learning_rate=1e-2))
+    train(parts, loader(), Settings(epochs=2, learning_rate=1e-2), checkpoint=tmp_path)
+    train(parts, loader(), Settings(epochs=3, learning_rate=1e-2), checkpoint=tmp_path)
+    assert same_weights(whole, parts)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"loss": PeriodicLoss(bound=100)}, {"loss": PeriodicLoss(bound=1)}),
+        ({"optimizer": lambda p: torch.optim.SGD(p, 0.1)}, {"optimizer": lambda p: torch.optim.SGD(p, 99.0)}),
+        ({"optimizer": partial(torch.optim.SGD, lr=0.1)}, {"optimizer": partial(torch.optim.SGD, lr=0.2)}),
+    ],
+)
+def test_callables_that_hold_something_else_are_another_run(
+    one: dict[str, Any], other: dict[str, Any], tmp_path: Path
+) -> None:
+    train(layer(), product(), Settings(epochs=1, **one), checkpoint=tmp_path)
+    train(layer(), product(), Settings(epochs=1, **one), checkpoint=tmp_path)  # itself, again
+    with pytest.raises(ArgumentError, match="of this very run"):
+        train(layer(), product(), Settings(epochs=1, **other), checkpoint=tmp_path)

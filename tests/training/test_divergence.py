@@ -42,7 +42,7 @@ def test_the_norm_of_m_is_that_of_the_batch() -> None:
 def test_the_best_weights_are_kept_and_no_later_step_is_taken(tmp_path: Path) -> None:
     model, (x, y) = layer(), product()
     steps: list[int] = []
-    after_second: list[dict[str, Tensor]] = []
+    after: list[dict[str, Tensor]] = []
 
     def breaks(m: nn.Module, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         outputs = m(a)
@@ -51,13 +51,14 @@ def test_the_best_weights_are_kept_and_no_later_step_is_taken(tmp_path: Path) ->
         return outputs, losses * (math.nan if len(steps) == 8 else 1)
 
     def keep(record: dict[str, object]) -> None:
-        after_second.append({k: v.clone() for k, v in model.state_dict().items()})
+        after.append({k: v.clone() for k, v in model.state_dict().items()})
 
     settings = Settings(epochs=9, loss=breaks, learning_rate=1e-2, on_divergence="stop")
     result = train(model, (x, y), settings, on_epoch=keep, checkpoint=tmp_path)
     assert len(steps) == 8
-    assert (result.stopped, result.best_epoch, len(result.history)) == ("diverged", 2, 2)
-    assert all(torch.equal(v, after_second[1][k]) for k, v in model.state_dict().items())
+    # The training loss of the second epoch, the smaller one, is that of the weights after the first.
+    assert (result.stopped, result.best_epoch, len(result.history)) == ("diverged", 1, 2)
+    assert all(torch.equal(v, after[0][k]) for k, v in model.state_dict().items())
     # Taking up the run gives the same answer, not another attempt.
     again = layer()
     second = train(again, (x, y), settings, checkpoint=tmp_path)
@@ -97,3 +98,28 @@ def test_a_validation_loss_that_is_not_a_number_is_divergence() -> None:
     x, y = product()
     with pytest.raises(DivergenceError):
         train(layer(), (x, y), Settings(epochs=1), validation=[(x * 1e30, y)])
+
+
+@pytest.mark.parametrize("rate", [30.0, 1e3])
+@pytest.mark.parametrize("epochs", [1, 50])
+def test_weights_that_a_step_has_spoilt_do_not_pass_for_the_best(rate: float, epochs: int) -> None:
+    """The loss of an epoch is measured before its steps: with one step an epoch, none of it is the step's."""
+    x, y = product(64)
+    model, start = layer(), layer()
+    settings = Settings(
+        epochs=epochs, batch_size=64, optimizer="sgd", learning_rate=rate, on_divergence="stop"
+    )
+    result = train(model, (x, y), settings)
+
+    def loss(one: nn.Module) -> float:
+        return (one(x) - y).square().mean().item()
+
+    assert loss(model) <= loss(start)
+    assert result.best_value == pytest.approx(loss(model), rel=1e-4)
+
+
+def test_last_weights_that_give_no_number_are_divergence_whatever_is_restored() -> None:
+    x, y = product(64)
+    settings = Settings(epochs=1, batch_size=64, optimizer="sgd", learning_rate=1e3, restore_best=False)
+    with pytest.raises(DivergenceError):
+        train(layer(), (x, y), settings)

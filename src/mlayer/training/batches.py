@@ -105,6 +105,12 @@ class FromLoader:
         What is skipped is read before this returns, so that the caller can then put the generator where it
         was: the next batch may draw from it too.
         """
+        for owner in (self.loader, getattr(self.loader, "sampler", None)):
+            generator = getattr(owner, "generator", None)
+            if isinstance(
+                generator, torch.Generator
+            ):  # its own: else a run could not be repeated or taken up
+                generator.manual_seed(seed)
         batches = self._all(world)
         for _ in range(skip):
             next(batches, None)
@@ -115,7 +121,9 @@ class FromLoader:
         return self._all(world)
 
     def _all(self, world: World) -> Iterator[Batch]:
+        empty = True
         for item in self.loader:
+            empty = False
             if not isinstance(item, Sequence) or not 2 <= len(item) <= 3:
                 raise ArgumentTypeError(
                     "data",
@@ -126,6 +134,8 @@ class FromLoader:
             rows = world.part(torch.arange(len(item[0])))
             part = [(t if world.alone else t[rows]).to(self.device) for t in item]
             yield Batch(part[0], part[1], part[2] if len(part) > 2 else None, len(item[0]))
+        if empty:
+            raise ArgumentError("data", "a loader of one batch or more", "none", "Check what it reads from.")
 
     def fingerprint(self) -> list[Any]:
         """All that is known without reading it."""

@@ -1,4 +1,10 @@
-"""The best epoch so far and its weights."""
+"""The best weights so far.
+
+A validation set (or metrics, which are measured on the training set) judges the weights at the end of an
+epoch. The training loss of an epoch cannot: it was measured on the way, before most of the steps. It is taken
+as that of the weights at the start of the epoch, and the last weights of a run are measured by a pass of
+their own. So a step that spoils everything never passes for the best, however small the loss before it was.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +14,53 @@ from torch import Tensor, nn
 
 from mlayer.training.losses import METRICS
 
+Weights = dict[str, Tensor]
+
 
 class Best:
-    """Remembers the weights with the best monitored value; at first the start itself."""
+    """Remembers the weights with the best monitored value; at first the start itself.
+
+    Attributes:
+        value: the best value, or None before the first.
+        epoch: epochs done when the weights were those that are kept; 0 is the start.
+        seen: the epoch in which the value was seen.
+        weights: those weights.
+    """
 
     def __init__(self, monitor: str) -> None:
         self.larger_is_better = monitor in METRICS and METRICS[monitor][2]
         self.value: float | None = None
         self.epoch = 0
-        self.weights: dict[str, Tensor] | None = None
+        self.seen = 0
+        self.weights: Weights | None = None
 
     def start_from(self, model: nn.Module) -> None:
         """What is kept if not even one epoch ends well."""
-        self.weights = _copy(model)
+        self.weights = copy_of(model)
 
-    def see(self, value: float, epoch: int, model: nn.Module) -> bool:
-        """Is this epoch the best so far? Then keep its weights."""
-        better = self.value is None or (value > self.value if self.larger_is_better else value < self.value)
+    def better(self, value: float) -> bool:
+        """Than all before?"""
+        if self.value is None:
+            return True
+        return value > self.value if self.larger_is_better else value < self.value
+
+    def see(self, value: float, weights: Weights, *, epoch: int, seen: int) -> bool:
+        """Is this the best so far? Then keep these weights."""
+        better = self.better(value)
         if better:
-            self.value, self.epoch, self.weights = value, epoch, _copy(model)
+            self.value, self.weights, self.epoch, self.seen = value, weights, epoch, seen
         return better
 
     def state(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {"value": self.value, "epoch": self.epoch, "weights": self.weights}
+        return {"value": self.value, "epoch": self.epoch, "seen": self.seen, "weights": self.weights}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """What :meth:`state` gave."""
         self.value, self.epoch, self.weights = state["value"], state["epoch"], state["weights"]
+        self.seen = state["seen"]
 
 
-def _copy(model: nn.Module) -> dict[str, Tensor]:
+def copy_of(model: nn.Module) -> Weights:
+    """The weights as they are now."""
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -19,17 +19,18 @@ from torch import Tensor, nn
 
 from mlayer.errors import ArgumentTypeError
 from mlayer.nn.activity import watch_activity
-from mlayer.training.batches import Batch, Data, as_source
+from mlayer.training.batches import Batch, Data, TensorsInMemory, as_source
+from mlayer.training.best import copy_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import joined_world
 from mlayer.training.divergence import DivergenceError, diagnosis
 from mlayer.training.evaluation import measure
-from mlayer.training.losses import as_loss, mean_loss
+from mlayer.training.losses import as_loss, check_classes, mean_loss
 from mlayer.training.optimizers import needs_closure
 from mlayer.training.progress import Progress, as_progress
 from mlayer.training.result import Record, TrainingResult
 from mlayer.training.run import Run
-from mlayer.training.settings import Settings
+from mlayer.training.settings import Settings, check_number
 
 # (x, generator) -> x, for training batches only.
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -88,6 +89,7 @@ def train(
         raise ArgumentTypeError(
             "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."
         )
+    check_number("checkpoint_seconds", checkpoint_seconds, least=0)
     cuda = [d for d in {p.device for p in model.parameters()} if d.type == "cuda"]
     with joined_world(model) as world, torch.random.fork_rng(cuda):
         loop = _Loop(Run(model, data, settings, world), validation, augment)
@@ -119,6 +121,11 @@ class _Loop:
         )
         self.loss, self.mean_loss = as_loss(run.settings.loss), mean_loss(run.settings.loss)
         self.closure = needs_closure(run.optimizer)
+        # Is the training loss all there is to judge weights by? See best.py.
+        self.by_running_loss = validation is None and not run.settings.metrics
+        for source in (run.source, self.validation):
+            if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):
+                check_classes(run.model, source.tensors[0], source.tensors[1])
 
     def go(
         self,
@@ -156,14 +163,17 @@ class _Loop:
                 if checkpoints and (not run.world.alone or time.monotonic() - saved >= checkpoint_seconds):
                     checkpoints.write(run.state())
                     saved = time.monotonic()
+            if run.stopped is None:
+                run.stopped, run.message = "epochs", f"all {run.settings.epochs} epochs done"
+            if checkpoints:
+                checkpoints.write(run.state())
+            self._judge_the_last_weights()
         except _DivergedError as diverged:
             self._explain_divergence(diverged)
+            if checkpoints:
+                checkpoints.write(run.state())
         finally:
             progress.stop()
-        if run.stopped is None:
-            run.stopped, run.message = "epochs", f"all {run.settings.epochs} epochs done"
-        if checkpoints:
-            checkpoints.write(run.state())
         if (run.settings.restore_best or run.stopped == "diverged") and run.best.weights is not None:
             run.model.load_state_dict(run.best.weights)
         if run.stopped == "diverged" and run.settings.on_divergence == "raise":
@@ -182,6 +192,8 @@ class _Loop:
         run = self.run
         seed = _mixed(run.settings.seed, run.epoch)
         if run.batch == 0:
+            if self.by_running_loss:
+                run.epoch_start = copy_of(run.model)
             torch.manual_seed(_mixed(seed, 1 + run.world.rank))
             run.generator.manual_seed(_mixed(seed, -1 - run.world.rank))
             yield from run.source.shuffled(seed, 0, run.world)
@@ -254,21 +266,51 @@ class _Loop:
                 raise _DivergedError(measured["loss"], None)
             record |= {f"validation_{name}": value for name, value in measured.items()}
         elif run.settings.metrics:
-            record |= measure(run.model, run.source, run.settings, run.world) | {"loss": record["loss"]}
+            measured = measure(run.model, run.source, run.settings, run.world)
+            if not math.isfinite(measured["loss"]):
+                raise _DivergedError(measured["loss"], None)
+            record |= measured | {"loss": record["loss"]}
+        else:
+            measured = record
         record |= {"learning_rate": run.rate.now, "seconds": run.seconds}
         run.history.append(record)
-        monitored = record.get(f"validation_{run.settings.monitor}", record.get(run.settings.monitor))
-        assert monitored is not None
-        improved = run.best.see(float(monitored), run.epoch, run.model)
+        value = float(measured[run.settings.monitor])
+        if self.by_running_loss:
+            assert run.epoch_start is not None
+            improved = run.best.see(value, run.epoch_start, epoch=run.epoch - 1, seen=run.epoch)
+        elif run.best.better(value):
+            improved = run.best.see(value, copy_of(run.model), epoch=run.epoch, seen=run.epoch)
+        else:
+            improved = False
         run.rate.after_epoch(improved)
         run.batch, run.loss_sum, run.seen = 0, 0.0, 0
         patience = run.settings.early_stopping
-        if patience is not None and run.epoch - run.best.epoch >= patience:
+        if patience is not None and run.epoch - run.best.seen >= patience:
             run.stopped = "early"
-            run.message = (
-                f"no better {run.settings.monitor} in {patience} epochs after epoch {run.best.epoch}"
-            )
+            run.message = f"no better {run.settings.monitor} in {patience} epochs after epoch {run.best.seen}"
         return record
+
+    @torch.no_grad()
+    def _judge_the_last_weights(self) -> None:
+        """One pass over the training data, where no other pass has judged them. Not in the checkpoint: a run
+        that is prolonged goes on as if it had never stopped.
+        """
+        run = self.run
+        if not self.by_running_loss or not run.epoch or run.stopped == "diverged":
+            return
+        total, seen = 0.0, 0
+        training = run.model.training
+        run.model.eval()
+        with self._penalties() as penalties:
+            for batch in run.source.in_order(run.world):
+                total += float(self._objective(batch, batch.x, penalties)) * batch.whole
+                seen += batch.whole
+        run.model.train(training)
+        (total,) = run.world.total(total)
+        value = total / max(1, seen)
+        if not math.isfinite(value):
+            raise _DivergedError(value, None)
+        run.best.see(value, copy_of(run.model), epoch=run.epoch, seen=run.epoch)
 
     def _explain_divergence(self, diverged: _DivergedError) -> None:
         run = self.run

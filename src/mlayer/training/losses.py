@@ -91,6 +91,25 @@ def mean_loss(loss: str | Loss) -> Callable[[nn.Module, Tensor, Tensor], Tensor]
     return lambda model, x, y: loss(model, x, y)[1].mean()
 
 
+@torch.no_grad()
+def check_classes(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Class indices must be those of outputs."""
+    if y.is_floating_point() or y.dim() != 1:
+        return
+    training = model.training
+    model.eval()
+    classes = model(x[:1].to(next(iter(model.parameters())).device)).shape[-1]
+    model.train(training)
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise ArgumentError(
+            "y",
+            f"class numbers from 0 to {classes - 1}, for a model of {classes} outputs",
+            f"numbers from {low} to {high}",
+            "Number the classes from 0, or give the model more outputs.",
+        )
+
+
 def _like(outputs: Tensor, targets: Tensor) -> Tensor:
     """Targets (b,) beside outputs (b, 1); anything else must fit, or broadcasting would hide the error."""
     if targets.dim() == 1 and outputs.dim() == 2 and outputs.shape[1] == 1:

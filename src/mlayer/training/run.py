@@ -9,13 +9,13 @@ from torch import nn
 
 from mlayer.errors import ArgumentError
 from mlayer.training.batches import Data, as_source
-from mlayer.training.best import Best
+from mlayer.training.best import Best, Weights
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import World
 from mlayer.training.learning_rate import LearningRate
 from mlayer.training.optimizers import build_optimizer
 from mlayer.training.result import Record, Stopped, TrainingResult
-from mlayer.training.settings import Settings
+from mlayer.training.settings import Settings, plain
 
 _COUNTERS = ("epoch", "batch", "step", "loss_sum", "seen", "seconds", "stopped", "message")
 # What may differ between a run and its continuation.
@@ -31,7 +31,8 @@ class Run:
         self.parameters: list[nn.Parameter] = [
             p for group in self.optimizer.param_groups for p in group["params"]
         ]
-        self.source = as_source(data, settings.batch_size, self.parameters[0].device)
+        self.device = self.parameters[0].device
+        self.source = as_source(data, settings.batch_size, self.device)
         batches = self.source.batches
         self.total_steps = None if batches is None else batches * settings.epochs
         if settings.schedule is not None and self.total_steps is None:
@@ -43,6 +44,7 @@ class Run:
             )
         self.rate = LearningRate(self.optimizer, settings, self.total_steps)
         self.best = Best(settings.monitor)
+        self.epoch_start: Weights | None = None  # weights, where the training loss is to judge them
         self.generator = torch.Generator()  # of augmentation
         self.epoch = 0  # complete ones
         self.batch = 0  # done in this epoch
@@ -54,6 +56,9 @@ class Run:
         self.history: list[Record] = []
         self.resumed_at: int | None = None
         self._about_data = self.source.fingerprint()
+        # An optimizer that a function made says more than the function's name.
+        made = [type(self.optimizer).__name__, plain(self.optimizer.defaults)]
+        self._about_settings = settings.fingerprint() | {"the optimizer": made}
 
     def result(self) -> TrainingResult:
         """Of a run that has stopped."""
@@ -95,13 +100,15 @@ class Run:
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on."""
         return {
-            "settings": self.settings.fingerprint(),
+            "settings": self._about_settings,
             "data": self._about_data,
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
             "rate": self.rate.state(),
             "best": self.best.state(),
+            "epoch_start": self.epoch_start,
             "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             "augment": self.generator.get_state(),
             "history": self.history,
             **{name: getattr(self, name) for name in _COUNTERS},
@@ -113,7 +120,10 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate.load_state(state["rate"])
         self.best.load_state(state["best"])
+        self.epoch_start = state["epoch_start"]
         torch.set_rng_state(state["random"])
+        if state["random_cuda"] is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"], self.device)
         self.generator.set_state(state["augment"])
         self.history = list(state["history"])
         for name in _COUNTERS:
@@ -123,7 +133,7 @@ class Run:
             self.stopped, self.message = None, ""
 
     def _check_same_run(self, state: dict[str, Any], checkpoints: Checkpoints) -> None:
-        old, new = dict(state["settings"]), self.settings.fingerprint()
+        old, new = dict(state["settings"]), dict(self._about_settings)
         # A finished run may be prolonged, unless its schedule was made for its length.
         longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
         for name in (*_FREE, *(["epochs"] if longer else [])):

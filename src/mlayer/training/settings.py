@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -33,7 +34,7 @@ class Plateau:
         if not 0 < self.factor < 1:
             raise ArgumentError("factor", "between 0 and 1", repr(self.factor), "0.2 takes 80 % off.")
         _at_least("patience", self.patience, 1)
-        _number("floor", self.floor, least=0)
+        check_number("floor", self.floor, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +95,12 @@ class Settings:
         _at_least("epochs", self.epochs, 0)
         _at_least("batch_size", self.batch_size, 1)
         _at_least("seed", self.seed, 0)
-        _number("learning_rate", self.learning_rate, above=0)
-        _number("weight_decay", self.weight_decay, least=0)
-        _number("time_decay", self.time_decay, least=0)
-        _number("activity_penalty", self.activity_penalty, least=0)
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("weight_decay", self.weight_decay, least=0)
+        check_number("time_decay", self.time_decay, least=0)
+        check_number("activity_penalty", self.activity_penalty, least=0)
         if self.gradient_clip is not None:
-            _number("gradient_clip", self.gradient_clip, above=0)
+            check_number("gradient_clip", self.gradient_clip, above=0)
         if self.early_stopping is not None:
             _at_least("early_stopping", self.early_stopping, 1)
         if self.plateau is not None and not isinstance(self.plateau, Plateau):
@@ -127,19 +128,24 @@ class Settings:
             optimizer_class(self.optimizer)
 
     def fingerprint(self) -> dict[str, Any]:
-        """The settings as plain data; callables by name. Two runs resume each other if theirs are equal."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        """The settings as plain data. Two runs resume each other if theirs are equal.
+
+        Functions count by their names, other callables by their class and what they hold.
+        """
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Plateau):
-        return {"factor": value.factor, "patience": value.patience, "floor": value.floor}
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    if callable(value):
-        return getattr(value, "__qualname__", type(value).__qualname__)
+        return [plain(v) for v in value]
+    if isinstance(value, partial):
+        return [plain(value.func), plain(value.args), plain(value.keywords)]
+    if callable(value) or is_dataclass(value):
+        name = getattr(value, "__qualname__", None)
+        return name if name is not None else [type(value).__qualname__, plain(vars(value))]
     return value if isinstance(value, str | int | float | bool) or value is None else repr(value)
 
 
@@ -150,7 +156,8 @@ def _at_least(name: str, value: object, least: int) -> None:
         raise ArgumentError(name, f"an integer of at least {least}", repr(value), "Give a larger number.")
 
 
-def _number(name: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
+def check_number(name: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
+    """Raise if ``value`` is no finite number, or too small."""
     bound = f"above {above:g}" if above is not None else f"at least {least:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentTypeError(name, f"a number {bound}", repr(value), "For example 0.001.")
