@@ -210,6 +210,9 @@ def plot(results: Results) -> Figure:
     )
     left.axhline(EXPECTED["zero_guess_mse"], color="grey", linestyle=":", linewidth=1)
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
+    ticks = [200, 500, 1000, 2000, 3000]
+    left.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+    left.set_xticks([], minor=True)
     left.set_title("the text's recipe, and ours")
     left.legend(fontsize="small")
     steps = [step for step, _ in best["history"]]
