@@ -218,9 +218,15 @@ def plot(results: Results) -> Figure:
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color="black")
     right.axhline(
-        EXPECTED["m_layer_mse"], color="tab:red", linestyle="--", linewidth=1, label="paper, M-layer"
+        EXPECTED["m_layer_mse"],
+        color="tab:red",
+        linestyle="--",
+        linewidth=1,
+        label="paper, determinant, M-layer",
     )
-    right.axhline(EXPECTED["dnn_mse"], color="tab:blue", linestyle="--", linewidth=1, label="paper, DNN")
+    right.axhline(
+        EXPECTED["dnn_mse"], color="tab:blue", linestyle="--", linewidth=1, label="paper, determinant, DNN"
+    )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours: Levenberg-Marquardt, {best['parameters']} parameters")
     right.legend(fontsize="small")
