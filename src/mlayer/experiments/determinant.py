@@ -210,14 +210,23 @@ def plot(results: Results) -> Figure:
     )
     left.axhline(EXPECTED["zero_guess_mse"], color="grey", linestyle=":", linewidth=1)
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
+    ticks = [200, 500, 1000, 2000, 3000]
+    left.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+    left.set_xticks([], minor=True)
     left.set_title("the text's recipe, and ours")
     left.legend(fontsize="small")
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color="black")
     right.axhline(
-        EXPECTED["m_layer_mse"], color="tab:red", linestyle="--", linewidth=1, label="paper, M-layer"
+        EXPECTED["m_layer_mse"],
+        color="tab:red",
+        linestyle="--",
+        linewidth=1,
+        label="paper, determinant, M-layer",
     )
-    right.axhline(EXPECTED["dnn_mse"], color="tab:blue", linestyle="--", linewidth=1, label="paper, DNN")
+    right.axhline(
+        EXPECTED["dnn_mse"], color="tab:blue", linestyle="--", linewidth=1, label="paper, determinant, DNN"
+    )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours: Levenberg-Marquardt, {best['parameters']} parameters")
     right.legend(fontsize="small")

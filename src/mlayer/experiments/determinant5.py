@@ -205,6 +205,7 @@ def plot(results: Results) -> Figure:
     for axis, (title, part) in zip(axes, shown, strict=False):
         axis.scatter(*zip(*part["scatter"], strict=True), s=1, color="black", alpha=0.6)
         axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true determinant", ylabel="learnt determinant", aspect=1)
+        axis.set(xticks=[-1, -0.5, 0, 0.5, 1], yticks=[-1, -0.5, 0, 0.5, 1])
         axis.set_title(f"{title}: mean squared error {part['test_mse']:.2g}", fontsize="medium")
     last = axes[-1]
     last.plot([row[0] for row in results["ours"]["history"]], [row[1] for row in results["ours"]["history"]])
