@@ -41,12 +41,15 @@ class Checkpoints:
         self.file = folder / "state.safetensors"
         self.history = folder / "history.jsonl"
 
+    def tidy(self) -> None:
+        """Remove the half-written file of a run that was killed."""
+        for left_over in self.folder.glob(f".{self.file.name}.*.tmp"):
+            left_over.unlink(missing_ok=True)
+
     def read(self) -> dict[str, Any] | None:
         """The last state, or None."""
         from safetensors import SafetensorError, safe_open
 
-        for left_over in self.folder.glob(f".{self.file.name}.*.tmp"):  # of a run that was killed
-            left_over.unlink(missing_ok=True)
         if not self.file.is_file():
             return None
         must_be = "a checkpoint written by mlayer.training"

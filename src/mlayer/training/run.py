@@ -78,7 +78,9 @@ class Run:
         """Go on from the checkpoint if there is one, else write the first; the same on all processes."""
         state = None
         if self.world.rank == 0:
-            state = None if checkpoints is None else checkpoints.read()
+            if checkpoints is not None:
+                checkpoints.tidy()
+                state = checkpoints.read()
             if state is not None:
                 assert checkpoints is not None
                 self._check_same_run(state, checkpoints)
