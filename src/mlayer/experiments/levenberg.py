@@ -48,8 +48,9 @@ class Levenberg:
     Attributes:
         steps: at most.
         damping: at the start.
-        rows: examples a step, drawn anew each time; all if None. Several times the parameters, or the
-            step fits the draw and not the function.
+        rows: examples a step, drawn anew each time; all if None.
+        judges: further examples, drawn with them, on which the step is judged; the same ones if 0. Where
+            the rows are not many times the parameters, a step that fits the rows may not fit the function.
         target: stop when the mean square on the examples of a step is below.
         seconds: stop after.
         seed: of the draws.
@@ -58,6 +59,7 @@ class Levenberg:
     steps: int = 100
     damping: float = 1e-2
     rows: int | None = None
+    judges: int = 0
     target: float = 0.0
     seconds: float = math.inf
     seed: int = 0
@@ -96,8 +98,9 @@ class Levenberg:
         for number in range(len(history), self.steps):
             if history and (history[-1]["after"] <= self.target or history[-1]["seconds"] >= self.seconds):
                 break
-            batch_x, batch_y = self._draw(number, x, y)
-            record = _one_step(model, linearise, batch_x, batch_y, damping)
+            fitted, judged = self._draw(number, len(x))
+            linear = linearise(model, x[fitted], y[fitted])
+            record = _one_step(model, linear, x[judged], y[judged], damping)
             if record is None:  # no damping helps: a minimum, to rounding
                 break
             damping = record["damping"]
@@ -113,21 +116,22 @@ class Levenberg:
             kept.write({"model": dict(model.state_dict()), "damping": damping, "history": history})
         return history
 
-    def _draw(self, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        if self.rows is None or self.rows >= len(x):
-            return x, y
+    def _draw(self, number: int, count: int) -> tuple[Tensor | slice, Tensor | slice]:
+        """Which examples are fitted in a step, and which judge it."""
+        if self.rows is None or self.rows + self.judges > count:
+            return slice(None), slice(None)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-        rows = torch.randperm(len(x), generator=generator)[: self.rows]
-        return x[rows], y[rows]
+        order = torch.randperm(count, generator=generator)
+        fitted = order[: self.rows]
+        return fitted, order[self.rows : self.rows + self.judges] if self.judges else fitted
 
 
 def _one_step(
-    model: nn.Module, linearise: Lineariser, x: Tensor, y: Tensor, damping: float
+    model: nn.Module, linear: Linearised, x: Tensor, y: Tensor, damping: float
 ) -> dict[str, float] | None:
     parameters = [p for p in model.parameters() if p.requires_grad]
     here = parameters_to_vector(parameters).detach().clone()
     loss = mean_square(model, x, y)
-    linear = linearise(model, x, y)
     for tries in range(_TRIES):
         solution = linear.step(damping)
         if solution is None:

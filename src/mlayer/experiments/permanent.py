@@ -24,13 +24,7 @@ EXPECTED = {"zero_guess_mse": 2 / 9}
 
 SCALES = {
     "smoke": replace(determinant.SCALES["smoke"], polynomial="permanent"),
-    "default": replace(
-        determinant.SCALES["default"],
-        polynomial="permanent",
-        examples=(2**10,),
-        headline_examples=2**14,
-        other_penalties=(),
-    ),
+    "default": replace(determinant.SCALES["default"], polynomial="permanent"),
     "full": replace(determinant.SCALES["full"], polynomial="permanent"),
 }
 
@@ -42,11 +36,7 @@ def run(config: Config, where: Where) -> Results:
 
 def headline(results: Results) -> dict[str, float]:
     """The figures for the summary."""
-    return {
-        "permanent3.paper_recipe_mse": results["headline"]["m_layer"]["test_mse"],
-        "permanent3.dnn_mse": results["headline"]["dnn"]["test_mse"],
-        "permanent3.best_mse": results["ours"]["test_mse"],
-    }
+    return determinant.figures(results, "permanent3")
 
 
 def plot(results: Results) -> Figure:

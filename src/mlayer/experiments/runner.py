@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import time
 from dataclasses import asdict, replace
@@ -30,6 +31,8 @@ from mlayer.exponential import expm_path
 from mlayer.version import __version__
 
 PathLike = str | os.PathLike[str]
+# A list of numbers goes into one line: a curve a line, not a line a point.
+_NUMBERS = re.compile(r"\[[-+.\deE\s,]+\]")
 
 
 def reproduce(
@@ -158,7 +161,8 @@ def _keep(folder: Path, name: str, scale: Scale, record: dict[str, Any], module:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a JSON file as a whole. NaN is no JSON: a figure that is not a number is an error here."""
-    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    text = _NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, lambda new: _write(new, text))
 

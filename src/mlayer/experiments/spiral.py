@@ -1,7 +1,7 @@
 """Double spirals: section 4.1 and its figure of three boundaries.
 
     mlayer reproduce spiral             a few minutes on one core
-    mlayer reproduce spiral --full      the same with ten seeds
+    mlayer reproduce spiral --full      ten seeds of everything, DNNs with the text's 1000 epochs
     mlayer reproduce spiral --smoke     seconds
 
 Expected (paper): a picture: all fit the training points, the M-layer goes on with the spiral beyond them.
@@ -51,9 +51,10 @@ class Config:
 
     Attributes:
         seed: of the first run; the others follow it.
-        seeds: runs of each model.
+        seeds: runs of our recipe.
+        other_seeds: runs of each of the others.
         points: on the two spirals.
-        dnn_epochs: of the dense nets, the text's 1000.
+        dnn_epochs: of the dense nets; the text has 1000.
         text_epochs: of the text's recipe for the M-layer.
         notebook_epochs: of the notebook's, at most.
         epochs: of ours.
@@ -61,9 +62,10 @@ class Config:
     """
 
     seed: int = 0
-    seeds: int = 3
+    seeds: int = 5
+    other_seeds: int = 1
     points: int = 2000
-    dnn_epochs: int = 1000
+    dnn_epochs: int = 300
     text_epochs: int = 100
     notebook_epochs: int = 1000
     epochs: int = 150
@@ -73,7 +75,7 @@ class Config:
 SCALES = {
     "smoke": Config(seeds=1, points=200, dnn_epochs=2, text_epochs=1, notebook_epochs=1, epochs=20, grid=21),
     "default": Config(),
-    "full": Config(seeds=10),
+    "full": Config(seeds=10, other_seeds=10, dnn_epochs=1000),
 }
 
 
@@ -133,6 +135,8 @@ def run(config: Config, where: Where) -> Results:
         points = spirals(config.points, seed=seed)
         further = spirals(config.points, extra_turn=True, seed=1_000_003 + seed)
         for name, (model, settings) in models(config, seed).items():
+            if name != "ours" and k >= config.other_seeds:
+                continue
             part = f"{name}-{seed}"
             outcome = train(
                 model,
@@ -184,6 +188,7 @@ def headline(results: Results) -> dict[str, float]:
     accuracy = {name: entry["extra_turn_accuracy"] for name, entry in results["models"].items()}
     return {
         "spiral.extra_turn_accuracy": accuracy["ours"],
+        "spiral.least_extra_turn_accuracy": results["models"]["ours"]["least_extra_turn_accuracy"],
         "spiral.text_extra_turn_accuracy": accuracy["text"],
         "spiral.notebook_extra_turn_accuracy": accuracy["notebook"],
         "spiral.relu_extra_turn_accuracy": accuracy["relu"],

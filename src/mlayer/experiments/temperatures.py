@@ -7,8 +7,8 @@
 Expected: the notebook shows a curve and gives no figure. As there, the series is the mean of seven days less
 the mean of all, M has n = 10, and the last tenth (a year) is forecast.
     notebook        d = 2, with bias; RMSprop 1e-5, batch 128, 1000 epochs, days 0, 1, ... as inputs
-    ours            time in years, spectral start, Levenberg-Marquardt; the numbers of frequencies and of steps
-                    are chosen on the last year of the training part, then all of it is learnt
+    ours            time in years, spectral start, Levenberg-Marquardt; how many frequencies and steps
+                    is chosen on the last year of the training part, then all of it is learnt
     seasonal naive  the value of 365 days before
     climatology     the mean of that day of the year over the training part
 """
@@ -158,6 +158,7 @@ def _dnn(past: Tensor, length: int, config: Config, where: Where) -> dict[str, A
     model = dense_net((1, 50, 50, 10, 1), "relu", torch.Generator().manual_seed(config.seed))
     settings = Settings(epochs=config.dnn_epochs, batch_size=128, learning_rate=3e-3, schedule="cosine")
     x = _years(length).float()
+    x = (x - x[: len(past)].mean()) / x[: len(past)].std()
     train(
         model,
         (x[: len(past)], past[:, None].float()),
@@ -248,7 +249,7 @@ def plot(results: Results) -> Figure:
             whole.plot(days[-len(curve) :], curve, color=colour, linewidth=1.2, label=label)
     limit = 1.3 * max(map(abs, series))
     whole.set(xlim=(0, len(days)), ylim=(-limit, limit))
-    last.set(xlim=(cut - 120, len(days)), ylim=(-limit, limit), xlabel="day; trained on the grey part")
+    last.set(xlim=(cut - 120, len(days)), ylim=(-limit, 1.7 * limit), xlabel="day; trained on the grey part")
     whole.legend(loc="upper right", ncols=3, fontsize="small")
     last.legend(loc="upper right", ncols=3, fontsize="small", title="root mean squared error of the forecast")
     return figure

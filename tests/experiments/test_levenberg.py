@@ -1,0 +1,143 @@
+"""Levenberg-Marquardt against torch's own least squares, and its linearisations against autograd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev
+
+from mlayer import MLayer
+from mlayer.datasets import determinants
+from mlayer.errors import ArgumentError
+from mlayer.experiments import layer_jacobian
+from mlayer.experiments.layer_jacobian import LayerJacobian
+from mlayer.experiments.levenberg import DenseJacobian, Levenberg, mean_square
+
+
+def problem(rows: int = 300) -> tuple[MLayer, Tensor, Tensor]:
+    """2 x 2 determinants, and a layer of size 4: the products need a path of two steps and its two ways."""
+    generator = torch.Generator().manual_seed(1)
+    layer = MLayer(4, 1, 4, None, matrix_bias=False, init="balanced", generator=generator).double()
+    table = determinants(rows, 2, seed=2)
+    return layer, table.x.double(), table.y.double()
+
+
+def full_jacobian(model: nn.Module, x: Tensor) -> Tensor:
+    weights = dict(model.named_parameters())
+    rows = jacrev(lambda w: functional_call(model, w, (x,))[:, 0])(weights)
+    return torch.cat([rows[name].detach().flatten(1) for name in weights], 1)
+
+
+def expected_step(model: nn.Module, x: Tensor, y: Tensor, damping: float) -> Tensor:
+    """The damped step as an ordinary least-squares problem, solved by torch."""
+    J = full_jacobian(model, x)
+    scale = len(x) ** 0.5
+    A = torch.cat([J / scale, damping**0.5 * torch.eye(J.shape[1], dtype=J.dtype)])
+    b = torch.cat([(y - model(x)).detach() / scale, torch.zeros(J.shape[1], 1, dtype=J.dtype)])
+    solution: Tensor = torch.linalg.lstsq(A, b).solution[:, 0]
+    return solution
+
+
+@pytest.mark.parametrize("kind", [DenseJacobian, LayerJacobian])
+@pytest.mark.parametrize("damping", [1e-1, 1e-3])
+def test_steps_solve_the_damped_problem(
+    kind: type[DenseJacobian | LayerJacobian], damping: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_jacobian, "_TOLERANCE", 1e-12)
+    layer, x, y = problem()
+    solution = kind(layer, x, y).step(damping)
+    assert solution is not None
+    step, promised = solution
+    torch.testing.assert_close(step, expected_step(layer, x, y, damping), rtol=1e-6, atol=1e-8)
+    J = full_jacobian(layer, x)
+    r = (y - layer(x)).detach()[:, 0]
+    decrease = float(r.square().mean() - (r - J @ step).square().mean())
+    assert promised == pytest.approx(decrease, rel=1e-6)
+
+
+def test_blocks_of_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x, y = problem()
+    whole = LayerJacobian(layer, x, y).step(1e-2)
+    monkeypatch.setattr(layer_jacobian, "_ROWS", 7)
+    torch.testing.assert_close(LayerJacobian(layer, x, y).step(1e-2)[0], whole[0])
+
+
+def test_a_line_takes_one_step() -> None:
+    """A linear model without damping is solved at once."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    y = x @ torch.tensor([[1.0], [-2.0], [3.0]], dtype=torch.float64) + 4
+    model = nn.utils.skip_init(nn.Linear, 3, 1, dtype=torch.float64)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    history = Levenberg(steps=1, damping=1e-12)(model, x, y)
+    assert history[0]["after"] < 1e-20
+    torch.testing.assert_close(
+        model.weight.detach(), torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64), rtol=1e-8, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("kind", [DenseJacobian, LayerJacobian])
+def test_learns_a_determinant(kind: type[DenseJacobian | LayerJacobian]) -> None:
+    """On new matrices too. Guessing 0 has the error 2/9."""
+    layer, x, y = problem()
+    y = torch.linalg.det(x.view(-1, 2, 2))[:, None]
+    history = Levenberg(steps=60)(layer, x, y, lineariser=kind)
+    new = determinants(300, 2, seed=9).x.double()
+    assert mean_square(layer, new, torch.linalg.det(new.view(-1, 2, 2))[:, None]) < 1e-6
+    assert all(a["after"] < a["before"] for a in history)
+
+
+def test_draws_and_judges() -> None:
+    layer, x, y = problem()
+    history = Levenberg(steps=5, rows=100, judges=50, seed=3)(layer, x, y)
+    fitted, judged = Levenberg(rows=100, judges=50)._draw(0, 300)
+    assert isinstance(fitted, Tensor)
+    assert isinstance(judged, Tensor)
+    assert len(set(fitted.tolist()) | set(judged.tolist())) == 150
+    assert len(history) == 5
+    again, x, y = problem()
+    assert [h["after"] for h in Levenberg(steps=5, rows=100, judges=50, seed=3)(again, x, y)] == [
+        h["after"] for h in history
+    ]
+
+
+def test_takes_up_where_it_stopped(tmp_path: Path) -> None:
+    straight, x, y = problem()
+    Levenberg(steps=6, rows=100)(straight, x, y)
+    parts, x, y = problem()
+    Levenberg(steps=3, rows=100)(parts, x, y, checkpoint=tmp_path / "here")
+    fresh, x, y = problem()
+    history = Levenberg(steps=6, rows=100)(fresh, x, y, checkpoint=tmp_path / "here")
+    assert [record["step"] for record in history] == [1, 2, 3, 4, 5, 6]
+    for a, b in zip(straight.parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_stops_at_a_minimum_and_at_its_limits() -> None:
+    layer, x, y = problem()
+    assert Levenberg(steps=50)(layer, x, layer(x).detach()) == []  # nothing to gain
+    history = Levenberg(steps=50, target=1e-2)(layer, x, y)
+    assert history[-1]["after"] <= 1e-2 < history[-1]["before"]
+    layer, x, y = problem()
+    assert len(Levenberg(steps=50, seconds=0.0)(layer, x, y)) == 1
+
+
+def test_overflow_is_a_failed_step_not_a_nan() -> None:
+    layer, x, y = problem()
+    with torch.no_grad():
+        layer.free_generators.mul_(1e4)
+    assert mean_square(layer, x, y) == float("inf")
+
+
+@pytest.mark.parametrize(
+    "options", [{"matrix_bias": True}, {"embedding_size": 2}, {"structure": "nilpotent"}]
+)
+def test_complaints(options: dict[str, object]) -> None:
+    arguments: dict[str, object] = {"embedding_size": None, "matrix_bias": False} | options
+    layer = MLayer(4, 1, 3, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="layer must be an M-layer with one output and an output bias"):
+        LayerJacobian(layer, torch.zeros(2, 4), torch.zeros(2, 1))

@@ -1,0 +1,102 @@
+"""Models have the paper's numbers of parameters; data are divided as in its text."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from mlayer.datasets import random_cosines
+from mlayer.experiments import periodic, polynomials, spectral, spiral, temperatures
+from mlayer.experiments.dense import dense_net, parameter_count
+from mlayer.experiments.polynomials import Problem
+
+
+def test_parameter_counts_of_the_paper() -> None:
+    counts = {
+        "3 x 3 M-layer": parameter_count(polynomials.m_layer(3, 9, 0)),
+        "5 x 5 M-layer": parameter_count(polynomials.m_layer(5, 24, 0)),
+        "3 x 3 DNN": parameter_count(polynomials.dnn(3, 4, 30, 0)),
+        "5 x 5 DNN": parameter_count(polynomials.dnn(5, 5, 100, 0)),
+        "periodic M-layer": parameter_count(periodic.recipe("text", periodic.Config(), 0)[0]),
+        "periodic DNN": parameter_count(periodic.recipe("dnn", periodic.Config(), 0)[0]),
+    }
+    assert list(counts.values()) == [811, 14977, 3121, 43101, 115, 3221]
+
+
+def test_dense_nets_are_glorot_and_draw_from_their_generator() -> None:
+    state = torch.get_rng_state()
+    net = dense_net((200, 300, 1), "tanh", torch.Generator().manual_seed(1))
+    first = net[0]
+    assert isinstance(first, nn.Linear)
+    limit = math.sqrt(6 / 500)
+    assert 0.99 * limit < first.weight.abs().max() <= limit
+    assert not first.bias.any()
+    assert isinstance(net[1], nn.Tanh)
+    assert isinstance(net[-1], nn.Linear)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("polynomial", ["determinant", "permanent"])
+def test_sets_of_a_problem(polynomial: str) -> None:
+    problem = Problem(polynomial, 3, 0)
+    training, validation = problem.training(400), problem.validation(100)
+    assert torch.equal(problem.training(100).x, training.x[:100])
+    seen = {tuple(row) for row in training.x.tolist()}
+    assert not seen & {tuple(row) for row in validation.x.tolist()}
+    torch.testing.assert_close(problem.exact(training.x).float(), training.y)
+
+    class Zero(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 0 * x[:, :1]
+
+    # The text: guessing 0 has the error 2/9.
+    assert problem.test_error(Zero(), 50_000) == pytest.approx(2 / 9, rel=0.03)
+
+
+def test_spectral_start_is_nearly_the_function() -> None:
+    x = 1e-3 * torch.arange(2000, dtype=torch.float64)[:, None]
+    y = 1.5 * torch.cos(2 * math.pi * 4 * x + 1) + 6 * torch.cos(2 * math.pi * 7 * x) + 0.5
+    frequencies = spectral.strongest_frequencies(y[:, 0], 1e-3, 2)
+    assert frequencies == [7.0, 4.0]
+    model = spectral.spectral_start(x, y, matrix_size=6, frequencies=frequencies, seed=0, noise=0.0)
+    torch.testing.assert_close(model(x).detach(), y, atol=1e-5, rtol=0)
+    later = x + 2
+    exact = 1.5 * torch.cos(2 * math.pi * 4 * later + 1) + 6 * torch.cos(2 * math.pi * 7 * later) + 0.5
+    assert (model(later) - exact).abs().max() < 0.01
+
+
+def test_ours_extrapolates_a_periodic_function() -> None:
+    """The goal itself, at a small scale: one function of the text's kind, noise included."""
+    outcome = periodic._ours(random_cosines(3), periodic.Config(steps=15, rows=600), 0)
+    assert outcome["parameters"] == 115
+    assert outcome["rmse"] < 0.01
+
+
+def test_spiral_recipes() -> None:
+    recipes = spiral.models(spiral.Config(), 0)
+    text, notebook = recipes["text"][1], recipes["notebook"][1]
+    assert (text.learning_rate, text.epochs, text.activity_penalty) == (1e-3, 100, 1e-4)
+    assert (notebook.learning_rate, notebook.batch_size, notebook.activity_penalty) == (1e-2, 16, 1e-3)
+    assert recipes["relu"][1].learning_rate == 1e-3
+    assert recipes["tanh"][1].learning_rate == 1e-2
+
+
+def test_smoothing_is_that_of_the_notebook() -> None:
+    values = torch.tensor([1.0, 2.0, 4.0, 8.0, 3.0, 0.0, 3.0, 10.0], dtype=torch.float64)
+    centred = values - values.mean()
+    wanted = [centred[:7].mean().item(), centred[1:].mean().item()]
+    assert temperatures._smoothed(values).tolist() == pytest.approx(wanted)
+
+
+def test_climatology_is_the_mean_of_the_day() -> None:
+    past = torch.arange(800, dtype=torch.float64)
+    forecast = temperatures._climatology(past, 900)
+    assert forecast[800].item() == pytest.approx((70 + 435) / 2)  # days 70, 435; 800 itself is not past
+    assert forecast[5 + 730].item() == pytest.approx((5 + 370 + 735) / 3)

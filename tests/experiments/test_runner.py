@@ -1,0 +1,154 @@
+"""Every experiment runs at smoke scale; the runner keeps, resumes and complains as it should."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlayer.errors import ArgumentError, MissingDataError
+from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all, runner
+from mlayer.experiments import spiral as spiral_module
+from mlayer.experiments.protocol import Where
+from mlayer.training import train
+
+NAMES = ("spiral", "periodic", "temperatures", "determinant", "determinant5", "permanent")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_runs(name: str, tmp_path: Path) -> None:
+    said: list[tuple[str, float | None]] = []
+    record = reproduce(name, "smoke", out=tmp_path, progress=lambda what, part: said.append((what, part)))
+    kept = json.loads((tmp_path / f"{name}.smoke.json").read_text())
+    assert kept == json.loads(json.dumps(record))
+    assert kept["command"] == f"mlayer reproduce {name} --smoke"
+    assert {"seed", "seconds", "torch", "mlayer", "config", "paper", "headline", "results"} <= set(kept)
+    assert all(isinstance(value, float) for value in kept["headline"].values())
+    assert (tmp_path / f"{name}.smoke.png").read_bytes().startswith(b"\x89PNG")
+    assert said
+    assert all(part is None or 0 <= part <= 1 for _, part in said)
+    # Neither a summary from a smoke run, nor checkpoints of a finished one.
+    assert sorted(os.listdir(tmp_path)) == [f"{name}.smoke.json", f"{name}.smoke.png"]
+    # The picture is made from the results alone, as a reader of the file has them.
+    assert experiment(name).plot(kept["results"]).axes
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_its_parts(name: str) -> None:
+    module = experiment(name)
+    assert set(module.SCALES) == {"smoke", "default", "full"}
+    assert module.__doc__ is not None
+    assert f"mlayer reproduce {name}" in module.__doc__
+    assert "Expected" in module.__doc__
+    assert module.TITLE
+    assert module.EXPECTED
+
+
+def test_the_paper_s_names_are_there() -> None:
+    assert set(NAMES) <= set(EXPERIMENTS)
+
+
+class CutOffError(Exception):
+    """A run that is cut off."""
+
+
+def test_a_run_that_was_cut_off_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[str] = []
+
+    def counting(model: Any, data: Any, settings: Any, **options: Any) -> Any:
+        part = options["checkpoint"].name
+        if part == "text-0" and "text-0" not in trained and len(trained) < 3:
+            trained.append("cut")
+            raise CutOffError
+        outcome = train(model, data, settings, **options)
+        trained.append(part if outcome.resumed_at is None else f"{part} again")
+        return outcome
+
+    monkeypatch.setattr(spiral_module, "train", counting)
+    with pytest.raises(CutOffError):
+        reproduce("spiral", "smoke", out=tmp_path)
+    assert trained == ["relu-0", "tanh-0", "cut"]
+    assert (tmp_path / ".checkpoints").exists()
+    resumed = reproduce("spiral", "smoke", out=tmp_path)
+    assert trained[3:] == ["relu-0 again", "tanh-0 again", "text-0", "notebook-0", "ours-0"]
+    anew = reproduce("spiral", "smoke", out=tmp_path / "other")
+    assert resumed["headline"] == anew["headline"]
+    assert not (tmp_path / ".checkpoints").exists()
+
+
+def test_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(config: Any, where: Where) -> Any:
+        folder = where.checkpoint("part")
+        assert folder is not None
+        folder.mkdir()
+        raise CutOffError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spiral_module, "run", cut)
+        with pytest.raises(CutOffError):
+            reproduce("spiral", "smoke", out=tmp_path)
+        with pytest.raises(FileExistsError):
+            reproduce("spiral", "smoke", out=tmp_path)
+        with pytest.raises(CutOffError):
+            reproduce("spiral", "smoke", out=tmp_path, resume=False)
+
+
+def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick(config: Any, where: Where) -> dict[str, Any]:
+        return {"value": float(config.seed)}
+
+    class Figure:
+        def savefig(self, path: Path, **options: Any) -> None:
+            path.write_bytes(b"picture")
+
+    monkeypatch.setattr(spiral_module, "run", quick)
+    monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": results["value"]})
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Figure())
+    (tmp_path / "summary.json").write_text(json.dumps({"other.value": {"value": 3.0, "command": "x"}}))
+    reproduce("spiral", out=tmp_path, seed=4)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["other.value"] == {"value": 3.0, "command": "x"}
+    assert summary["spiral.value"]["value"] == 4.0
+    assert summary["spiral.value"]["command"] == "mlayer reproduce spiral --seed 4"
+    reproduce("spiral", "full", out=tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["spiral.value"]["value"] == 0.0
+    assert summary["spiral.value"]["command"] == "mlayer reproduce spiral --full"
+
+
+def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        runner.write_json(tmp_path / "x.json", {"value": float("nan")})
+    assert os.listdir(tmp_path) == []
+
+
+def test_all_goes_on_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(config: Any, where: Where) -> Any:
+        raise MissingDataError("put the file there")
+
+    monkeypatch.setattr(spiral_module, "run", lacking)
+    monkeypatch.setattr("mlayer.experiments.runner.EXPERIMENTS", {"spiral": "", "temperatures": ""})
+    records = reproduce_all("smoke", out=tmp_path)
+    assert records["spiral"] == {"name": "spiral", "skipped": "put the file there"}
+    assert "headline" in records["temperatures"]
+
+
+def test_complaints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match=r"name must be one of spiral, .*; got 'spirals'"):
+        reproduce("spirals", out=tmp_path)
+    with pytest.raises(ArgumentError, match="scale must be one of smoke, default, full; got 'tiny'"):
+        reproduce("spiral", "tiny", out=tmp_path)  # type: ignore[arg-type]
+    monkeypatch.delenv("MLAYER_DATA", raising=False)
+    with pytest.raises(MissingDataError, match=r"daily-min-temperatures\.csv is not in"):
+        reproduce("temperatures", data=tmp_path, out=tmp_path)
+
+
+def test_curves_are_written_in_a_line(tmp_path: Path) -> None:
+    content = {"a": [1, -2.5, 3e-07], "b": {"c": [[1, 2], [3, 4]], "d": "[1,\n 2]", "e": []}}
+    runner.write_json(tmp_path / "x.json", content)
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text) == content
+    assert '"a": [ 1, -2.5, 3e-07 ]' in text
