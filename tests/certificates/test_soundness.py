@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 import torch
-from conftest import KINDS, random_layer  # type: ignore[import-not-found]
 from torch import Tensor
 
+from certificate_layers import KINDS, random_layer
 from mlayer import MLayer
 from mlayer.certificates import Certificates, Certifier, attack
 
@@ -16,7 +16,9 @@ METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "
 SEEDS = [0, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 4, 5, 6))]
 
 
-def assert_unbroken(layer: MLayer, x: Tensor, labels: Tensor, found: Certificates, box: bool, scale: Tensor) -> None:
+def assert_unbroken(
+    layer: MLayer, x: Tensor, labels: Tensor, found: Certificates, *, box: bool, scale: Tensor
+) -> None:
     """No sampled point, corner or attack within the radius has a margin <= 0."""
     random = torch.Generator().manual_seed(1)
     attacked = attack(layer, x, labels, norm=found.norm, box=(0, 1) if box else None, scale=scale, starts=3)
@@ -44,6 +46,7 @@ def assert_unbroken(layer: MLayer, x: Tensor, labels: Tensor, found: Certificate
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("norm", ["linf", "l2", "boxed"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_certificate_is_broken(kind: str, norm: str, seed: int) -> None:
     layer, x, labels = random_layer(kind, 100 * KINDS.index(kind) + seed)
     box = norm == "boxed"
@@ -57,11 +60,11 @@ def test_no_certificate_is_broken(kind: str, norm: str, seed: int) -> None:
     radii = {}
     for method in METHODS:
         found = certifier(x, labels, method=method)  # type: ignore[arg-type]
-        assert_unbroken(layer, x, labels, found, box, scale)
+        assert_unbroken(layer, x, labels, found, box=box, scale=scale)
         assert not bool(found.correct[-1]) or kind == "ties"
         radii[method] = found.radius
         asked = certifier(x, labels, method=method, eps=0.01)  # type: ignore[arg-type]
-        assert_unbroken(layer, x, labels, asked, box, scale)
+        assert_unbroken(layer, x, labels, asked, box=box, scale=scale)
     assert bool((radii["best"] >= radii["first_order"] * (1 - 1e-3)).all())
     assert bool((radii["best"] >= radii["third_order"] * (1 - 1e-3)).all())
 

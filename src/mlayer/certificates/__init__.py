@@ -5,4 +5,4 @@ from mlayer.certificates.certifier import Certifier, certify
 from mlayer.certificates.loss import CertifiedLoss
 from mlayer.certificates.result import Certificates
 
-__all__ = ["Attack", "CertifiedLoss", "Certificates", "Certifier", "attack", "certify"]
+__all__ = ["Attack", "Certificates", "CertifiedLoss", "Certifier", "attack", "certify"]

@@ -27,8 +27,8 @@ class Attack:
     """What an attack found, one entry a row; float64 on the CPU.
 
     Attributes:
-        radius: the smallest radius at which an example with margin <= 0 was found; inf if none was, 0 for rows
-            that are misclassified to begin with. An upper bound of the true radius.
+        radius: the smallest radius at which an example with margin <= 0 was found; inf if none was, 0 for
+            rows that are misclassified to begin with. An upper bound of the true radius.
         adversarial: (rows, m). Where ``success``, an input within eps that is misclassified (without eps:
             the one at ``radius``); elsewhere the input itself.
         success: was such an input found?
@@ -117,7 +117,7 @@ def attack(
     return Attack(found.radius, adversarial, success, target, radius)
 
 
-def descend(
+def descend(  # noqa: PLR0917
     layer: MLayer,
     x: Tensor,
     labels: Tensor,

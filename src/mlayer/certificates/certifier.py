@@ -34,7 +34,8 @@ class Certifier:
         norm: "linf" or "l2".
         scale: unit of each feature: a radius eps lets feature i move by eps * scale_i. A number or a vector;
             0 holds a feature still.
-        box: (low, high), where the data live, such as (0, 1): only steps that stay inside count. L-infinity only.
+        box: (low, high), where the data live, such as (0, 1): only steps that stay inside count.
+            L-infinity only.
         references: typical inputs, (rows, in_features), at which the constants are tuned; any choice is
             sound. Without them the centre of the box, or zero.
         fit_steps: of the tuning; 0 for none. The default takes about half a minute for n = 20.
@@ -109,7 +110,9 @@ class Certifier:
             workers: threads.
         """
         if method not in METHODS:
-            raise ArgumentError("method", "one of " + ", ".join(METHODS), repr(method), "'best' is the default.")
+            raise ArgumentError(
+                "method", "one of " + ", ".join(METHODS), repr(method), "'best' is the default."
+            )
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
         if progress is not None and not callable(progress):
@@ -169,7 +172,7 @@ class _RowResult:
         self.answer, self.margin, self.runner_up, self.checked = answer, margin, runner_up, checked
 
 
-def _collect(results: list[_RowResult], norm: str, eps: float | None) -> Certificates:
+def _collect(results: list[_RowResult], norm: Norm, eps: float | None) -> Certificates:
     def floats(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64)
 
@@ -218,6 +221,4 @@ def certify(
     """
     steps = 0 if method in ("paper", "lipschitz") else fit_steps
     certifier = Certifier(layer, norm=norm, scale=scale, box=box, references=references, fit_steps=steps)
-    return certifier(
-        x, labels, eps=eps, method=method, rigorous=rigorous, progress=progress, workers=workers
-    )
+    return certifier(x, labels, eps=eps, method=method, rigorous=rigorous, progress=progress, workers=workers)

@@ -29,14 +29,18 @@ def as_layer(layer: Any) -> MLayer:
         )
     for name, tensor in layer.state_dict().items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ArgumentError("layer", "of finite weights", f"NaN or infinity in {name}", "Did training diverge?")
+            raise ArgumentError(
+                "layer", "of finite weights", f"NaN or infinity in {name}", "Did training diverge?"
+            )
     return layer
 
 
 def as_inputs(layer: MLayer, x: Any) -> Tensor:
     """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
     if not isinstance(x, Tensor):
-        raise ArgumentTypeError("x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x).")
+        raise ArgumentTypeError(
+            "x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x)."
+        )
     if not x.is_floating_point():
         raise ArgumentTypeError("x", "of a floating point dtype", str(x.dtype), "Convert it with x.float().")
     if x.dim() != 2 or x.shape[1] != layer.in_features:
@@ -61,7 +65,9 @@ def as_labels(layer: MLayer, labels: Any, rows: int) -> Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ArgumentTypeError("labels", "of an integer dtype", str(labels.dtype), "One class number a row.")
     if labels.shape != (rows,):
-        raise ArgumentError("labels", f"of shape ({rows},)", f"shape {tuple(labels.shape)}", "One class a row.")
+        raise ArgumentError(
+            "labels", f"of shape ({rows},)", f"shape {tuple(labels.shape)}", "One class a row."
+        )
     labels = labels.detach().to(device="cpu", dtype=torch.int64)
     if rows and not bool(((labels >= 0) & (labels < layer.out_features)).all()):
         raise ArgumentError(

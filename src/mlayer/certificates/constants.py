@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,16 +39,17 @@ class Constants:
     w: Array
     P: Array
     P_inverse: Array
-    delta_F: float
+    delta_F: float  # noqa: N815 - the paper's letter
     delta_2: float
     delta_in: float
-    sum_F: float
+    sum_F: float  # noqa: N815
     readout_norm: float
 
     def save(self, path: str | Path) -> None:
         """Write to an ``.npz`` file without pickles."""
         with Path(path).open("wb") as file:
-            np.savez(file, format=np.array(FORMAT), **{k: np.asarray(v) for k, v in asdict(self).items()})
+            arrays: dict[str, Any] = {name: np.asarray(value) for name, value in asdict(self).items()}
+            np.savez(file, format=np.array(FORMAT), **arrays)
 
     @classmethod
     def load(cls, path: str | Path, digest: str) -> Constants:
@@ -58,9 +60,9 @@ class Constants:
                 content = {name: file[name] for name in file.files}
             version = int(content.pop("format"))
             found = str(content.pop("digest"))
-            arrays = {name: content.pop(name) for name in ("w", "P", "P_inverse")}
-            numbers = {name: float(value) for name, value in content.items()}
-            result = cls(found, **arrays, **numbers)
+            fields: dict[str, Any] = {name: content.pop(name) for name in ("w", "P", "P_inverse")}
+            fields |= {name: float(value) for name, value in content.items()}
+            result = cls(found, **fields)
         except FileNotFoundError:
             raise
         except Exception as error:

@@ -48,7 +48,7 @@ def whiten(rows: Array, T: Array, w: Array | None) -> Whitened:
     d = len(Q)
     mean = float(np.trace(Q)) / d
     Q = Q + (_RIDGE * mean if mean > 0 else 1.0) * np.eye(d)
-    L = np.linalg.cholesky(Q)
+    L: Array = np.linalg.cholesky(Q)  # type: ignore[assignment]
     return Whitened(
         np.ones(len(rows)) if w is None else w,
         L,

@@ -24,7 +24,7 @@ _ROUNDING = 64 * 2.0**-53
 
 
 def exponentials(A: Array) -> Array:
-    """exp of one or several matrices."""
+    """Exp of one or several matrices."""
     result: Array = expm(torch.from_numpy(np.ascontiguousarray(A))).numpy()
     return result
 

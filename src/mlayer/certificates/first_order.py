@@ -1,4 +1,4 @@
-"""First order (C): the exact linear term, everything else by norms. docs/theory/certificates.md, theorem 2."""
+"""First order (C): the exact linear term, the rest by norms. docs/theory/certificates.md, theorem 2."""
 
 from __future__ import annotations
 

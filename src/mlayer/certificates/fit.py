@@ -41,7 +41,9 @@ def product_form(K: Tensor, Y: Tensor, n: int) -> Tensor:
     return (A + A.mT) / 2
 
 
-def fit(rows: Array, T: Array, start: Array | None, M: Array, S: Array, steps: int) -> Fitted:
+def fit(  # noqa: PLR0917
+    rows: Array, T: Array, start: Array | None, M: Array, S: Array, steps: int
+) -> Fitted:
     """Fit to generators T (d, n, n), rows u_i (m, d), reference matrices M (r, n, n), readout S.
 
     Args:

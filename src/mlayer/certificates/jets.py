@@ -39,7 +39,7 @@ class JetPath:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""
         d = len(self._T)
         coefficients = np.tensordot(self._exponential(2)[2], W, 2)
-        _, place = _sorted_pairs(d)
+        _, place = sorted_pairs(d)
         result: Array = coefficients[place]
         return result
 
@@ -47,13 +47,14 @@ class JetPath:
         """C with P_3 = C[z, z, z], symmetric.  (d, d, d)"""
         d = len(self._T)
         coefficients = np.tensordot(self._exponential(3)[3], W, 2)
-        _, place = _sorted_triples(d)
+        _, place = sorted_triples(d)
         result: Array = coefficients[place]
         return result
 
 
 @lru_cache(maxsize=4)
-def _sorted_pairs(d: int) -> tuple[Indices, Indices]:
+def sorted_pairs(d: int) -> tuple[Indices, Indices]:
+    """Pairs (a <= b), and the place of every pair's sorted form."""
     pairs = np.array(list(combinations_with_replacement(range(d), 2)), dtype=np.intp).reshape(-1, 2)
     place = np.zeros((d, d), np.intp)
     place[pairs[:, 0], pairs[:, 1]] = place[pairs[:, 1], pairs[:, 0]] = np.arange(len(pairs))
@@ -61,7 +62,8 @@ def _sorted_pairs(d: int) -> tuple[Indices, Indices]:
 
 
 @lru_cache(maxsize=4)
-def _sorted_triples(d: int) -> tuple[Indices, Indices]:
+def sorted_triples(d: int) -> tuple[Indices, Indices]:
+    """Triples (a <= b <= c), and the place of every triple's sorted form."""
     triples = np.array(list(combinations_with_replacement(range(d), 3)), dtype=np.intp).reshape(-1, 3)
     place = np.zeros((d, d, d), np.intp)
     for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
@@ -99,11 +101,11 @@ def _product(A: Jet, B: Jet, d: int) -> Jet:
         if order and has[order]:
             total = total + A[0][0] @ b[order]
         if order == 2:
-            pairs, _ = _sorted_pairs(d)
+            pairs, _ = sorted_pairs(d)
             i, j = pairs.T
             total = total + (A[1][i] @ b[1][j] + A[1][j] @ b[1][i]) / 2
         if order == 3:
-            (i, j, k), (_, place) = _sorted_triples(d)[0].T, _sorted_pairs(d)
+            (i, j, k), (_, place) = sorted_triples(d)[0].T, sorted_pairs(d)
             for one, rest in ((i, place[j, k]), (j, place[i, k]), (k, place[i, j])):
                 total = total + A[2][rest] @ b[1][one] / 3
                 if has[2]:

@@ -39,7 +39,9 @@ class CertifiedLoss(nn.Module):
     low: Tensor | None
     high: Tensor | None
 
-    def __init__(self, in_features: int, box: tuple[Tensor | float, Tensor | float] | None = (0.0, 1.0)) -> None:
+    def __init__(
+        self, in_features: int, box: tuple[Tensor | float, Tensor | float] | None = (0.0, 1.0)
+    ) -> None:
         super().__init__()
         region = make_region(in_features, "linf", None, box)
         self.weight_logits = nn.Parameter(torch.zeros(in_features))

@@ -34,7 +34,7 @@ def lambert_w(t: float) -> float:
 
 
 def _evidence(row: Row) -> float:
-    """margin / (2 sqrt(n) ||S||_2 e^||M||_2)"""
+    """Margin / (2 sqrt(n) ||S||_2 e^||M||_2)"""
     constants = row.model.constants
     others = np.delete(row.outputs, row.label)
     margin = float(row.outputs[row.label] - others.max())
@@ -48,7 +48,7 @@ def _evidence(row: Row) -> float:
 
 
 def lambert_radius(row: Row) -> float:
-    """eps = W(margin / (2 sqrt(n) ||S||_2 e^||M||_2)) / delta_in."""
+    """Eps = W(margin / (2 sqrt(n) ||S||_2 e^||M||_2)) / delta_in."""
     evidence, delta = _evidence(row), row.model.constants.delta_in
     if delta == 0 or math.isinf(evidence):
         return math.inf if evidence > 0 else 0.0

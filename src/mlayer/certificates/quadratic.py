@@ -22,7 +22,7 @@ _DESCENT = 24  # steps towards the minimum of the convex function
 
 
 def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
-    """min of slopes . delta over low <= delta <= high."""
+    """Min of slopes . delta over low <= delta <= high."""
     return float(np.minimum(slopes * low, slopes * high).sum())
 
 
@@ -154,10 +154,13 @@ class BallQuadratic:
                 low, left, f_left = left, right, f_right
                 right = low + ratio * (high - low)
                 f_right = dual(np.exp(right))
-        return max(f_left, f_right, -g * radius - max(0.0, -float(self._values[0])) * radius**2
-                   - self._rounding * radius**2)
+        return max(
+            f_left,
+            f_right,
+            -g * radius - max(0.0, -float(self._values[0])) * radius**2 - self._rounding * radius**2,
+        )
 
 
 def curvature_bound(pair: Pair) -> float:
-    """max of |H[y, y]| over |y| <= 1."""
+    """Max of |H[y, y]| over |y| <= 1."""
     return float(np.maximum(top_eigenvalue(pair.second), top_eigenvalue(-pair.second)))

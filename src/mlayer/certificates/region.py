@@ -97,7 +97,9 @@ def make_region(
     if box is None:
         return Region("linf" if norm == "linf" else "l2", unit)
     if norm == "l2":
-        raise ArgumentError("box", "None with norm='l2'", "a box", "A ball is certified whole; leave box out.")
+        raise ArgumentError(
+            "box", "None with norm='l2'", "a box", "A ball is certified whole; leave box out."
+        )
     if not isinstance(box, tuple | list) or len(box) != 2:
         raise ArgumentTypeError("box", "a pair (low, high)", type(box).__name__, "For images: box=(0, 1).")
     low, high = _vector("box[0]", box[0], in_features), _vector("box[1]", box[1], in_features)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mlayer.certificates.region import Norm
+
 
 @dataclass(frozen=True)
 class Certificates:
@@ -39,7 +41,7 @@ class Certificates:
     correct: Tensor
     method: tuple[str, ...]
     rounding_checked: Tensor
-    norm: str
+    norm: Norm
     eps: float | None = None
 
     def __len__(self) -> int:

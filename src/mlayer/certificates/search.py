@@ -51,7 +51,7 @@ def value_and_gradient(layer: MLayer, x: Tensor, labels: Tensor, rivals: Tensor)
     return f.detach(), gradient
 
 
-def smallest_radius(
+def smallest_radius(  # noqa: PLR0917
     layer: MLayer, x: Tensor, labels: Tensor, region: Region, starts: int, generator: torch.Generator
 ) -> Broken:
     """Search all rivals within reach from several starts. ``layer`` and ``x`` are float64."""
@@ -62,11 +62,11 @@ def smallest_radius(
         labels.clone(),
     )
     first = torch.full((rows, classes), torch.inf, dtype=x.dtype, device=x.device)
-    for rival in range(classes):
-        rivals = torch.full_like(labels, rival)
+    for j in range(classes):
+        rivals = torch.full_like(labels, j)
         f, g = value_and_gradient(layer, x, labels, rivals)
         slope = -(region.steepest(g) * g).sum(1)
-        first[:, rival] = torch.where(labels == rival, torch.inf, f / slope.clamp_min(1e-300))
+        first[:, j] = torch.where(labels == j, torch.inf, f / slope.clamp_min(1e-300))
     wrong = first.min(1).values <= 0
     result.radius[wrong] = 0
     result.target[wrong] = first.argmin(1)[wrong]
@@ -79,7 +79,7 @@ def smallest_radius(
     return result
 
 
-def _improve(
+def _improve(  # noqa: PLR0917
     layer: MLayer,
     x: Tensor,
     labels: Tensor,
@@ -113,7 +113,7 @@ def _improve(
     _shorten(layer, region, origin, label, rival, row, direction, eps, result)
 
 
-def _shorten(
+def _shorten(  # noqa: PLR0917
     layer: MLayer,
     region: Region,
     origin: Tensor,

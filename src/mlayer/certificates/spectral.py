@@ -48,7 +48,7 @@ class SpectralPath:
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""
         T, f = self._T, self._f(False).three
-        d, n, _ = T.shape
+        d = len(T)
         half = self._half
         Wt = self._Vi @ W.T @ self._V  # [k, i]
         Z = f[:, half, :].transpose(1, 0, 2) * Wt.T[None]  # (j, i, k)

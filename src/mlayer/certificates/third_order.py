@@ -21,7 +21,7 @@ class ThirdOrder:
         self._careful = False
 
     def cubic_norm(self, radius: float) -> float:
-        """c with |C[y, y, y]| <= c |y|^3."""
+        """C with |C[y, y, y]| <= c |y|^3."""
         pair = self.second.pair
         if self._norm is None:
             self._norm = flat_norm(pair.third)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from mlayer import MLayer
 from mlayer.nn import BlockDiagonal
 
-KINDS = ("full", "nilpotent", "skew", "blocks", "zero", "equal eigenvalues", "jordan", "ties", "large", "small")
+KINDS = (
+    "full",
+    "nilpotent",
+    "skew",
+    "blocks",
+    "zero",
+    "equal eigenvalues",
+    "jordan",
+    "ties",
+    "large",
+    "small",
+)
 
 
 def random_layer(kind: str, seed: int) -> tuple[MLayer, torch.Tensor, torch.Tensor]:
@@ -27,7 +37,13 @@ def random_layer(kind: str, seed: int) -> tuple[MLayer, torch.Tensor, torch.Tens
     if kind == "skew" and n == 1:
         n = 2
     layer = MLayer(
-        m, classes, matrix_size=n, embedding_size=d, structure=structure, dtype=torch.float64, generator=random
+        m,
+        classes,
+        matrix_size=n,
+        embedding_size=d,
+        structure=structure,
+        dtype=torch.float64,
+        generator=random,
     )
     size = {"large": 1.5, "small": 1e-3}.get(kind, 0.4)
     with torch.no_grad():
@@ -52,8 +68,3 @@ def random_layer(kind: str, seed: int) -> tuple[MLayer, torch.Tensor, torch.Tens
     labels = layer(x).argmax(1).detach()
     labels[-1] = (labels[-1] + 1) % classes  # a misclassified row
     return layer, x, labels
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)

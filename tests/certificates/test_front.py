@@ -1,0 +1,251 @@
+"""The front: results, errors, constants on disk, attack, loss."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mlayer
+from certificate_layers import random_layer
+from mlayer.certificates import CertifiedLoss, Certifier, attack, certify
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
+
+
+@pytest.fixture
+def case() -> tuple[mlayer.MLayer, torch.Tensor, torch.Tensor]:
+    layer, x, labels = random_layer("full", 4)
+    return layer, x, labels
+
+
+def test_results_do_not_depend_on_the_batch(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    certifier = Certifier(layer, fit_steps=5)
+    seen = []
+    together = certifier(x, labels, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(k, 5) for k in range(1, 6)]
+    for k in range(5):
+        alone = certifier(x[k : k + 1], labels[k : k + 1])
+        assert alone.radius[0] == together.radius[k]
+    backwards = certifier(x.flip(0), labels.flip(0), workers=2)
+    assert torch.equal(backwards.radius.flip(0), together.radius)
+
+
+def test_fields(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    found = Certifier(layer, fit_steps=5)(x, labels)
+    outputs = layer(x).detach()
+    others = outputs.scatter(1, labels[:, None], -torch.inf)
+    torch.testing.assert_close(found.margin, outputs.gather(1, labels[:, None])[:, 0] - others.max(1).values)
+    assert torch.equal(found.runner_up, others.argmax(1))
+    assert found.method[-1] == "misclassified"
+    assert found.radius[-1] == 0
+    assert not bool(found.rounding_checked.any())
+    assert found.certified_accuracy(0.0) == float(found.correct.double().mean())
+    assert "4 correct" in str(found)
+    nothing = Certifier(layer, fit_steps=0)(x[:0], labels[:0])
+    assert len(nothing) == 0
+    assert str(nothing) == "Certificates of no rows"
+
+
+def test_asking_for_eps(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    certifier = Certifier(layer, fit_steps=5)
+    radius = certifier(x, labels).radius
+    eps = float(radius[:-1].median())
+    asked = certifier(x, labels, eps=eps * 0.999)
+    assert torch.equal(asked.certified, radius >= eps * 0.999)
+    assert asked.certified_accuracy(2 * eps) == 0.0
+
+
+def test_float32_layers_are_certified_as_their_exact_function(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    low = (
+        mlayer.MLayer.from_weights(
+            layer.generators.float(),
+            layer.readout.float(),
+            embedding=None,
+            matrix_bias=layer.matrix_bias.float(),
+        )
+        if layer.embedding is None
+        else None
+    )
+    low = low or layer.float()
+    found = certify(low, x.float(), labels, fit_steps=5)
+    same = certify(low.double(), x.float().double(), labels, fit_steps=5)
+    assert torch.equal(found.radius, same.radius)
+
+
+def test_scale_is_the_unit(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    plain = certify(layer, x, labels, fit_steps=0).radius
+    twice = certify(layer, x, labels, fit_steps=0, scale=2.0).radius
+    torch.testing.assert_close(twice, plain / 2, rtol=1e-3, atol=0)
+
+
+def test_box_only_helps(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    plain = certify(layer, x, labels, fit_steps=0).radius
+    boxed = certify(layer, x, labels, fit_steps=0, box=(0, 1)).radius
+    assert bool((boxed >= plain * (1 - 1e-3)).all())
+
+
+def test_constants_on_disk(case, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    certifier = Certifier(layer, fit_steps=7)
+    certifier.save(tmp_path / "c.npz")
+    again = Certifier(layer, constants=tmp_path / "c.npz")
+    assert torch.equal(again(x, labels).radius, certifier(x, labels).radius)
+    with pytest.raises(FileFormatError, match=r"of this layer and region; got constants of other weights"):
+        Certifier(layer, norm="l2", constants=tmp_path / "c.npz")
+    (tmp_path / "d.npz").write_bytes(b"no")
+    with pytest.raises(FileFormatError, match=r"constants that a Certifier saved; got something else"):
+        Certifier(layer, constants=tmp_path / "d.npz")
+    with np.load(tmp_path / "c.npz") as content:
+        np.savez(tmp_path / "e.npz", **{**content, "format": np.array(9)})
+    with pytest.raises(FileFormatError, match=r"of format 1; got format 9"):
+        Certifier(layer, constants=tmp_path / "e.npz")
+    with pytest.raises(FileNotFoundError):
+        Certifier(layer, constants=tmp_path / "nothing.npz")
+
+
+def test_estimators_by_to_mlayer(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+
+    class Estimator:
+        def to_mlayer(self) -> mlayer.MLayer:
+            return layer
+
+    assert torch.equal(
+        certify(Estimator(), x, labels, fit_steps=0).radius, certify(layer, x, labels, fit_steps=0).radius
+    )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "words"),
+    [
+        ({"layer": torch.nn.Linear(2, 2)}, ArgumentTypeError, "layer must be an MLayer or an estimator"),
+        ({"layer": mlayer.MLayer(3, 1)}, ArgumentError, "at least 2 outputs; got one with 1 output"),
+        ({"x": [[0.0]]}, ArgumentTypeError, "x must be a torch.Tensor; got list"),
+        ({"x": torch.zeros(2, 3, dtype=torch.int64)}, ArgumentTypeError, "of a floating point dtype"),
+        ({"x": torch.zeros(2, 4)}, ArgumentError, "x must be of shape (rows, 3); got shape (2, 4)"),
+        ({"x": torch.full((2, 3), torch.nan)}, ArgumentError, "x must be finite; got NaN"),
+        ({"x": torch.full((2, 3), 2.0), "box": (0, 1)}, ArgumentError, "x must be inside the box"),
+        ({"labels": [0, 1]}, ArgumentTypeError, "labels must be a torch.Tensor; got list"),
+        ({"labels": torch.zeros(2)}, ArgumentTypeError, "labels must be of an integer dtype"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, ArgumentError, "labels must be of shape (2,)"),
+        ({"labels": torch.tensor([0, 2])}, ArgumentError, "between 0 and 1; got values from 0 to 2"),
+        ({"norm": "l1"}, ArgumentError, "norm must be 'linf' or 'l2'; got 'l1'"),
+        ({"scale": -1.0}, ArgumentError, "scale must be non-negative"),
+        ({"scale": torch.ones(4)}, ArgumentError, "scale must be a number or a vector of 3"),
+        ({"scale": "wide"}, ArgumentTypeError, "scale must be a number or a vector of 3; got str"),
+        ({"scale": torch.inf}, ArgumentError, "scale must be finite"),
+        ({"box": (1, 0)}, ArgumentError, "box must be a pair with low <= high"),
+        ({"box": 3}, ArgumentTypeError, "box must be a pair (low, high); got int"),
+        ({"box": (0, 1), "norm": "l2"}, ArgumentError, "box must be None with norm='l2'"),
+        ({"eps": -1.0}, ArgumentError, "eps must be finite and not negative"),
+        ({"eps": "far"}, ArgumentTypeError, "eps must be a number; got str"),
+    ],
+)
+def test_complaints(kwargs: dict[str, object], error: type[Exception], words: str) -> None:
+    arguments: dict[str, object] = {
+        "layer": mlayer.MLayer(3, 2, matrix_size=2, embedding_size=None),
+        "x": torch.zeros(2, 3),
+        "labels": torch.tensor([0, 1]),
+        **kwargs,
+    }
+    with pytest.raises(error, match=re.escape(words)):
+        certify(**arguments, fit_steps=0)  # type: ignore[arg-type]
+    with pytest.raises(error, match=re.escape(words)):
+        attack(**arguments)  # type: ignore[arg-type]
+
+
+def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    certifier = Certifier(layer, fit_steps=0)
+    with pytest.raises(ArgumentError, match=r"method must be one of paper, .* got 'magic'"):
+        certifier(x, labels, method="magic")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="workers must be an integer >= 1"):
+        certifier(x, labels, workers=0)
+    with pytest.raises(ArgumentTypeError, match="progress must be callable"):
+        certifier(x, labels, progress=3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="fit_steps must be an integer >= 0"):
+        Certifier(layer, fit_steps=-1)
+    with pytest.raises(ArgumentError, match="starts must be an integer >= 1"):
+        attack(layer, x, labels, starts=0)
+    with pytest.raises(ArgumentError, match="eps must be not negative"):
+        CertifiedLoss(x.shape[1], None)(layer, x, labels, eps=-1.0)
+    with torch.no_grad():
+        layer.readout[0] = torch.nan
+    with pytest.raises(
+        ArgumentError, match="layer must be of finite weights; got NaN or infinity in readout"
+    ):
+        certify(layer, x, labels)
+    monkeypatch.setitem(__import__("sys").modules, "flint", None)
+    with pytest.raises(MissingPackageError, match=r"rigorous=True needs the package python-flint"):
+        certifier(x, labels, rigorous=True)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_attack_finds_real_examples(norm: str) -> None:
+    hits = 0
+    for seed in range(8):
+        layer, x, labels = random_layer("full", seed)
+        found = attack(layer, x, labels, eps=0.2, norm=norm)  # type: ignore[arg-type]
+        size = (found.adversarial - x).norm(dim=1, p=torch.inf if norm == "linf" else 2)
+        assert bool((size <= 0.2 * (1 + 1e-9)).all())
+        outputs = layer(found.adversarial).detach()
+        own = outputs.gather(1, labels[:, None])[:, 0]
+        rival = outputs.gather(1, found.target[:, None])[:, 0]
+        assert bool((own <= rival)[found.success].all())
+        assert bool((found.radius <= 0.2)[found.success].all())
+        hits += int(found.success.sum())
+    assert hits > 8
+
+
+def test_attack_against_foolbox() -> None:
+    """An independent attack breaks no certificate, and does not beat our search by much."""
+    foolbox = pytest.importorskip("foolbox")
+    for seed in (0, 2, 5):
+        layer, x, labels = random_layer("full", seed)
+        x, labels, layer = x[:-1].float(), labels[:-1], layer.float()
+        box = (-4.0, 4.0)
+        model = foolbox.PyTorchModel(layer.eval(), bounds=box, device="cpu")
+        certified = certify(layer, x, labels, fit_steps=20).radius
+        ours = attack(layer, x, labels).radius
+        for eps in (0.01, 0.05, 0.2, 0.5):
+            method = foolbox.attacks.LinfPGD(steps=60, random_start=True)
+            _, _, success = method(model, x, labels, epsilons=eps)
+            assert not bool((success & (certified > eps * (1 + 1e-5))).any())
+            assert bool((ours <= eps * 1.05)[success].all())
+
+
+def test_loss_is_above_the_worst_found() -> None:
+    for seed in range(5):
+        layer, x, labels = random_layer("full", seed)
+        loss = CertifiedLoss(x.shape[1], (0, 1)).double()
+        for eps in (1e-4, 0.03):
+            bound = loss(layer, x, labels, eps)
+            random = torch.Generator().manual_seed(0)
+            worst = torch.zeros(len(x), dtype=torch.float64)
+            for k in range(60):
+                noise = torch.rand(x.shape, generator=random, dtype=torch.float64) * 2 - 1
+                point = (x + eps * noise.sign()).clamp(0, 1)
+                if k >= 30:  # from a corner, two steps up the loss
+                    for _ in range(2):
+                        point.requires_grad_(True)
+                        value = torch.nn.functional.cross_entropy(layer(point), labels)
+                        (g,) = torch.autograd.grad(value, point)
+                        point = (x + eps * g.sign()).clamp(0, 1)
+                with torch.no_grad():
+                    each = torch.nn.functional.cross_entropy(layer(point), labels, reduction="none")
+                worst = torch.maximum(worst, each)
+            assert float(bound.detach()) >= float(worst.mean())
+        clean = torch.nn.functional.cross_entropy(layer(x), labels)
+        torch.testing.assert_close(loss(layer, x, labels, 0.0), clean)
+        loss(layer, x, labels, 0.01).backward()
+        gradients = [p.grad for p in (*layer.own_parameters(), *loss.parameters())]
+        assert all(g is not None and bool(g.isfinite().all()) for g in gradients)

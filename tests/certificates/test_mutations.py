@@ -1,0 +1,89 @@
+"""Where the bounds are exact, every constant counts: weakened by 5 %, a certificate is broken.
+
+The model is 3 - exp(x) against 0: one input, a 1 x 1 matrix, all terms of the series of one sign at the
+dangerous end. Its true radius at 0 is log 3, and each bound reaches it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from mlayer import MLayer
+from mlayer.certificates import Certifier, quadratic, remainder, second_order, third_order
+from mlayer.certificates import first_order as first
+from mlayer.certificates.expansion import Pair
+
+TRUE = math.log(3)
+ORDERS = ("first_order", "second_order", "third_order")
+
+
+def radius(method: str, norm: str = "linf", change: Callable[[Certifier], None] = lambda _: None) -> float:
+    readout = torch.tensor([[[-1.0]], [[0.0]]], dtype=torch.float64)
+    layer = MLayer.from_weights(
+        torch.ones(1, 1, 1, dtype=torch.float64), readout, output_bias=torch.tensor([3.0, 0.0]).double()
+    )
+    certifier = Certifier(layer, norm=norm, fit_steps=0)  # type: ignore[arg-type]
+    change(certifier)
+    found = certifier(torch.zeros(1, 1).double(), torch.tensor([0]), method=method)  # type: ignore[arg-type]
+    return float(found.radius[0])
+
+
+def scaled(function: Callable[..., float], factor: float) -> Callable[..., float]:
+    return lambda *arguments: factor * function(*arguments)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("method", [*ORDERS, "best"])
+def test_exact_where_it_should_be(method: str, norm: str) -> None:
+    assert TRUE * (1 - 1e-3) <= radius(method, norm) <= TRUE
+
+
+@pytest.mark.parametrize("method", ORDERS)
+def test_delta_2(method: str) -> None:
+    def change(certifier: Certifier) -> None:
+        model = certifier._model
+        model.constants = dataclasses.replace(
+            model.constants, delta_2=0.95 * model.constants.delta_2, delta_F=0.95 * model.constants.delta_F
+        )
+
+    assert radius(method, change=change) > TRUE
+
+
+@pytest.mark.parametrize("method", ORDERS)
+@pytest.mark.parametrize("name", ["growth", "nuclear"])
+def test_norms_of_the_pair(method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Pair.__init__
+
+    def weakened(self: Pair, *arguments: object) -> None:
+        made(self, *arguments)  # type: ignore[arg-type]
+        setattr(self, name, 0.95 * getattr(self, name))
+
+    monkeypatch.setattr(Pair, "__init__", weakened)
+    assert radius(method) > TRUE
+
+
+@pytest.mark.parametrize("method", ["second_order", "third_order"])
+def test_readout_remainder(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_order, "norm_remainder", lambda *_: math.inf)
+    assert TRUE * (1 - 2e-3) <= radius(method) <= TRUE
+    call = remainder.ReadoutRemainder.__call__
+    monkeypatch.setattr(remainder.ReadoutRemainder, "__call__", scaled(call, 0.95))
+    assert radius(method) > TRUE
+
+
+@pytest.mark.parametrize("method", ORDERS)
+def test_linear_and_quadratic_terms(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first, "linear_minimum", scaled(quadratic.linear_minimum, 0.95))
+    monkeypatch.setattr(quadratic.BoxQuadratic, "lower", scaled(quadratic.BoxQuadratic.lower, 0.95))
+    assert radius(method) > TRUE
+
+
+def test_cubic(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("flat_norm", "symmetric_norm"):
+        monkeypatch.setattr(third_order, name, scaled(getattr(third_order, name), 0.95))
+    assert radius("third_order") > TRUE

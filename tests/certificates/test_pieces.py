@@ -1,0 +1,208 @@
+"""Each piece of the bounds against something independent."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import flint
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from certificate_layers import random_layer
+from mlayer.certificates import Certifier, certify
+from mlayer.certificates.cascade import Bounds
+from mlayer.certificates.cubic import flat_norm, proves_positive, symmetric_norm
+from mlayer.certificates.divided import differences
+from mlayer.certificates.expansion import Row
+from mlayer.certificates.jets import JetPath
+from mlayer.certificates.paper import lambert_w
+from mlayer.certificates.quadratic import BallQuadratic, BoxQuadratic
+from mlayer.certificates.remainder import ReadoutRemainder, exponential_tail, norm_remainder
+from mlayer.certificates.spectral import SpectralPath, symmetrised, usable_eigenvectors
+
+
+def rows_of(kind: str, seed: int, **kwargs: object) -> list[Row]:
+    layer, x, labels = random_layer(kind, seed)
+    certifier = Certifier(layer, fit_steps=10, **kwargs)  # type: ignore[arg-type]
+    return [Row(certifier._model, row, int(label)) for row, label in zip(x.numpy(), labels, strict=True)][:3]
+
+
+def taylor(M: np.ndarray, N: np.ndarray, W: np.ndarray) -> list[float]:
+    """Coefficients of W : exp(M + t N) up to the third order, by Arb on the block matrix."""
+    n = len(M)
+    block = np.kron(np.eye(4), M) + np.kron(np.diag(np.ones(3), 1), N)
+    E = flint.arb_mat(block.tolist()).exp()
+    return [
+        sum(W[r, c] * float(E[r, k * n + c].mid()) for r, c in product(range(n), repeat=2)) for k in range(4)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["full", "skew", "nilpotent", "jordan", "large"])
+def test_derivatives_against_balls(kind: str) -> None:
+    random = np.random.default_rng(0)
+    for row in rows_of(kind, 7)[:2]:
+        pair = row.pair((row.label + 1) % len(row.outputs))
+        T = row.model.white.T
+        y = random.standard_normal(len(T))
+        expected = taylor(row.M, np.tensordot(y, T, 1), pair.W)
+        found = (pair.first @ y, y @ pair.second @ y, np.einsum("abc,a,b,c", pair.third, y, y, y))
+        np.testing.assert_allclose(found, expected[1:], rtol=1e-8, atol=1e-10)
+
+
+def test_both_paths_agree() -> None:
+    random = np.random.default_rng(1)
+    M, T, W = (random.standard_normal(s) for s in ((6, 6), (4, 6, 6), (6, 6)))
+    found = usable_eigenvectors(M)
+    assert found is not None
+    spectral, jets = SpectralPath(M, T, *found), JetPath(M, T)
+    np.testing.assert_allclose(spectral.second(W), jets.second(W), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(symmetrised(spectral.third(W)), jets.third(W), rtol=1e-9, atol=1e-9)
+
+
+def test_defective_matrices_have_no_usable_eigenvectors() -> None:
+    assert usable_eigenvectors(np.diag(np.ones(4), 1)) is None
+
+
+def test_divided_differences_against_mpmath() -> None:
+    nodes = np.array([0.3, 0.3, -2.0 + 1j, -2.0 - 1j, 4.0])
+    f = differences(nodes, fourth=True).four
+    assert f is not None
+    for index in ((0, 1, 2, 4), (0, 0, 0, 0), (2, 2, 3, 4), (4, 3, 2, 1)):
+        with mpmath.workdps(40):
+            Z = mpmath.zeros(4)
+            for k in range(4):
+                Z[k, k] = mpmath.mpmathify(complex(nodes[index[k]]))
+                if k < 3:
+                    Z[k, k + 1] = 1
+            expected = complex(mpmath.expm(Z, method="taylor")[0, 3])
+        assert abs(f[index] - expected) <= 1e-13 * max(1.0, abs(expected))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("kind", ["full", "nilpotent", "large"])
+def test_remainders_hold(kind: str, norm: str) -> None:
+    """The series cut at order K is off by at most R_K, at random points of the region."""
+    random = np.random.default_rng(0)
+    for row in rows_of(kind, 11, norm=norm):
+        model = row.model
+        pair = row.pair((row.label + 1) % len(row.outputs))
+        readout = ReadoutRemainder(pair)
+        for eps in (0.02, 0.3, 1.0):
+            for _ in range(3):
+                step = random.choice([-1.0, 1.0], len(row.x))
+                if norm == "l2":
+                    step = random.standard_normal(len(row.x))
+                    step /= np.linalg.norm(step)
+                y = model.white.rows.T @ (eps * step)
+                assert np.linalg.norm(y) <= eps * (1 + 1e-9)
+                N = np.tensordot(y, model.white.T, 1)
+                gauge = model.constants.P @ N @ model.constants.P_inverse
+                assert np.linalg.norm(gauge) <= eps * model.constants.delta_F
+                assert np.linalg.norm(gauge, 2) <= eps * model.constants.delta_2
+                E = torch.linalg.matrix_exp(torch.from_numpy(row.M + N)).numpy()
+                true = float((pair.W * E).sum())
+                terms = taylor(row.M, N, pair.W)
+                size = 1e-12 * max(1.0, abs(true), *map(abs, terms))
+                assert abs(true - sum(terms[:2])) <= norm_remainder(pair, eps, 2) + size
+                for K in (3, 4):
+                    rest = abs(true - sum(terms[:K]))
+                    assert rest <= norm_remainder(pair, eps, K) + size
+                    assert rest <= readout(eps, K) + size
+
+
+def test_quadratic_bounds_hold_and_are_near() -> None:
+    random = np.random.default_rng(0)
+    for seed in range(6):
+        for norm in ("linf", "l2"):
+            row = rows_of("full", seed, norm=norm)[0]
+            pair = row.pair((row.label + 1) % len(row.outputs))
+            eps, m = 0.5, len(row.x)
+            if norm == "linf":
+                points = np.concatenate(
+                    [np.array(list(product((-1.0, 1.0), repeat=m))), random.uniform(-1, 1, (500, m))]
+                )
+                bound = BoxQuadratic(pair, eps).lower(np.full(m, -eps), np.full(m, eps))
+            else:
+                points = random.standard_normal((4000, m))
+                points /= np.linalg.norm(points, axis=1, keepdims=True)
+                points = np.concatenate([points, points * random.random((4000, 1))])
+                bound = BallQuadratic(pair).lower(eps)
+            y = eps * points @ row.model.white.rows
+            values = eps * points @ pair.slopes + np.einsum("pa,ab,pb->p", y, pair.second, y)
+            assert bound <= values.min() + 1e-12
+            assert bound >= values.min() - 0.35 * abs(values.min()) - 1e-9
+
+
+def test_asymmetric_boxes() -> None:
+    random = np.random.default_rng(0)
+    row = rows_of("full", 2)[0]
+    pair = row.pair((row.label + 1) % len(row.outputs))
+    m = len(row.x)
+    low, high = -random.random(m), random.random(m) * 0.2
+    bound = BoxQuadratic(pair, 0.5).lower(low, high)
+    points = low + (high - low) * random.integers(0, 2, (300, m))
+    y = points @ row.model.white.rows
+    values = points @ pair.slopes + np.einsum("pa,ab,pb->p", y, pair.second, y)
+    assert bound <= values.min() + 1e-12
+
+
+def test_cubic_norms_hold() -> None:
+    random = np.random.default_rng(0)
+    C = symmetrised(random.standard_normal((6, 6, 6)))
+    y = random.standard_normal((3000, 6))
+    y /= np.linalg.norm(y, axis=1, keepdims=True)
+    for _ in range(30):  # climb to local maxima of |C[y, y, y]|
+        y = np.einsum("abc,pb,pc->pa", C, y, y)
+        y /= np.linalg.norm(y, axis=1, keepdims=True)
+    largest = np.abs(np.einsum("abc,pa,pb,pc->p", C, y, y, y)).max()
+    assert largest <= symmetric_norm(C) <= flat_norm(C) <= 3 * largest
+
+
+def test_positive_definite_claims() -> None:
+    A = np.array([[2.0, 1.0], [1.0, 0.5]])  # singular
+    assert not proves_positive(A)
+    assert not proves_positive(A - 1e-9 * np.eye(2))
+    assert proves_positive(A + 1e-9 * np.eye(2))
+
+
+def test_tail_and_lambert() -> None:
+    with mpmath.workdps(40):
+        for q in (1e-8, 0.3, 5.0, 80.0):
+            for K in (2, 4, 15):
+                exact = float(mpmath.exp(q) * mpmath.gammainc(K, 0, q, regularized=True))
+                assert exact <= exponential_tail(q, K) <= exact * (1 + 1e-8)
+        for t in (1e-9, 0.5, 3.0, 1e200):
+            exact = float(mpmath.lambertw(t))
+            assert exact * (1 - 1e-11) <= lambert_w(t) <= exact
+
+
+@pytest.mark.parametrize("method", ["first_order", "second_order", "third_order", "best"])
+def test_rigorous(method: str) -> None:
+    for kind in ("full", "nilpotent"):
+        layer, x, labels = random_layer(kind, 5)
+        plain = certify(layer, x[:3], labels[:3], method=method, fit_steps=5)  # type: ignore[arg-type]
+        found = certify(layer, x[:3], labels[:3], method=method, fit_steps=5, rigorous=True)  # type: ignore[arg-type]
+        assert bool(found.rounding_checked.all())
+        assert bool((found.radius <= plain.radius).all())
+        torch.testing.assert_close(found.radius, plain.radius, rtol=5e-3, atol=0)
+
+
+def test_rigorous_refuses_a_wrong_expansion() -> None:
+    """The check is not a rubber stamp: a gradient or a value that is off makes the claim fail."""
+    from mlayer.certificates.rigorous import _Check
+
+    row = rows_of("full", 5)[0]
+    eps = 1e-3 * min(Bounds(row.pair(r)).pair.margin for r in range(len(row.outputs)) if r != row.label)
+    rival = (row.label + 1) % len(row.outputs)
+    check = _Check(row)
+    good = row.pair(rival)
+    for terms in (1, 2, 3):
+        assert check._error(good, eps, terms) < 1e-12
+    wrong = row.pair(rival)
+    wrong.margin += 1e-6
+    assert check._error(wrong, eps, 1) >= 0.99e-6
+    wrong = row.pair(rival)
+    wrong.second[0, 0] += 1e-3
+    assert check._error(wrong, eps, 2) >= 0.9e-3 * eps**2
