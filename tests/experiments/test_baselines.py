@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,21 +29,22 @@ CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
         ("ANODE", "svhn", CIFAR, 171_799),
     ],
 )
-def test_parameter_counts(name, of, shape, count):
+def test_parameter_counts(name: str, of: str, shape: tuple[int, ...], count: int) -> None:
     assert parameter_count(rival(name, of, shape, 10, torch.Generator())) == count
 
 
-def test_maxout_takes_the_larger_of_each_pair():
+def test_maxout_takes_the_larger_of_each_pair() -> None:
     x = torch.tensor([[1.0, 2.0, -3.0, -4.0]])
     assert Maxout()(x).tolist() == [[2.0, -3.0]]
 
 
 @torch.no_grad()
-def test_the_ode_is_solved():
+def test_the_ode_is_solved() -> None:
     # All filters pass h on and the last one multiplies by a: h' = a h for h > 0, so h(1) = e^a h(0).
     a = 0.7
     block = ODEBlock((4, 5, 1), 1, 0, 2, torch.Generator().manual_seed(0))
     for module, value in zip(list(block.derivative)[::2], (1.0, 1.0, a), strict=True):
+        assert isinstance(module, torch.nn.Conv2d)
         module.weight.zero_()
         module.weight[0, 0, module.weight.shape[2] // 2, module.weight.shape[3] // 2] = value
     x = torch.rand(3, 20, generator=torch.Generator().manual_seed(1)) + 0.1
@@ -50,7 +52,7 @@ def test_the_ode_is_solved():
 
 
 @torch.no_grad()
-def test_anode_adds_channels_of_zeros():
+def test_anode_adds_channels_of_zeros() -> None:
     block = ODEBlock((2, 2, 3), 4, 2, 5, torch.Generator().manual_seed(0))
     for parameter in block.derivative.parameters():
         parameter.zero_()
@@ -62,14 +64,14 @@ def test_anode_adds_channels_of_zeros():
 
 
 @pytest.mark.slow
-def test_baselines_smoke(tmp_path):
+def test_baselines_smoke(tmp_path: Path) -> None:
     record = reproduce("baselines", "smoke", out=tmp_path)
     assert len(record["results"]["rows"]) == 6
     assert record["headline"]["baselines.digits.ReLU"] > 30
     assert (tmp_path / "baselines.smoke.png").stat().st_size > 5000
 
 
-def test_timing_counts_and_ratio(tmp_path):
+def test_timing_counts_and_ratio(tmp_path: Path) -> None:
     results = timing.run(timing.SCALES["smoke"], Where())
     assert results["parameters"] == {"m_layer": 148_965, "dnn": 147_649}
     assert [len(times) for times in results["seconds"].values()] == [2, 2]

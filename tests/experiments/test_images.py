@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from mlayer.experiments.protocol import Where
 from mlayer.nn import MLayer
 from mlayer.training import Settings
 
+Array = np.ndarray[Any, np.dtype[Any]]
 SHAPE = (6, 5, 3)
 MEAN, DEVIATION = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.25, 2.0])
 
@@ -30,18 +32,18 @@ def pictures(count: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, *SHAPE), generator=generator, dtype=torch.uint8)
 
 
-def augmented(how: Augmentation, pixels: torch.Tensor, seed: int = 0) -> np.ndarray:
+def augmented(how: Augmentation, pixels: torch.Tensor, seed: int = 0) -> Array:
     augment = Augment(how, SHAPE, MEAN, DEVIATION)
     return augment(how.widened(pixels), torch.Generator().manual_seed(seed)).view(-1, *SHAPE).numpy()
 
 
-def standardised(pixels: np.ndarray) -> np.ndarray:
+def standardised(pixels: Array) -> Array:
     return (pixels / 255 - MEAN.numpy()) / DEVIATION.numpy()
 
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("shift", [0, 1, 3])
-def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift, flip):
+def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift: int, flip: bool) -> None:
     pixels = pictures(900)
     found = augmented(Augmentation(shift=shift, flip=flip), pixels)
     border = ((0, 0), (shift, shift), (shift, shift), (0, 0))
@@ -60,7 +62,7 @@ def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift, flip):
     assert len(seen) == (2 * shift + 1) ** 2 * (2 if flip else 1)
 
 
-def test_augmentation_leaves_its_argument_alone_and_follows_the_generator():
+def test_augmentation_leaves_its_argument_alone_and_follows_the_generator() -> None:
     pixels = pictures(20)
     how = Augmentation(shift=2, flip=True, cutout=3)
     wide = how.widened(pixels)
@@ -72,7 +74,7 @@ def test_augmentation_leaves_its_argument_alone_and_follows_the_generator():
     assert not np.array_equal(first, augmented(how, pixels, seed=6))
 
 
-def test_cutout_sets_a_square_to_the_mean():
+def test_cutout_sets_a_square_to_the_mean() -> None:
     pixels = pictures(400)
     pixels[pixels == 0] = 1
     found = augmented(Augmentation(cutout=3), pixels)
@@ -80,7 +82,7 @@ def test_cutout_sets_a_square_to_the_mean():
     sizes = set()
     for image, plain in zip(found, before, strict=True):
         rows, columns = np.nonzero((image == 0).all(-1))
-        height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
+        height, width = int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
         assert len(rows) == height * width  # a full rectangle
         sizes.add((height, width))
         outside = np.ones(SHAPE[:2], dtype=bool)
@@ -90,12 +92,12 @@ def test_cutout_sets_a_square_to_the_mean():
     assert min(sizes) == (2, 2)  # at a corner
 
 
-def test_white_is_the_sets_own():
+def test_white_is_the_sets_own() -> None:
     augment = Augment(Augmentation(), (1, 1, 1), torch.zeros(1), torch.ones(1), white=16)
     assert augment(torch.tensor([[4]], dtype=torch.uint8), torch.Generator()).item() == 0.25
 
 
-def test_folding_in_the_standardisation_leaves_the_function():
+def test_folding_in_the_standardisation_leaves_the_function() -> None:
     generator = torch.Generator().manual_seed(0)
     layer = MLayer(12, 3, 4, 5, generator=generator, dtype=torch.float64)
     x = torch.rand(7, 12, generator=generator, dtype=torch.float64)
@@ -105,7 +107,7 @@ def test_folding_in_the_standardisation_leaves_the_function():
     torch.testing.assert_close(layer(x), before, rtol=1e-12, atol=1e-12)
 
 
-def test_split_parts_are_disjoint_and_follow_the_seed():
+def test_split_parts_are_disjoint_and_follow_the_seed() -> None:
     whole = digits().train
     marked = replace(whole, labels=torch.arange(len(whole)))
     a, b = split(marked, 0.1, torch.Generator().manual_seed(3))
@@ -128,7 +130,7 @@ class Fixed(nn.Module):
         return x
 
 
-def test_soft_cross_entropy_by_the_formula():
+def test_soft_cross_entropy_by_the_formula() -> None:
     x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
     logs = x.numpy() - np.log(np.exp(x.numpy()).sum(1, keepdims=True))
     target = 0.8 * np.eye(4)[y.numpy()] + 0.2 / 4
@@ -139,7 +141,7 @@ def test_soft_cross_entropy_by_the_formula():
     np.testing.assert_allclose(plain.numpy(), -logs[np.arange(6), y.numpy()], rtol=1e-5)
 
 
-def test_mixup_mixes_inputs_and_labels_alike():
+def test_mixup_mixes_inputs_and_labels_alike() -> None:
     # Inputs are one-hot labels: whatever the shares, the mixed input is the mixed label.
     y = torch.arange(5)
     with torch.random.fork_rng():
@@ -151,11 +153,11 @@ def test_mixup_mixes_inputs_and_labels_alike():
 
 
 @pytest.mark.parametrize(("inputs", "count"), [(784, 68_885), (3072, 148_965)])
-def test_parameter_counts_are_the_papers(inputs, count):
+def test_parameter_counts_are_the_papers(inputs: int, count: int) -> None:
     assert parameter_count(MLayer(inputs, 10, 30, 35)) == count
 
 
-def test_the_texts_recipe_is_the_texts():
+def test_the_texts_recipe_is_the_texts() -> None:
     text = PAPER.settings
     assert (text.learning_rate, text.batch_size, text.epochs) == (1e-3, 32, 150)
     assert text.optimizer_options == {"momentum": 0.9}
@@ -183,7 +185,7 @@ QUICK = Recipe(
 )
 
 
-def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path):
+def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     where = Where(checkpoints=tmp_path)
     row = train_images(digits(), QUICK, 0, where, "part", matrix_size=6, embedding_size=8)
     assert row["test_accuracy"] > 85
@@ -194,7 +196,7 @@ def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path):
     assert train_images(digits(), QUICK, 0, where, "part")["test_accuracy"] == 1.5
 
 
-def test_without_a_validation_set_all_examples_are_trained_on(tmp_path):
+def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) -> None:
     recipe = replace(
         QUICK,
         validation=0.0,
@@ -205,7 +207,7 @@ def test_without_a_validation_set_all_examples_are_trained_on(tmp_path):
     assert row["validation_accuracy"] is None
 
 
-def test_headline_is_mean_and_sample_deviation():
+def test_headline_is_mean_and_sample_deviation() -> None:
     rows = [{"set": "mnist", "recipe": "our_recipe", "test_accuracy": value} for value in (98.0, 98.5, 99.0)]
     rows.append({"set": "svhn", "recipe": "paper_recipe", "test_accuracy": 81.0})
     assert images.headline({"trainings": rows}) == {
@@ -217,7 +219,7 @@ def test_headline_is_mean_and_sample_deviation():
     }
 
 
-def test_smoke_run_writes_results_and_picture(tmp_path):
+def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
     record = reproduce("images", "smoke", out=tmp_path)
     assert record["headline"]["images.digits.our_recipe.seeds"] == 1
     assert (Path(tmp_path) / "images.smoke.png").stat().st_size > 5000

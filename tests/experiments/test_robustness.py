@@ -15,10 +15,11 @@ from mlayer.experiments import reproduce, robustness
 from mlayer.experiments.protocol import Where
 
 
-def test_radii_are_the_formulas():
+def test_radii_are_the_formulas() -> None:
     config = robustness.SCALES["smoke"]
     layer, x, labels = robustness._small(config)
     results = robustness.run(config, Where())
+    assert layer.embedding is not None
     T, U = layer.generators.detach().numpy(), layer.embedding.detach().numpy()
     S = layer.readout.detach().numpy()
     per_input = np.einsum("ajk,ai->ijk", T, U)
@@ -38,13 +39,13 @@ def test_radii_are_the_formulas():
     assert results["accuracy"] == 100
 
 
-def test_smoke_run_writes_results_and_picture(tmp_path):
+def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
     record = reproduce("robustness", "smoke", out=tmp_path)
     assert record["headline"]["robustness.paper_median_radius"] > 0
     assert (tmp_path / "robustness.smoke.png").stat().st_size > 5000
 
 
-def test_a_missing_model_is_named(tmp_path, monkeypatch):
+def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDataError, match=r"cifar10_model\.npy.*is not in.*Get it from"):
         robustness.run(robustness.SCALES["default"], Where(data=tmp_path))
     monkeypatch.delenv("MLAYER_DATA", raising=False)
@@ -53,7 +54,7 @@ def test_a_missing_model_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_released_model_has_the_papers_constants():
+def test_the_released_model_has_the_papers_constants() -> None:
     folder = Path(os.environ.get("MLAYER_DATA") or Path(__file__).parents[3] / "shared" / "data")
     if not (folder / robustness.MODEL).is_file():
         pytest.skip(f"no {robustness.MODEL} in {folder}")
