@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
         ("ANODE", "svhn", CIFAR, 171_799),
     ],
 )
-def test_parameter_counts(name: str, of: str, shape: Any, count: int) -> None:
+def test_parameter_counts(name: str, of: str, shape: tuple[int, ...], count: int) -> None:
     assert parameter_count(rival(name, of, shape, 10, torch.Generator())) == count
 
 
@@ -44,8 +43,8 @@ def test_the_ode_is_solved() -> None:
     # All filters pass h on and the last one multiplies by a: h' = a h for h > 0, so h(1) = e^a h(0).
     a = 0.7
     block = ODEBlock((4, 5, 1), 1, 0, 2, torch.Generator().manual_seed(0))
-    convolutions: Any = list(block.derivative)[::2]
-    for module, value in zip(convolutions, (1.0, 1.0, a), strict=True):
+    for module, value in zip(list(block.derivative)[::2], (1.0, 1.0, a), strict=True):
+        assert isinstance(module, torch.nn.Conv2d)
         module.weight.zero_()
         module.weight[0, 0, module.weight.shape[2] // 2, module.weight.shape[3] // 2] = value
     x = torch.rand(3, 20, generator=torch.Generator().manual_seed(1)) + 0.1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from mlayer.experiments.protocol import Where
 from mlayer.nn import MLayer
 from mlayer.training import Settings
 
+Array = np.ndarray[Any, np.dtype[Any]]
 SHAPE = (6, 5, 3)
 MEAN, DEVIATION = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.25, 2.0])
 
@@ -30,12 +32,12 @@ def pictures(count: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, *SHAPE), generator=generator, dtype=torch.uint8)
 
 
-def augmented(how: Augmentation, pixels: torch.Tensor, seed: int = 0) -> np.ndarray:
+def augmented(how: Augmentation, pixels: torch.Tensor, seed: int = 0) -> Array:
     augment = Augment(how, SHAPE, MEAN, DEVIATION)
     return augment(how.widened(pixels), torch.Generator().manual_seed(seed)).view(-1, *SHAPE).numpy()
 
 
-def standardised(pixels: np.ndarray) -> np.ndarray:
+def standardised(pixels: Array) -> Array:
     return (pixels / 255 - MEAN.numpy()) / DEVIATION.numpy()
 
 
@@ -80,7 +82,7 @@ def test_cutout_sets_a_square_to_the_mean() -> None:
     sizes = set()
     for image, plain in zip(found, before, strict=True):
         rows, columns = np.nonzero((image == 0).all(-1))
-        height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
+        height, width = int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
         assert len(rows) == height * width  # a full rectangle
         sizes.add((int(height), int(width)))
         outside = np.ones(SHAPE[:2], dtype=bool)

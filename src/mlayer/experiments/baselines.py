@@ -4,8 +4,9 @@
     mlayer reproduce baselines              a part of the data, a few epochs: shows the code at work
     mlayer reproduce baselines --full       whole sets; wants a GPU or days
 
-Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): see EXPECTED. Each result says on
-how many examples and for how many epochs it was trained; only full runs may be held against those figures.
+Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): ReLU 56.29 % on CIFAR-10, ANODE
+98.20, 60.60 and 83.50 % on MNIST, CIFAR-10 and SVHN; all rows are in `EXPECTED`. Each result says on how many
+examples and for how many epochs it was trained; only full runs may be held against the quoted figures.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def headline(results: Results) -> dict[str, float]:
         figures[f"{start}.mean"] = round(statistics.mean(accuracies), 3)
         if len(accuracies) > 1:
             figures[f"{start}.sd"] = round(statistics.stdev(accuracies), 3)
-        figures[f"{start}.seeds"] = len(accuracies)
+        figures[f"{start}.seeds"] = float(len(accuracies))
     return figures
 
 
