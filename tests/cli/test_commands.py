@@ -256,7 +256,7 @@ def test_unseen_category(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["predict", "data.csv", "data.csv"], "a safetensors file written by mlayer.save"),
         (["predict", "data.safetensors", "nothing.csv"], "There are: data.csv"),
         (["predict", "data.safetensors", "data.csv", "--json"], "--json needs -o"),
-        (["predict", "data.safetensors", "data.csv", "-o", "data.csv", "--force"], "is one of the inputs"),
+        (["predict", "data.safetensors", "data.csv", "-o", "data.csv", "--force"], "is the table itself"),
         (["predict", "data.safetensors", "data.csv", "-o", "data.html"], "data.html exists; use --force"),
         (["predict", "data.safetensors", "data.csv", "-o", "x.xlsx"], "a file ending in .csv or .parquet"),
         (["predict", "data.safetensors", "data.csv", "-o", "no/x.csv"], "there is no folder no"),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading
 
 ROWS = 5000
 
@@ -49,7 +49,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise Mistake(f"--plot must end in .png, .svg or .pdf; got {plot.name}")
-        refuse_to_overwrite(plot, force)
+        check_outputs({"--plot": plot}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
     from mlayer.files import load_with_notes
     from mlayer.symbolic import explain

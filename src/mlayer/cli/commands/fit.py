@@ -7,15 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import (
-    FILE,
-    Mistake,
-    common,
-    complete_columns,
-    reading,
-    refuse_to_overwrite,
-    require,
-)
+from mlayer.cli.options import FILE, check_outputs, common, complete_columns, reading, require
 
 
 @click.command("fit")
@@ -84,10 +76,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     require("rich", "pandas", "pyarrow", "sklearn", *([] if no_report else ["matplotlib"]))
     model_file = output or Path(_stem(table) + ".safetensors")
     page_file = None if no_report else report or model_file.with_suffix(".html")
-    for file in filter(None, (model_file, page_file)):
-        refuse_to_overwrite(file, force)
-        if file.resolve() == table.resolve():
-            raise Mistake(f"{file} is the table itself; use -o for another name")
+    check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 
     from mlayer.tables import Plan, Training, fit_table, open_table
 
