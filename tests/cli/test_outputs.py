@@ -84,3 +84,48 @@ def test_an_output_that_is_an_input(
     assert main([*arguments, "--force"]) == 2
     assert words in capsys.readouterr().err
     assert content(folder) == before
+
+
+# A file system that takes no files: as /proc, where there is one; a name too long to write is refused by all.
+LONG = "n" * 240
+NOWHERE = [f"{LONG}.csv"] + (["/proc/x.csv"] if Path("/proc/self").exists() else [])
+
+
+@pytest.mark.parametrize("place", NOWHERE, ids=lambda place: place[:10])
+@pytest.mark.parametrize("option", ["-o", "--report"])
+def test_places_that_cannot_be_written_are_found_before_the_work(
+    option: str,
+    place: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: pytest.fail("it trained"))
+    before = content(folder)
+    assert main(["fit", "reg.csv", "-t", "y", option, place]) == 2
+    err = capsys.readouterr().err
+    assert f"cannot write {place}: " in err
+    assert f"Use {option} for another place" in err
+    assert content(folder) == before
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs a device")
+def test_a_device_is_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    """Written beside and renamed, a file would take the place of /dev/null."""
+    assert main(["fit", "reg.csv", "-t", "y", "-o", "m.safetensors", "--report", "/dev/null", "--force"]) == 2
+    assert "/dev/null is no ordinary file" in capsys.readouterr().err
+
+
+def test_a_report_that_fails_after_all_leaves_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlayer.report.page import Page
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "m.html")
+
+    monkeypatch.setattr(Page, "save", full)
+    assert main(["fit", "reg.csv", "-t", "y", "-o", "m.safetensors"]) == 2
+    err = capsys.readouterr().err
+    assert "the model was kept, m.safetensors; the report m.html failed: No space left on device" in err
+    assert main(["info", "m.safetensors", "-q"]) == 0

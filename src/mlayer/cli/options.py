@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,6 +75,20 @@ def check_outputs(
             raise Mistake(f"there is no folder {path.parent}; make it first")
         if path.exists() and not force:
             raise Mistake(f"{path} exists; use --force to replace it, or {option} for another name")
+        if path.exists() and not path.is_file():
+            raise Mistake(f"{path} is no ordinary file; use {option} for another name")
+        _probe(option, path)
+
+
+def _probe(option: str, path: Path) -> None:
+    """Make and remove a file beside ``path``, named like the one that will be renamed to it."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        beside.touch(exist_ok=False)
+        beside.unlink()
+    except OSError as error:
+        why = error.strerror or error
+        raise Mistake(f"cannot write {path}: {why}. Use {option} for another place") from None
 
 
 def _same(one: Path, other: Path) -> bool:

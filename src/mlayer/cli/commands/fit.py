@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, check_outputs, common, complete_columns, reading, require
+from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_columns, reading, require
 
 
 @click.command("fit")
@@ -112,7 +112,11 @@ def command(  # noqa: PLR0917 - click passes them by name
         page = fit_page(summary, result.truth, result.predictions.outputs)
     result.model.save(model_file)
     if page_file is not None and page is not None:
-        page.save(page_file)
+        try:
+            page.save(page_file)
+        except OSError as error:
+            why = error.strerror or error
+            raise Mistake(f"the model was kept, {model_file}; the report {page_file} failed: {why}") from None
 
     show.remarks(result.remarks, quiet)
     if as_json:
