@@ -22,7 +22,6 @@ TRUE_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0
 _PAIRS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 # Tried in this order; the first that reads every cell of the training table is kept.
 DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y %H:%M")
-_DAY = 86_400_000_000_000  # nanoseconds
 
 
 @dataclass(frozen=True)
@@ -159,5 +158,8 @@ def _floats(series: Series) -> Floats:
 def _days(series: Series) -> Floats:
     if series.dt.tz is not None:
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)
-    nanoseconds = series.astype("datetime64[ns]").astype("int64").to_numpy()
-    return np.where(series.isna(), np.nan, nanoseconds / _DAY)
+    # Whole days first: in nanoseconds a year such as 9999, which stands for "for ever", does not fit.
+    moments = series.to_numpy()
+    days = moments.astype("datetime64[D]")
+    part = (moments - days.astype(moments.dtype)) / np.timedelta64(1, "D")
+    return np.where(series.isna(), np.nan, days.astype(np.int64) + part)
