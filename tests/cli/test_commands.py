@@ -193,7 +193,7 @@ GOOD = "u,v,y\n" + ROWS
         ("u,y\n" + "1,\n2,\n" * 20, ["--target", "y"], "a column without a value"),
         ("u,c,y\n" + "1,5,a\n2,5,b\n" * 20, ["--target", "y", "--strict"], "without what --strict refuses"),
         ("u,y\n1,a\n2,b\n", ["--target", "y"], "at least 10 rows"),
-        ("u,y\n", ["--target", "y"], "a column without a value"),
+        ("u,y\n", ["--target", "y"], "the table must be of rows to learn from; got none"),
         ("", ["--target", "y"], "an empty file"),
         ("u,v,y\n1,2,a\n1,2,a,b\n", ["--target", "y"], "as many fields in each line"),
         ("y\na\nb\n", ["--target", "y"], "The table has one column"),

@@ -152,6 +152,10 @@ def fit_table(
         raise ArgumentError(
             "target", "a column of the table", repr(plan.target), did_you_mean(plan.target, names)
         )
+    if not len(frame):
+        raise ArgumentError(
+            "the table", "of rows to learn from", "none: names of columns only", "Check how it was written."
+        )
     column = frame[plan.target]
     task, reason = guess_task(column) if plan.task == AUTO else (plan.task, "as told")
     target = learn_target(column, task)

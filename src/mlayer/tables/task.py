@@ -12,7 +12,7 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.remarks import Remark
 from mlayer.tables.source import pandas_module
-from mlayer.tables.values import as_numbers, as_text, is_date, is_missing, is_number, plain
+from mlayer.tables.values import as_numbers, as_text, date_format, is_date, is_missing, is_number, plain
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -129,13 +129,14 @@ def learn_target(series: Series, task: str) -> Target:
             subject, "known in some rows", "a column without a value", "Choose another target."
         )
     if is_date(series):
-        raise ArgumentError(
-            subject, "classes or numbers", "dates", "Add a column of days since some date, and take that."
-        )
+        raise _dates(subject, str(series.dropna().iloc[0]))
     if task == REGRESSION:
         values = as_numbers(series).values
         values = values[np.isfinite(values)]
         if len(values) < 0.5 * (len(series) - int(is_missing(series).sum())):
+            texts = [text for text in as_text(series) if text is not None]
+            if date_format(texts) is not None:
+                raise _dates(subject, texts[0])
             raise ArgumentError(
                 subject, "numbers, for regression", "mostly text", "Use --task classification."
             )
@@ -155,6 +156,8 @@ def learn_target(series: Series, task: str) -> Target:
     rows = sum(counts.values())
     if len(counts) > _MOST or (len(counts) > 0.5 * rows and len(counts) > 2):
         number = is_number(series)
+        if not number and date_format(list(counts)) is not None:
+            raise _dates(subject, next(iter(counts)))
         raise ArgumentError(
             subject,
             f"of at most {_MOST} classes with several rows each",
@@ -162,6 +165,15 @@ def learn_target(series: Series, task: str) -> Target:
             "Use --task regression." if number else "Is it a name or an identifier? Choose another target.",
         )
     return Target(name, task, _labels(series, counts))
+
+
+def _dates(subject: str, example: str) -> ArgumentError:
+    return ArgumentError(
+        subject,
+        "classes or numbers",
+        f"dates, such as {example!r}, which cannot be a target",
+        "Add a column of days since some date (or of the year, the month) and take that.",
+    )
 
 
 def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
