@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from least_squares import LeastSquares
 from mlayer.cli import main
@@ -36,3 +37,35 @@ def test_a_date_that_stands_for_ever(name: str, capsys: pytest.CaptureFixture[st
     assert columns[0]["kind"] == "date"
     assert main(["predict", "m.safetensors", name, "-o", "p.csv"]) == 0
     assert len(pd.read_csv("p.csv")) == 40
+
+
+def table(rows: int = 60) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"u": draw.normal(size=rows), "v": draw.normal(size=rows)})
+    return frame.assign(y=frame["u"] + 2 * frame["v"])
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32)])
+def test_seeds_that_are_none(seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table().to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "-t", "y", "--seed", seed]) == 2
+    assert "is not in the range 0<=x<=4294967295" in capsys.readouterr().err
+
+
+def test_a_model_larger_than_the_memory(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator's own error: more bytes than there are addresses."""
+
+    class Large(LeastSquares):
+        def fit(self, x: object, y: object) -> LeastSquares:
+            torch.empty(2**60, dtype=torch.uint8)
+            raise AssertionError
+
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: Large())
+    table().to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "-t", "y"]) == 2
+    err = capsys.readouterr().err
+    assert "out of memory. Use fewer rows" in err
+    assert "--matrix-size" in err
+    assert [path.name for path in folder.iterdir()] == ["t.csv"]

@@ -27,7 +27,13 @@ from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_co
 )
 @click.option("--rows", type=click.IntRange(1), help="Read the first N rows only, of a table of any size.")
 @click.option("--test-share", type=float, default=0.2, show_default=True, help="Of the rows, held out.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the split and the training.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the split and the training.",
+)
 @click.option(
     "--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS)."
 )
