@@ -69,3 +69,31 @@ def test_a_model_larger_than_the_memory(
     assert "out of memory. Use fewer rows" in err
     assert "--matrix-size" in err
     assert [path.name for path in folder.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize("row", range(0, 60, 7))
+@pytest.mark.parametrize("column", ["u", "y"])
+def test_numbers_beyond_measure(
+    column: str,
+    row: int,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In whatever row, learned from or held out."""
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: pytest.fail("it trained"))
+    frame = table()
+    frame.loc[[row, row + 1], column] = [-1e300, 1e300]
+    frame.to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "-t", "y"]) == 2
+    err = capsys.readouterr().err
+    assert f"{column!r} must be of numbers up to 1e+100 in size; got 1e+300 as the largest of" in err
+    assert "Warning" not in err
+    assert [path.name for path in folder.iterdir()] == ["t.csv"]
+
+
+def test_large_numbers_are_learned_from() -> None:
+    """Nothing overflows near the limit."""
+    frame = table()
+    frame.assign(u=frame["u"] * 1e98, y=frame["y"] * 1e98).to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "-t", "y", "-q"]) == 0

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlayer.errors import ArgumentError
+from mlayer.tables.columns import Number
 from mlayer.tables.encode import MAX_CATEGORIES, learn_schema
 from mlayer.tables.importance import column_importance
+from mlayer.tables.learn import too_large
 from mlayer.tables.metrics import (
     BETTER_HIGH,
     classification_metrics,
@@ -26,6 +28,7 @@ from mlayer.tables.split import held_out
 from mlayer.tables.stream import refuse
 from mlayer.tables.task import Array, Target, guess_task, learn_target
 from mlayer.tables.training import Training, default_estimator, run, within
+from mlayer.tables.values import check_size
 from mlayer.version import __version__
 
 if TYPE_CHECKING:
@@ -166,6 +169,10 @@ def fit_table(
     say(f"{target.task} of {target.name!r} ({reason}): {len(train)} rows to learn from, {len(test)} held out")
     remarks += _single(target, truth)
     schema, said = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
+    for known_column in schema.columns:  # in the held-out rows too
+        if isinstance(known_column, Number):
+            values = known_column.parse(frame[known_column.name]).values
+            check_size(f"the column {known_column.name!r}", values, too_large(known_column.name))
     remarks = merged(remarks + said)
     if plan.strict:
         refuse(remarks)

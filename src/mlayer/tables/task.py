@@ -12,7 +12,16 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.remarks import Remark
 from mlayer.tables.source import pandas_module
-from mlayer.tables.values import as_numbers, as_text, date_format, is_date, is_missing, is_number, plain
+from mlayer.tables.values import (
+    as_numbers,
+    as_text,
+    check_size,
+    date_format,
+    is_date,
+    is_missing,
+    is_number,
+    plain,
+)
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -140,6 +149,9 @@ def learn_target(series: Series, task: str) -> Target:
             raise ArgumentError(
                 subject, "numbers, for regression", "mostly text", "Use --task classification."
             )
+        check_size(
+            subject, values, "Empty those cells if they stand for a missing value, or scale the column."
+        )
         if np.ptp(values) == 0:
             raise ArgumentError(
                 subject, "of different values", f"{values[0]:g} in every row", "There is nothing to learn."

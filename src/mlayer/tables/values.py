@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlayer.errors import ArgumentError
 from mlayer.tables.source import pandas_module
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ _PAIRS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y %H:%M")
 
 
+# Squares of larger numbers, which every mean and deviation needs, come near the end of float64.
+LARGEST = 1e100
+
+
 @dataclass(frozen=True)
 class Parsed:
     """Numbers of one column, NaN where missing, and what could not be read."""
@@ -31,6 +36,18 @@ class Parsed:
     values: Floats
     unreadable: int = 0
     example: str = ""
+
+
+def check_size(subject: str, values: Floats, hint: str) -> None:
+    """Refuse numbers that nothing can be computed with."""
+    there = np.abs(values[np.isfinite(values)])
+    if len(there) and there.max() > LARGEST:
+        raise ArgumentError(
+            subject,
+            f"of numbers up to {LARGEST:g} in size",
+            f"{there.max():g} as the largest of {int((there > LARGEST).sum())} beyond that",
+            hint,
+        )
 
 
 def is_missing(series: Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
