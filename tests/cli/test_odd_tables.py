@@ -32,7 +32,7 @@ def test_a_date_that_stands_for_ever(name: str, capsys: pytest.CaptureFixture[st
         frame.to_csv(name, index=False)
     else:
         frame.assign(until=[pd.Timestamp(day).date() for day in days]).to_parquet(name)
-    assert main(["fit", name, "-t", "y", "-o", "m.safetensors", "--json", "-q"]) == 0
+    assert main(["fit", name, "-t", "y", "-o", "m.safetensors", "--no-report", "--json", "-q"]) == 0
     columns = json.loads(capsys.readouterr().out)["columns"]
     assert columns[0]["kind"] == "date"
     assert main(["predict", "m.safetensors", name, "-o", "p.csv"]) == 0
@@ -96,4 +96,71 @@ def test_large_numbers_are_learned_from() -> None:
     """Nothing overflows near the limit."""
     frame = table()
     frame.assign(u=frame["u"] * 1e98, y=frame["y"] * 1e98).to_csv("t.csv", index=False)
-    assert main(["fit", "t.csv", "-t", "y", "-q"]) == 0
+    assert main(["fit", "t.csv", "-t", "y", "-q", "--no-report"]) == 0
+
+
+def classes(labels: list[str], *options: str, capsys: pytest.CaptureFixture[str]) -> tuple[list[object], str]:
+    """What `fit` makes of a target of ``labels``, and what it says; the model tells them from u."""
+    places = [k % len(labels) for k in range(60)]
+    lines = [f"{place},{k},{labels[place]}" for k, place in enumerate(places)]
+    Path("t.csv").write_text("\n".join(["u,v,y", *lines]) + "\n")
+    assert (
+        main(["fit", "t.csv", "-t", "y", "-o", "m.safetensors", "--no-report", "--force", "--json", *options])
+        == 0
+    )
+    out, err = capsys.readouterr()
+    return json.loads(out)["target"]["classes"], err
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["007", "7", "8"], ["007", "7", "8"]),
+        (["001", "01", "1"], ["001", "01", "1"]),
+        (["007", "008"], ["007", "008"]),
+        (["1", "1.0"], ["1", "1.0"]),
+        (["+1", "-1"], ["+1", "-1"]),
+        (["10", "8", "9"], [8, 9, 10]),
+        (["1.5", "0.5"], [0.5, 1.5]),
+        (["9007199254740993", "9007199254740992"], [9007199254740992, 9007199254740993]),
+        (["True", "False"], [False, True]),
+        (["TRUE", "FALSE"], ["FALSE", "TRUE"]),
+        (["none", "some"], ["none", "some"]),
+    ],
+    ids=lambda value: ",".join(map(str, value)),
+)
+def test_classes_are_as_written(
+    labels: list[str], expected: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, err = classes(labels, "--task", "classification", capsys=capsys)
+    assert found == expected
+    assert [type(label) for label in found] == [type(label) for label in expected]
+    assert ("written in several ways" in err) == (labels[-2:] in (["7", "8"], ["01", "1"], ["1", "1.0"]))
+    # Predictions are the labels of the table, and measured against them, target or not.
+    assert main(["predict", "m.safetensors", "t.csv", "-o", "p.csv", "--force", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["measured_rows"] == 60
+    assert {line.strip() for line in Path("p.csv").read_text().splitlines()[1:]} <= set(labels)
+    pd.read_csv("t.csv", dtype=str).drop(columns="y").to_csv("new.csv", index=False)
+    assert main(["predict", "m.safetensors", "new.csv", "-o", "q.csv", "--force"]) == 0
+    assert Path("q.csv").read_text() == Path("p.csv").read_text()
+
+
+@pytest.mark.parametrize("word", ["None", "NA", "nan", "null"])
+def test_a_word_for_missing_is_said(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for labels, options in ((["a", "b", word], []), (["1.5", "2.25", "3", word], ["--task", "regression"])):
+        _, err = classes(labels, *options, capsys=capsys)
+        rows = 60 // len(labels)
+        assert f"column 'y': {rows} rows hold '{word}', a word for a missing cell, and were left out" in err
+        assert f"{rows} rows without a target were left out" in err
+
+
+def test_a_quantity_is_read_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """With a decimal comma, and guessed as before."""
+    frame = table().round(3)
+    frame.to_csv("t.csv", index=False, sep=";", decimal=",")
+    assert main(["fit", "t.csv", "-t", "y", "--json", "--no-report", "-o", "m.safetensors"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["target"]["task"] == "regression"
+    assert result["reason"] == "the target has fractions"
+    assert result["metrics"]["RMSE"] < 0.01

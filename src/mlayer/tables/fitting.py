@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,7 @@ def fit_table(
     plan: Plan,
     *,
     estimator: Any = None,
+    said: Sequence[Remark] = (),
     on_stage: Callable[[str], None] | None = None,
 ) -> FitResult:
     """Hold rows out, learn the columns and the model from the others, and measure on what was held out.
@@ -144,6 +145,7 @@ def fit_table(
         frame: the raw table, with the target.
         plan: what to fit, and how.
         estimator: in place of ours, with ``fit(X, y)`` and ``to_mlayer()``; ``plan.training`` is then unused.
+        said: remarks from reading the table, which go before the others.
         on_stage: called with a sentence when a part of the work begins and what has been decided.
 
     Raises:
@@ -163,17 +165,18 @@ def fit_table(
     task, reason = guess_task(column) if plan.task == AUTO else (plan.task, "as told")
     target = learn_target(column, task)
     truth, remarks = target.encode(column)
+    remarks = [*said, *remarks]
     known = np.flatnonzero(truth >= 0 if target.classifies else np.isfinite(truth))
     frame, truth = frame.drop(columns=plan.target).iloc[known], truth[known]
     train, test = held_out(truth, plan.test_share, plan.seed, classes=target.classifies)
     say(f"{target.task} of {target.name!r} ({reason}): {len(train)} rows to learn from, {len(test)} held out")
     remarks += _single(target, truth)
-    schema, said = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
+    schema, learned = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
     for known_column in schema.columns:  # in the held-out rows too
         if isinstance(known_column, Number):
             values = known_column.parse(frame[known_column.name]).values
             check_size(f"the column {known_column.name!r}", values, too_large(known_column.name))
-    remarks = merged(remarks + said)
+    remarks = merged(remarks + learned)
     if plan.strict:
         refuse(remarks)
     encoded = schema.encode(frame.iloc[train])

@@ -192,8 +192,8 @@ def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
     if pandas_module().api.types.is_bool_dtype(series.dtype):
         return (False, True)
     if is_number(series):
-        values = sorted(float(text) for text in counts)
-        return tuple(int(value) if value.is_integer() else value for value in values)
+        # Whole numbers by way of float would lose their last digits from 2^53 on.
+        return tuple(sorted(float(text) if set(text) & set(".en") else int(text) for text in counts))
     return tuple(sorted(counts))
 
 

@@ -77,7 +77,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     loaded = load_table_model(model)
     source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
     show.say(source.said, quiet)
-    frame = source.read(rows)
+    frame = source.read(rows, text=loaded.text_columns)
     with show.bar("certifying", quiet) as bar:
         done = certify_table(
             loaded,

@@ -84,12 +84,16 @@ def command(  # noqa: PLR0917 - click passes them by name
     page_file = None if no_report else report or model_file.with_suffix(".html")
     check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 
-    from mlayer.tables import Plan, Training, fit_table, open_table
+    from mlayer.tables import Plan, Remark, Training, fit_table, open_table
+    from mlayer.tables.written import read_target
 
     source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
     show.say(source.said, quiet)
     source.check_target(target)
-    frame = source.read(rows)
+    frame = source.read(rows, verbatim=target)
+    said: list[Remark] = []
+    if source.dialect is not None:
+        frame[target], said = read_target(frame[target], task, source.dialect.decimal)
     if rows is not None:
         show.say(f"the first {len(frame)} rows, as --rows asks for; they are no random sample", quiet)
     plan = Plan(
@@ -108,7 +112,7 @@ def command(  # noqa: PLR0917 - click passes them by name
             show.say(text, quiet)
             bar.update(0, None, text.partition(":")[0])
 
-        result = fit_table(frame, plan, on_stage=on_stage)
+        result = fit_table(frame, plan, said=said, on_stage=on_stage)
     page = None
     summary = {**result.summary(), "source": source.said, "model": str(model_file)}
     if page_file is not None:
