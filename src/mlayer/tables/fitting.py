@@ -187,6 +187,8 @@ def fit_table(
         if plan.training.time_limit is not None:
             estimator = within(estimator, encoded.numbers, truth[train], plan.training.time_limit)
             say(f"at most {estimator.max_iter} epochs, to be done in time")
+    if plan.training.bar and getattr(estimator, "alpha", None) == "auto":
+        say("first the strength of the ridge is chosen on held-out rows, without a bar; then it trains")
     trained = run(estimator, encoded.numbers, truth[train])
     seconds = time.monotonic() - start
     say("measuring on the held-out rows")

@@ -104,15 +104,9 @@ def command(  # noqa: PLR0917 - click passes them by name
         seed=seed,
         max_categories=max_categories,
         strict=strict,
-        training=Training(epochs, time_limit, matrix_size, embedding_size),
+        training=Training(epochs, time_limit, matrix_size, embedding_size, bar=show.wants_bar(quiet)),
     )
-    with show.bar("fitting", quiet) as bar:
-
-        def on_stage(text: str) -> None:
-            show.say(text, quiet)
-            bar.update(0, None, text.partition(":")[0])
-
-        result = fit_table(frame, plan, said=said, on_stage=on_stage)
+    result = fit_table(frame, plan, said=said, on_stage=lambda text: show.say(text, quiet))
     page = None
     summary = {**result.summary(), "source": source.said, "model": str(model_file)}
     if page_file is not None:
