@@ -17,6 +17,7 @@ from mlayer.tables import Remark, Schema, learn_schema
 from mlayer.tables.columns import Boolean, Category, Date, Number
 from mlayer.tables.learn import learn_column
 from mlayer.tables.remarks import merged
+from mlayer.tables.values import as_days
 
 
 def learn(cells: Any, name: str = "c", most: int = 20, **options: Any) -> Any:
@@ -345,3 +346,14 @@ def test_remarks_of_pieces_are_added() -> None:
         Remark("unseen", "c", 5, "cells", True, "x"),
         Remark("other", "c", 1, "cells"),
     ]
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["text", "dates"])
+def test_the_year_9999_is_a_date(written: bool) -> None:
+    """Which nanoseconds since 1970 do not reach; Python's own calendar counts the days."""
+    days = ["2020-01-01", "9999-12-31", "0001-01-01", "1969-12-31"]
+    cells = pd.Series(days) if written else pd.Series(np.array(days, dtype="datetime64[s]"))
+    expected = [(datetime.date.fromisoformat(day) - datetime.date(1970, 1, 1)).days for day in days]
+    assert as_days(cells, "ISO8601").values.tolist() == expected
+    hours = pd.Series(np.array(["9999-12-31T18:00", "1969-12-31T06:00"], dtype="datetime64[ms]"))
+    assert as_days(hours, "ISO8601").values.tolist() == [expected[1] + 0.75, -0.75]

@@ -88,6 +88,12 @@ def test_rows_without_a_target_are_counted() -> None:
         ([None, None], "regression", r"known in some rows; got a column without a value"),
         (["a", "b"], "regression", r"numbers, for regression; got mostly text. Use --task classification"),
         (pd.date_range("2020-01-01", periods=3), "classification", r"classes or numbers; got dates"),
+        (
+            [f"2020-01-{k:02}" for k in range(1, 20)],
+            "classification",
+            r"got dates, such as '2020-01-01', which",
+        ),
+        ([f"{k}.12.2020" for k in range(10, 30)], "regression", r"got dates, such as '10.12.2020', which"),
         ([f"n{k}" for k in range(9)], "classification", r"9 different values in 9 rows. Is it a name"),
         (list(np.arange(9) / 2), "classification", r"9 different values in 9 rows. Use --task regression"),
         ([1, 2], "clustering", r"task must be 'classification' or 'regression'; got 'clustering'"),

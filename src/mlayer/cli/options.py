@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -49,14 +50,52 @@ def require(*packages: str) -> None:
             raise MissingPackageError("this command", package, "pip install 'mlayer[cli]'")
 
 
-def refuse_to_overwrite(path: Path, force: bool) -> None:
-    """Before any work is done."""
-    if path.is_dir():
-        raise Mistake(f"{path} is a folder; name a file")
-    if not path.parent.is_dir():
-        raise Mistake(f"there is no folder {path.parent}; make it first")
-    if path.exists() and not force:
-        raise Mistake(f"{path} exists; use --force to replace it, or -o for another name")
+def check_outputs(
+    outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None, *, force: bool
+) -> None:
+    """Can all files be written, without one taking the place of another? Asked before any work is done.
+
+    Args:
+        outputs: by option, for example "--report"; None is one that is not wanted.
+        inputs: by what they are, for example "table".
+        force: may files that exist be replaced?
+    """
+    wanted = {option: path for option, path in outputs.items() if path is not None}
+    for place, (option, path) in enumerate(wanted.items()):
+        for name, given in (inputs or {}).items():
+            if given is not None and _same(path, given):
+                raise Mistake(f"{path} is the {name} itself; use {option} for another name")
+        for other, earlier in list(wanted.items())[:place]:
+            if _same(path, earlier):
+                raise Mistake(f"{path} is wanted for {other} and for {option}; give one another name")
+    for option, path in wanted.items():
+        if path.is_dir():
+            raise Mistake(f"{path} is a folder; name a file")
+        if not path.parent.is_dir():
+            raise Mistake(f"there is no folder {path.parent}; make it first")
+        if path.exists() and not force:
+            raise Mistake(f"{path} exists; use --force to replace it, or {option} for another name")
+        if path.exists() and not path.is_file():
+            raise Mistake(f"{path} is no ordinary file; use {option} for another name")
+        _probe(option, path)
+
+
+def _probe(option: str, path: Path) -> None:
+    """Make and remove a file beside ``path``, named like the one that will be renamed to it."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        beside.touch(exist_ok=False)
+        beside.unlink()
+    except OSError as error:
+        why = error.strerror or error
+        raise Mistake(f"cannot write {path}: {why}. Use {option} for another place") from None
+
+
+def _same(one: Path, other: Path) -> bool:
+    """One file, whatever links lead to it?"""
+    if one.resolve() == other.resolve():
+        return True
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -34,16 +34,28 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (MLayerError, OSError) as error:
         _say(_words(error), debug)
         return MISTAKE
-    except MemoryError:
-        _say("out of memory. Use fewer rows, for example --rows 100000, or fewer columns.", debug)
-        return MISTAKE
     except Exception as error:
+        if _out_of_memory(error):
+            _say(
+                "out of memory. Use fewer rows, for example --rows 100000, fewer columns, or a smaller model "
+                "(--matrix-size, --embedding-size).",
+                debug,
+            )
+            return MISTAKE
         _say(
             f"a bug in mlayer: {type(error).__name__}: {error}\nPlease report it, with what --debug shows.",
             debug,
         )
         return BUG
     return result if isinstance(result, int) else DONE
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Torch's allocators raise a RuntimeError, told by its words alone."""
+    words = ("not enough memory", "out of memory", "allocate memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    )
 
 
 def _words(error: Exception) -> str:

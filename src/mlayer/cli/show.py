@@ -68,10 +68,15 @@ class Bar:
             self.progress.update(self.task, completed=done, total=total, description=text)
 
 
+def wants_bar(quiet: bool) -> bool:
+    """Is there somebody to see one?"""
+    return not quiet and sys.stderr.isatty()
+
+
 @contextmanager
 def bar(text: str, quiet: bool) -> Iterator[Bar]:
     """A bar for the time of a block."""
-    if quiet or not sys.stderr.isatty():
+    if not wants_bar(quiet):
         yield Bar(None, None)
         return
     from rich.console import Console

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlayer.errors import ArgumentError
+from mlayer.tables.columns import Number
 from mlayer.tables.encode import MAX_CATEGORIES, learn_schema
 from mlayer.tables.importance import column_importance
+from mlayer.tables.learn import too_large
 from mlayer.tables.metrics import (
     BETTER_HIGH,
     classification_metrics,
@@ -26,6 +28,7 @@ from mlayer.tables.split import held_out
 from mlayer.tables.stream import refuse
 from mlayer.tables.task import Array, Target, guess_task, learn_target
 from mlayer.tables.training import Training, default_estimator, run, within
+from mlayer.tables.values import check_size
 from mlayer.version import __version__
 
 if TYPE_CHECKING:
@@ -133,6 +136,7 @@ def fit_table(
     plan: Plan,
     *,
     estimator: Any = None,
+    said: Sequence[Remark] = (),
     on_stage: Callable[[str], None] | None = None,
 ) -> FitResult:
     """Hold rows out, learn the columns and the model from the others, and measure on what was held out.
@@ -141,6 +145,7 @@ def fit_table(
         frame: the raw table, with the target.
         plan: what to fit, and how.
         estimator: in place of ours, with ``fit(X, y)`` and ``to_mlayer()``; ``plan.training`` is then unused.
+        said: remarks from reading the table, which go before the others.
         on_stage: called with a sentence when a part of the work begins and what has been decided.
 
     Raises:
@@ -152,17 +157,26 @@ def fit_table(
         raise ArgumentError(
             "target", "a column of the table", repr(plan.target), did_you_mean(plan.target, names)
         )
+    if not len(frame):
+        raise ArgumentError(
+            "the table", "of rows to learn from", "none: names of columns only", "Check how it was written."
+        )
     column = frame[plan.target]
     task, reason = guess_task(column) if plan.task == AUTO else (plan.task, "as told")
     target = learn_target(column, task)
     truth, remarks = target.encode(column)
+    remarks = [*said, *remarks]
     known = np.flatnonzero(truth >= 0 if target.classifies else np.isfinite(truth))
     frame, truth = frame.drop(columns=plan.target).iloc[known], truth[known]
     train, test = held_out(truth, plan.test_share, plan.seed, classes=target.classifies)
     say(f"{target.task} of {target.name!r} ({reason}): {len(train)} rows to learn from, {len(test)} held out")
     remarks += _single(target, truth)
-    schema, said = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
-    remarks = merged(remarks + said)
+    schema, learned = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
+    for known_column in schema.columns:  # in the held-out rows too
+        if isinstance(known_column, Number):
+            values = known_column.parse(frame[known_column.name]).values
+            check_size(f"the column {known_column.name!r}", values, too_large(known_column.name))
+    remarks = merged(remarks + learned)
     if plan.strict:
         refuse(remarks)
     encoded = schema.encode(frame.iloc[train])
@@ -173,6 +187,8 @@ def fit_table(
         if plan.training.time_limit is not None:
             estimator = within(estimator, encoded.numbers, truth[train], plan.training.time_limit)
             say(f"at most {estimator.max_iter} epochs, to be done in time")
+    if plan.training.bar and getattr(estimator, "alpha", None) == "auto":
+        say("first the strength of the ridge is chosen on held-out rows, without a bar; then it trains")
     trained = run(estimator, encoded.numbers, truth[train])
     seconds = time.monotonic() - start
     say("measuring on the held-out rows")

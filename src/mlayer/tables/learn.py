@@ -18,6 +18,7 @@ from mlayer.tables.values import (
     as_numbers,
     as_text,
     boolean_words,
+    check_size,
     date_format,
     is_date,
     is_missing,
@@ -75,12 +76,18 @@ def learn_column(series: Series, max_categories: int) -> tuple[Column | None, li
     return _category(name, texts, bool(missing.any()), max_categories)
 
 
+def too_large(name: str) -> str:
+    """What to do about a column of numbers beyond all measure."""
+    return f"Empty those cells if they stand for a missing value, scale the column, or use --drop {name}."
+
+
 def _number(name: str, parsed: Parsed, infinite: bool) -> tuple[Column | None, list[Remark]]:
     values = parsed.values[np.isfinite(parsed.values)]
-    if np.ptp(values) == 0 and len(values) == len(parsed.values):
+    if values.min() == values.max() and len(values) == len(parsed.values):
         return _drop(name, f"constant: every cell is {values[0]:g}")
     if _ID_NAMES.match(name) and len(values) == len(np.unique(values)) and (values % 1 == 0).all():
         return _drop(name, "a different whole number in each row, and the name of an identifier")
+    check_size(f"the column {name!r}", values, too_large(name))
     column, remarks = _measured(Number, name, parsed)
     if infinite:
         remarks.append(Remark("infinite", name, 0, "infinite numbers were taken as missing", strict=True))

@@ -79,6 +79,12 @@ class TableModel:
     target: Target
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns that a csv reader must not turn into numbers; the target too, if its labels are text."""
+        labels = any(isinstance(label, str) for label in self.target.classes)
+        return (*self.schema.text_columns, *([self.target.name] if labels else []))
+
     def encode(self, frame: DataFrame) -> tuple[torch.Tensor, list[Remark]]:
         """The layer's inputs for a raw table, (rows, in_features), and what should be said about them."""
         encoded = self.schema.encode(frame)

@@ -22,6 +22,29 @@ _SMALL = 50_000_000  # bytes that are read without asking how much memory there 
 _GZIP = 8  # a guess: text packs about that well
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
 CHUNK = 50_000
+# In a text table: as pandas has it.
+MISSING_WORDS = frozenset(
+    [
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "None",
+        "n/a",
+        "nan",
+        "null",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +79,15 @@ class Source:
         got = f"the only column, {target!r}" if target in self.columns else repr(target)
         raise ArgumentError("target", "a column of the table, beside others to learn from", got, hint)
 
-    def read(self, rows: int | None = None) -> DataFrame:
+    def read(
+        self, rows: int | None = None, *, text: Collection[str] = (), verbatim: str | None = None
+    ) -> DataFrame:
         """The table, or its first ``rows`` rows.
+
+        Args:
+            rows: None for all.
+            text: columns of a text table that are not turned into numbers.
+            verbatim: a column of a text table that is read as text, words that mean missing included.
 
         Raises:
             FileFormatError: it cannot be parsed.
@@ -68,7 +98,13 @@ class Source:
         if rows is None:
             self._check_memory()
         if self.dialect is not None:
-            frame = self._csv(self.dialect, nrows=rows)
+            options: dict[str, Any] = {"dtype": dict.fromkeys(text, str)}
+            if verbatim is not None:
+                words = ["", *MISSING_WORDS]
+                options["dtype"][verbatim] = str
+                options["keep_default_na"] = False
+                options["na_values"] = {name: words for name in self.columns if name != verbatim}
+            frame = self._csv(self.dialect, nrows=rows, **options)
         elif rows is None:
             frame = self._frame(_parquet(self.path).read())
         else:

@@ -68,7 +68,7 @@ def predict_table(
     result, truths, outputs = Prediction(), [], []
 
     def pieces() -> Iterator[DataFrame]:
-        for frame in source.pieces(model.schema.text_columns):
+        for frame in source.pieces(model.text_columns):
             predictions = model.predict(frame)
             result.remarks = merged([*result.remarks, *predictions.remarks])
             if strict:

@@ -12,7 +12,16 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.remarks import Remark
 from mlayer.tables.source import pandas_module
-from mlayer.tables.values import as_numbers, as_text, is_date, is_missing, is_number, plain
+from mlayer.tables.values import (
+    as_numbers,
+    as_text,
+    check_size,
+    date_format,
+    is_date,
+    is_missing,
+    is_number,
+    plain,
+)
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -129,16 +138,20 @@ def learn_target(series: Series, task: str) -> Target:
             subject, "known in some rows", "a column without a value", "Choose another target."
         )
     if is_date(series):
-        raise ArgumentError(
-            subject, "classes or numbers", "dates", "Add a column of days since some date, and take that."
-        )
+        raise _dates(subject, str(series.dropna().iloc[0]))
     if task == REGRESSION:
         values = as_numbers(series).values
         values = values[np.isfinite(values)]
         if len(values) < 0.5 * (len(series) - int(is_missing(series).sum())):
+            texts = [text for text in as_text(series) if text is not None]
+            if date_format(texts) is not None:
+                raise _dates(subject, texts[0])
             raise ArgumentError(
                 subject, "numbers, for regression", "mostly text", "Use --task classification."
             )
+        check_size(
+            subject, values, "Empty those cells if they stand for a missing value, or scale the column."
+        )
         if np.ptp(values) == 0:
             raise ArgumentError(
                 subject, "of different values", f"{values[0]:g} in every row", "There is nothing to learn."
@@ -155,6 +168,8 @@ def learn_target(series: Series, task: str) -> Target:
     rows = sum(counts.values())
     if len(counts) > _MOST or (len(counts) > 0.5 * rows and len(counts) > 2):
         number = is_number(series)
+        if not number and date_format(list(counts)) is not None:
+            raise _dates(subject, next(iter(counts)))
         raise ArgumentError(
             subject,
             f"of at most {_MOST} classes with several rows each",
@@ -164,12 +179,21 @@ def learn_target(series: Series, task: str) -> Target:
     return Target(name, task, _labels(series, counts))
 
 
+def _dates(subject: str, example: str) -> ArgumentError:
+    return ArgumentError(
+        subject,
+        "classes or numbers",
+        f"dates, such as {example!r}, which cannot be a target",
+        "Add a column of days since some date (or of the year, the month) and take that.",
+    )
+
+
 def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
     if pandas_module().api.types.is_bool_dtype(series.dtype):
         return (False, True)
     if is_number(series):
-        values = sorted(float(text) for text in counts)
-        return tuple(int(value) if value.is_integer() else value for value in values)
+        # Whole numbers by way of float would lose their last digits from 2^53 on.
+        return tuple(sorted(float(text) if set(text) & set(".en") else int(text) for text in counts))
     return tuple(sorted(counts))
 
 

@@ -30,7 +30,8 @@ class Training:
             that the rest fits; a fit of the same seed and that number of epochs gives the same model.
         matrix_size: n, of the matrix that is exponentiated.
         embedding_size: d, the features that the columns are mapped to.
-        bar: show a progress bar on stderr where that is a terminal and training is by epochs.
+        bar: show a progress bar on stderr, where that is a terminal: epochs (steps of 20 iterations for
+            L-BFGS), loss and time.
     """
 
     epochs: int | None = None

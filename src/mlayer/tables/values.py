@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlayer.errors import ArgumentError
 from mlayer.tables.source import pandas_module
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ TRUE_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0
 _PAIRS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 # Tried in this order; the first that reads every cell of the training table is kept.
 DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y %H:%M")
-_DAY = 86_400_000_000_000  # nanoseconds
+
+
+# Squares of larger numbers, which every mean and deviation needs, come near the end of float64.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,18 @@ class Parsed:
     values: Floats
     unreadable: int = 0
     example: str = ""
+
+
+def check_size(subject: str, values: Floats, hint: str) -> None:
+    """Refuse numbers that nothing can be computed with."""
+    there = np.abs(values[np.isfinite(values)])
+    if len(there) and there.max() > LARGEST:
+        raise ArgumentError(
+            subject,
+            f"of numbers up to {LARGEST:g} in size",
+            f"{there.max():g} as the largest of {int((there > LARGEST).sum())} beyond that",
+            hint,
+        )
 
 
 def is_missing(series: Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -159,5 +175,8 @@ def _floats(series: Series) -> Floats:
 def _days(series: Series) -> Floats:
     if series.dt.tz is not None:
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)
-    nanoseconds = series.astype("datetime64[ns]").astype("int64").to_numpy()
-    return np.where(series.isna(), np.nan, nanoseconds / _DAY)
+    # Whole days first: in nanoseconds a year such as 9999, which stands for "for ever", does not fit.
+    moments = series.to_numpy()
+    days = moments.astype("datetime64[D]")
+    part = (moments - days.astype(moments.dtype)) / np.timedelta64(1, "D")
+    return np.where(series.isna(), np.nan, days.astype(np.int64) + part)

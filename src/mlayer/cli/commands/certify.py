@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading
 
 METHODS = ("best", "third_order", "second_order", "first_order", "lipschitz", "paper")
 SHOWN = 10
@@ -69,7 +69,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     if output is not None:
         if output.suffix.lower() != ".csv":
             raise Mistake(f"-o must be a file ending in .csv; got {output.name}")
-        refuse_to_overwrite(output, force)
+        check_outputs({"-o": output}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
     from mlayer.tables import load_table_model, open_table
     from mlayer.tables.certify import certify_table
@@ -77,7 +77,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     loaded = load_table_model(model)
     source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
     show.say(source.said, quiet)
-    frame = source.read(rows)
+    frame = source.read(rows, text=loaded.text_columns)
     with show.bar("certifying", quiet) as bar:
         done = certify_table(
             loaded,

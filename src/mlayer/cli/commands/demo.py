@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, common, refuse_to_overwrite
+from mlayer.cli.options import FILE, check_outputs, common
 
 
 @click.command("demo")
@@ -17,7 +17,7 @@ from mlayer.cli.options import FILE, common, refuse_to_overwrite
 @common
 def command(output: Path, smoke: bool, quiet: bool, as_json: bool) -> None:
     """Learn a spiral and a wave, write down a determinant, certify digits; write one page. No data needed."""
-    refuse_to_overwrite(output, force=True)
+    check_outputs({"-o": output}, force=True)
     from mlayer.experiments import demo
     from mlayer.experiments.protocol import Where
     from mlayer.report.demo import demo_page

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite
+from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading
 
 ROWS = 5000
 
@@ -49,7 +49,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise Mistake(f"--plot must end in .png, .svg or .pdf; got {plot.name}")
-        refuse_to_overwrite(plot, force)
+        check_outputs({"--plot": plot}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
     from mlayer.files import load_with_notes
     from mlayer.symbolic import explain
@@ -59,13 +59,14 @@ def command(  # noqa: PLR0917 - click gives them by name
 
     layer, notes = load_with_notes(model)
     options: dict[str, Any] = {"factor": factor} | ({} if degree is None else {"degree": degree})
+    fitted = None if (notes or {}).get("table") is None else table_model(model, layer, notes)
     frame = None
     if table is not None:
         source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
         show.say(source.said, quiet)
-        frame = source.read(rows)
-    if (notes or {}).get("table") is not None:
-        found = explain_table(table_model(model, layer, notes), frame, **options)
+        frame = source.read(rows, text=() if fitted is None else fitted.text_columns)
+    if fitted is not None:
+        found = explain_table(fitted, frame, **options)
     else:
         found = explain(layer, None if frame is None else frame.to_numpy(), **options)
     if plot is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, refuse_to_overwrite
+from mlayer.cli.options import FILE, check_outputs, common
 
 
 @click.command("export")
@@ -20,9 +20,7 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
 
     The columns and how they become numbers are in the file's metadata, entry "mlayer.table".
     """
-    refuse_to_overwrite(onnx, force)
-    if onnx.resolve() == model.resolve():
-        raise Mistake(f"{onnx} is the model itself; use another name")
+    check_outputs({"--onnx": onnx}, {"model": model}, force=force)
 
     from mlayer.tables.onnx import export_any_onnx
 

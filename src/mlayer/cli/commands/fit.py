@@ -7,15 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import (
-    FILE,
-    Mistake,
-    common,
-    complete_columns,
-    reading,
-    refuse_to_overwrite,
-    require,
-)
+from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_columns, reading, require
 
 
 @click.command("fit")
@@ -35,7 +27,13 @@ from mlayer.cli.options import (
 )
 @click.option("--rows", type=click.IntRange(1), help="Read the first N rows only, of a table of any size.")
 @click.option("--test-share", type=float, default=0.2, show_default=True, help="Of the rows, held out.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the split and the training.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the split and the training.",
+)
 @click.option(
     "--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS)."
 )
@@ -84,17 +82,18 @@ def command(  # noqa: PLR0917 - click passes them by name
     require("rich", "pandas", "pyarrow", "sklearn", *([] if no_report else ["matplotlib"]))
     model_file = output or Path(_stem(table) + ".safetensors")
     page_file = None if no_report else report or model_file.with_suffix(".html")
-    for file in filter(None, (model_file, page_file)):
-        refuse_to_overwrite(file, force)
-        if file.resolve() == table.resolve():
-            raise Mistake(f"{file} is the table itself; use -o for another name")
+    check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 
-    from mlayer.tables import Plan, Training, fit_table, open_table
+    from mlayer.tables import Plan, Remark, Training, fit_table, open_table
+    from mlayer.tables.written import read_target
 
     source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
     show.say(source.said, quiet)
     source.check_target(target)
-    frame = source.read(rows)
+    frame = source.read(rows, verbatim=target)
+    said: list[Remark] = []
+    if source.dialect is not None:
+        frame[target], said = read_target(frame[target], task, source.dialect.decimal)
     if rows is not None:
         show.say(f"the first {len(frame)} rows, as --rows asks for; they are no random sample", quiet)
     plan = Plan(
@@ -105,15 +104,9 @@ def command(  # noqa: PLR0917 - click passes them by name
         seed=seed,
         max_categories=max_categories,
         strict=strict,
-        training=Training(epochs, time_limit, matrix_size, embedding_size),
+        training=Training(epochs, time_limit, matrix_size, embedding_size, bar=show.wants_bar(quiet)),
     )
-    with show.bar("fitting", quiet) as bar:
-
-        def on_stage(text: str) -> None:
-            show.say(text, quiet)
-            bar.update(0, None, text.partition(":")[0])
-
-        result = fit_table(frame, plan, on_stage=on_stage)
+    result = fit_table(frame, plan, said=said, on_stage=lambda text: show.say(text, quiet))
     page = None
     summary = {**result.summary(), "source": source.said, "model": str(model_file)}
     if page_file is not None:
@@ -123,7 +116,11 @@ def command(  # noqa: PLR0917 - click passes them by name
         page = fit_page(summary, result.truth, result.predictions.outputs)
     result.model.save(model_file)
     if page_file is not None and page is not None:
-        page.save(page_file)
+        try:
+            page.save(page_file)
+        except OSError as error:
+            why = error.strerror or error
+            raise Mistake(f"the model was kept, {model_file}; the report {page_file} failed: {why}") from None
 
     show.remarks(result.remarks, quiet)
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, common, reading, refuse_to_overwrite, require
+from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading, require
 
 
 @click.command("predict")
@@ -44,10 +44,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     require("rich", "pandas", "pyarrow")
     if as_json and output is None:
         raise Mistake("--json needs -o: without it the predictions themselves go to stdout")
-    if output is not None:
-        if output.resolve() in (table.resolve(), model.resolve()):
-            raise Mistake(f"{output} is one of the inputs; use -o for another name")
-        refuse_to_overwrite(output, force)
+    check_outputs({"-o": output}, {"table": table, "model": model}, force=force)
 
     from mlayer.tables import load_table_model, open_table, predict_table
     from mlayer.tables.stream import check_output
