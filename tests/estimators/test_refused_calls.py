@@ -49,7 +49,9 @@ def test_fit(kind: Any, warm_start: bool) -> None:
         _check_unharmed(model, lambda m: m.fit(WIDE, Y), "2 inputs and . outputs, as in")
     _check_unharmed(model, lambda m: m.fit(WIDE, Y, sample_weight=NEGATIVE), "egative")
     _check_unharmed(model, lambda m: m.fit(WIDE, Y[:7]), "inconsistent numbers")
-    _check_unharmed(model, lambda m: m.set_params(matrix_size=-1).fit(WIDE, Y * 3), "matrix_size|as in the fit before")
+    _check_unharmed(
+        model, lambda m: m.set_params(matrix_size=-1).fit(WIDE, Y * 3), "matrix_size|as in the fit before"
+    )
 
 
 @pytest.mark.parametrize("kind", [MLayerClassifier, MLayerRegressor])
