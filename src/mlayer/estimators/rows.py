@@ -46,8 +46,8 @@ def scaled_weights(weight: Array, name: str) -> Array:
     Only ratios count. A weight that vanishes beside the largest counts as 0.
 
     >>> import numpy as np
-    >>> scaled_weights(np.array([1e308, 0.5e308, 0.0]), "sample_weight").tolist()
-    [1.1125369292536007, 0.5562684646268003, 0.0]
+    >>> scaled_weights(np.array([2.0**1023, 2.0**1022, 0.0]), "sample_weight").tolist()
+    [1.0, 0.5, 0.0]
     """
     largest = weight.max(initial=0.0)
     if not (np.isfinite(weight).all() and weight.min(initial=0.0) >= 0 and largest > 0):
