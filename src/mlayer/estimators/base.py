@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -286,8 +287,11 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _raw_outputs(self, X: Array) -> tuple[Array, NDArray[np.bool_]]:
         """Outputs in raw units, and which rows are finite; a warning if some are not."""
-        x = torch.from_numpy(self._inputs.apply(X)).to(self._layer.readout.dtype)
-        standard = outputs_of(self._layer, x).double().numpy()
+        # In float64 even after training in float32: else a row's prediction would depend on its neighbours.
+        layer = self._layer
+        if layer.readout.dtype != torch.float64:
+            layer = copy.deepcopy(layer).double()
+        standard = outputs_of(layer, torch.from_numpy(self._inputs.apply(X))).numpy()
         outputs = self._outputs.undo(standard)
         near = np.asarray(np.isfinite(standard).all(axis=1))
         finite = np.asarray(np.isfinite(outputs).all(axis=1))
