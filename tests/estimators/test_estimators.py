@@ -71,8 +71,9 @@ def test_regressor_is_its_layer_in_raw_units(solver: str) -> None:
     assert model.n_outputs_ == 3
     layer = model.to_mlayer()
     p = layer(torch.from_numpy(X)).detach().numpy()
-    tolerance = 1e-8 if solver == "lbfgs" else 1e-4
-    assert (np.abs(p - model.predict(X)) <= tolerance * targets.std(0)).all()
+    assert (np.abs(p - model.predict(X)) <= 1e-8 * targets.std(0)).all()
+    alone = np.vstack([model.predict(row[None]) for row in X[:20]])
+    assert (np.abs(alone - model.predict(X)[:20]) <= 1e-8 * targets.std(0)).all(), "each row by itself"
     assert model.score(X, targets) > 0.5
 
 
@@ -216,6 +217,8 @@ def test_early_stopping_on_larger_tables() -> None:
             {"solver": "magic"},
             "solver must be 'auto', 'lbfgs' or the name of an optimizer of torch; got 'magic'",
         ),
+        ({"solver": "SparseAdam"}, "optimizer of torch that trains dense weights .* got 'SparseAdam'"),
+        ({"solver": "muon"}, "optimizer of torch that trains dense weights .* got 'muon'"),
         ({"solver": 3}, "solver must be 'auto', 'lbfgs'"),
         ({"init": "magic"}, "init must be one of"),
     ],

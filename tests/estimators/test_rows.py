@@ -40,7 +40,7 @@ def test_minus_zero_is_zero() -> None:
 def test_scale_is_the_weighted_one() -> None:
     generator = np.random.default_rng(0)
     values, weight = generator.normal(3, 5, (40, 2)), generator.integers(1, 4, 40)
-    scale = Scale.of(values, weight.astype(float))
+    scale = Scale.of(values, weight.astype(float), "X")
     repeated = np.repeat(values, weight, axis=0)
     assert scale.mean == pytest.approx(repeated.mean(0))
     assert scale.deviation == pytest.approx(repeated.std(0))
@@ -49,7 +49,7 @@ def test_scale_is_the_weighted_one() -> None:
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e9 + 0.1])
 def test_constant_columns_have_scale_one(constant: float) -> None:
-    assert Scale.of(np.full((37, 1), constant), np.linspace(1, 2, 37)).deviation == 1.0
+    assert Scale.of(np.full((37, 1), constant), np.linspace(1, 2, 37), "X").deviation == 1.0
 
 
 @pytest.mark.parametrize("embedding_size", [None, 2])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlayer.errors import ArgumentError
 from mlayer.estimators import selection
@@ -79,6 +82,23 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- Fitting. --------------------------------------------------------------------------------
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A call that is refused, or interrupted, leaves the attributes as they were before it."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _validated(self, *data: Any, **options: Any) -> Any:
+        """X, or X and y, checked by scikit-learn."""
+        # It adds up the values in search of NaN; near the largest of float64 that alone would warn.
+        with np.errstate(invalid="ignore"):
+            return validate_data(self, *data, **options)
+
     def _fit(self, rows: Rows, outputs: Scale) -> None:
         """Train on ``rows``; sets all that a fit leaves behind but what only the subclass knows."""
         again = self.warm_start and hasattr(self, "_layer")
@@ -87,7 +107,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
         if not again:
-            self._inputs, self._outputs = Scale.of(rows.x, rows.weight), outputs
+            self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
         dtype = torch.float64 if settled.solver == "lbfgs" else torch.float32
         data = self._tensors(rows, self._layer.readout.dtype if again else dtype)
         recipe = self._recipe(settled, seed)
@@ -172,7 +192,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
         if not hasattr(self, "_layer"):
-            self._inputs, self._outputs = Scale.of(rows.x, rows.weight), outputs
+            self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
             data = self._tensors(rows, torch.float64)
             self._layer = self._new_layer(settled, data, seed)
             self.periodic_ = False
@@ -239,7 +259,18 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             else torch.from_numpy(y.astype(np.int64))
         )
         x = torch.from_numpy(self._inputs.apply(rows.x)).to(dtype)
-        return Tensors(x, targets, torch.from_numpy(rows.weight).to(dtype))
+        for name, values in (("X", x), ("y", targets)):
+            if not bool(values.isfinite().all()):
+                column = int((~values.isfinite()).any(dim=0).int().argmax())
+                raise ArgumentError(
+                    f"column {column} of {name}",
+                    f"within {torch.finfo(dtype).max:.2g} standard deviations, as the first rows had it",
+                    "a number beyond",
+                    "Remove such rows, or begin anew with a fit to all.",
+                )
+        weight = torch.from_numpy(rows.weight).to(dtype)
+        kept = weight > 0  # beside the largest, float32 may have lost some
+        return Tensors(x[kept], targets[kept], weight[kept])
 
     def _check_same_shape(self, rows: Rows, outputs: int) -> None:
         had = (self._layer.in_features, self._layer.out_features)
@@ -256,13 +287,26 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _raw_outputs(self, X: Array) -> tuple[Array, NDArray[np.bool_]]:
         """Outputs in raw units, and which rows are finite; a warning if some are not."""
-        x = torch.from_numpy(self._inputs.apply(X)).to(self._layer.readout.dtype)
-        outputs = self._outputs.undo(outputs_of(self._layer, x).double().numpy())
+        # In float64 even after training in float32: else a row's prediction would depend on its neighbours.
+        layer = self._layer
+        if layer.readout.dtype != torch.float64:
+            layer = copy.deepcopy(layer).double()
+        standard = outputs_of(layer, torch.from_numpy(self._inputs.apply(X))).numpy()
+        outputs = self._outputs.undo(standard)
+        near = np.asarray(np.isfinite(standard).all(axis=1))
         finite = np.asarray(np.isfinite(outputs).all(axis=1))
-        if not finite.all():
+        if (beyond := near & ~finite).any():
             warnings.warn(
-                f"{int((~finite).sum())} of {len(X)} rows lie so far from the training data that the "
-                f"exponential overflows; the first is row {int((~finite).argmax())}",
+                f"{int(beyond.sum())} of {len(X)} predictions are beyond {np.finfo(np.float64).max:.2g}, the "
+                f"largest number of float64; the first is that of row {int(beyond.argmax())}. Fit to y in "
+                "larger units",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        if not near.all():
+            warnings.warn(
+                f"{int((~near).sum())} of {len(X)} rows lie so far from the training data that the "
+                f"exponential overflows; the first is row {int((~near).argmax())}",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from mlayer.errors import ArgumentError
 from mlayer.estimators.base import Auto, MLayerEstimator
-from mlayer.estimators.rows import standard_rows
+from mlayer.estimators.rows import scaled_weights, standard_rows
 from mlayer.estimators.scaling import Scale
 
 Array = NDArray[np.float64]
@@ -112,27 +112,28 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
 
         A weight of 2 is the same as the row twice, a weight of 0 as no row.
         """
-        inputs, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        weight = self._weights(inputs, sample_weight)
-        kept = weight > 0
-        classes = np.unique(labels)
-        if self.warm_start and hasattr(self, "_layer") and not np.array_equal(classes, self.classes_):
-            raise ArgumentError(
-                "y",
-                f"of the classes {list(self.classes_)}, as in the fit before",
-                str(list(classes)),
-                "Set warm_start=False to begin anew.",
-            )
-        self.classes_ = classes
-        indices = np.searchsorted(classes, labels)
-        if self.class_weight is not None:
-            # Balanced by weights, so that a row twice and a row of weight 2 are still the same.
-            factors = self._class_factors(indices[kept], weight[kept])
-            weight = weight * factors[indices]
-        rows = standard_rows(inputs, indices, weight)
-        self._fit(rows, Scale.identity(len(classes)))
-        self._set_prior(rows.y, rows.weight)
+        with self._all_or_nothing():
+            inputs, labels = self._validated(X, y, dtype=np.float64)
+            check_classification_targets(labels)
+            weight = self._weights(inputs, sample_weight)
+            kept = weight > 0
+            classes = np.unique(labels)
+            if self.warm_start and hasattr(self, "_layer") and not np.array_equal(classes, self.classes_):
+                raise ArgumentError(
+                    "y",
+                    f"of the classes {list(self.classes_)}, as in the fit before",
+                    str(list(classes)),
+                    "Set warm_start=False to begin anew.",
+                )
+            self.classes_ = classes
+            indices = np.searchsorted(classes, labels)
+            if self.class_weight is not None:
+                # Balanced by weights, so that a row twice and a row of weight 2 are still the same.
+                factors = self._class_factors(indices[kept], weight[kept])
+                weight = weight * factors[indices]
+            rows = standard_rows(inputs, indices, weight)
+            self._fit(rows, Scale.identity(len(classes)))
+            self._set_prior(rows.y, rows.weight)
         return self
 
     def partial_fit(
@@ -147,42 +148,46 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         The first call must name all ``classes``; its rows set the scales of the inputs and, where they
         are "auto", the sizes.
         """
-        first = not hasattr(self, "_layer")
-        inputs, labels = validate_data(self, X, y, dtype=np.float64, reset=first)
-        check_classification_targets(labels)
-        weight = self._weights(inputs, sample_weight)
-        if first and classes is None:
-            raise ArgumentError(
-                "classes", "given in the first call of partial_fit", "None", "Pass np.unique(all labels)."
-            )
-        if isinstance(self.class_weight, str):
-            raise ArgumentError(
-                "class_weight",
-                "None or a dictionary with partial_fit, which never sees all rows",
-                repr(self.class_weight),
-                "Compute the weights from all labels: sklearn.utils.compute_class_weight.",
-            )
-        if classes is not None:
-            known = np.unique(np.asarray(classes))
-            if not first and not np.array_equal(known, self.classes_):
+        with self._all_or_nothing():
+            first = not hasattr(self, "_layer")
+            inputs, labels = self._validated(X, y, dtype=np.float64, reset=first)
+            check_classification_targets(labels)
+            weight = self._weights(inputs, sample_weight)
+            if first and classes is None:
                 raise ArgumentError(
-                    "classes",
-                    "the same in every call",
-                    str(list(known)),
-                    "Leave it out after the first call.",
+                    "classes", "given in the first call of partial_fit", "None", "Pass np.unique(all labels)."
                 )
-            self.classes_ = known
-        unknown = np.setdiff1d(labels, self.classes_)
-        if len(unknown):
-            raise ArgumentError(
-                "y", f"of the classes {list(self.classes_)}", str(list(unknown)), "Name all classes at first."
-            )
-        indices = np.searchsorted(self.classes_, labels)
-        if self.class_weight is not None:
-            weight = weight * self._class_factors(indices, weight)[indices]
-        rows = standard_rows(inputs, indices, weight)
-        self._partial_fit(rows, Scale.identity(len(self.classes_)))
-        self._set_prior(rows.y, rows.weight)
+            if isinstance(self.class_weight, str):
+                raise ArgumentError(
+                    "class_weight",
+                    "None or a dictionary with partial_fit, which never sees all rows",
+                    repr(self.class_weight),
+                    "Compute the weights from all labels: sklearn.utils.compute_class_weight.",
+                )
+            if classes is not None:
+                known = np.unique(np.asarray(classes))
+                if not first and not np.array_equal(known, self.classes_):
+                    raise ArgumentError(
+                        "classes",
+                        "the same in every call",
+                        str(list(known)),
+                        "Leave it out after the first call.",
+                    )
+                self.classes_ = known
+            unknown = np.setdiff1d(labels, self.classes_)
+            if len(unknown):
+                raise ArgumentError(
+                    "y",
+                    f"of the classes {list(self.classes_)}",
+                    str(list(unknown)),
+                    "Name all classes at first.",
+                )
+            indices = np.searchsorted(self.classes_, labels)
+            if self.class_weight is not None:
+                weight = weight * self._class_factors(indices, weight)[indices]
+            rows = standard_rows(inputs, indices, weight)
+            self._partial_fit(rows, Scale.identity(len(self.classes_)))
+            self._set_prior(rows.y, rows.weight)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -210,7 +215,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
     def _logits(self, X: ArrayLike) -> Array:
         """(rows, classes). Rows on which the exponential overflows get the shares of the classes."""
         check_is_fitted(self)
-        inputs = validate_data(self, X, dtype=np.float64, reset=False)
+        inputs = self._validated(X, dtype=np.float64, reset=False)
         logits, finite = self._raw_outputs(inputs)
         logits[~finite] = self._log_prior
         return logits
@@ -221,11 +226,13 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
 
     def _weights(self, X: Array, sample_weight: ArrayLike | None) -> Array:
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return np.asarray(weight)
+        return scaled_weights(np.asarray(weight), "sample_weight")
 
     def _class_factors(self, indices: NDArray[np.int64], weight: Array) -> Array:
         if self.class_weight == "balanced":
             sums = np.bincount(indices, weight, minlength=len(self.classes_))
-            return np.asarray(weight.sum() / (len(self.classes_) * np.where(sums > 0, sums, 1.0)))
-        # scikit-learn wants to see every class that it is to weigh.
-        return np.asarray(compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_))
+            factors = weight.sum() / (len(self.classes_) * np.where(sums > 0, sums, 1.0))
+        else:
+            # scikit-learn wants to see every class that it is to weigh.
+            factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+        return scaled_weights(np.asarray(factors, dtype=np.float64), "class_weight")

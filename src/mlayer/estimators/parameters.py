@@ -110,7 +110,30 @@ def _solver(solver: object, rows: int) -> str:
             repr(solver),
             "For example 'adam'.",
         ) from error
+    if solver.lower() != "lbfgs" and (fault := _unfit(solver)):
+        raise ArgumentError(
+            "solver",
+            "'lbfgs' or an optimizer of torch that trains dense weights of one to three dimensions",
+            f"{solver!r}, which says: {fault}",
+            "For example 'adam'.",
+        )
     return solver.lower()
+
+
+def _unfit(solver: str) -> str:
+    """Why the optimizer cannot train weights of the shapes of a layer; empty if it can. Found by a step."""
+    import torch
+
+    from mlayer.training.optimizers import optimizer_class
+
+    weights = [torch.nn.Parameter(torch.ones(shape)) for shape in ((2,), (2, 2), (2, 2, 2))]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    try:
+        optimizer_class(solver)(weights, lr=1e-3).step()  # type: ignore[call-arg]
+    except (RuntimeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def _whole(name: str, value: object) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from mlayer.errors import ArgumentError
 from mlayer.estimators.base import Auto, MLayerEstimator
@@ -108,8 +108,9 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
 
         A weight of 2 is the same as the row twice, a weight of 0 as no row.
         """
-        rows = self._rows(X, y, sample_weight, reset=True)
-        self._fit(rows, Scale.of(rows.y, rows.weight))
+        with self._all_or_nothing():
+            rows = self._rows(X, y, sample_weight, reset=True)
+            self._fit(rows, Scale.of(rows.y, rows.weight, "y"))
         return self
 
     def partial_fit(
@@ -121,10 +122,12 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         sizes.
         """
         first = not hasattr(self, "_layer")
-        rows = self._rows(X, y, sample_weight, reset=first)
-        if not first:
-            self._check_same_shape(rows, rows.y.shape[1])
-        self._partial_fit(rows, Scale.of(rows.y, rows.weight))
+        with self._all_or_nothing():
+            rows = self._rows(X, y, sample_weight, reset=first)
+            if not first:
+                self._check_same_shape(rows, rows.y.shape[1])
+            # Later batches keep the scale of the first; theirs may well be that of a constant.
+            self._partial_fit(rows, Scale.of(rows.y, rows.weight, "y") if first else self._outputs)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -133,14 +136,12 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         Infinite or NaN, with a warning, for rows so far away that the exponential overflows.
         """
         check_is_fitted(self)
-        inputs = validate_data(self, X, dtype=np.float64, reset=False)
+        inputs = self._validated(X, dtype=np.float64, reset=False)
         outputs, _ = self._raw_outputs(inputs)
         return outputs[:, 0] if self._flat else outputs
 
     def _rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool) -> Rows:
-        inputs, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset
-        )
+        inputs, y = self._validated(X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset)
         weight = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
         targets = np.asarray(y, dtype=np.float64)
         if targets.ndim > 2:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlayer.errors import ArgumentError
+
 Array = NDArray[np.float64]
 
 
@@ -38,6 +40,26 @@ class Rows:
         return Rows(self.x[chosen], self.y[chosen], weight / weight.mean())
 
 
+def scaled_weights(weight: Array, name: str) -> Array:
+    """Weights over the power of two next to the largest: their sums are finite, and nothing is rounded.
+
+    Only ratios count. A weight that vanishes beside the largest counts as 0.
+
+    >>> import numpy as np
+    >>> scaled_weights(np.array([2.0**1023, 2.0**1022, 0.0]), "sample_weight").tolist()
+    [1.0, 0.5, 0.0]
+    """
+    largest = weight.max(initial=0.0)
+    if not (np.isfinite(weight).all() and weight.min(initial=0.0) >= 0 and largest > 0):
+        raise ArgumentError(
+            name,
+            "finite, not negative and not all 0",
+            f"values from {weight.min(initial=np.inf):.3g} to {weight.max(initial=-np.inf):.3g}",
+            "Leave it out to weigh all alike.",
+        )
+    return np.asarray(np.ldexp(weight, 1 - np.frexp(largest)[1]))
+
+
 def standard_rows(x: Array, y: NDArray[Any], weight: NDArray[np.float64] | None) -> Rows:
     """The rows of a table in standard form.
 
@@ -47,7 +69,7 @@ def standard_rows(x: Array, y: NDArray[Any], weight: NDArray[np.float64] | None)
     >>> rows.x[:, 0].tolist(), (rows.weight * 1.5).tolist()
     ([1.0, 2.0], [1.0, 2.0])
     """
-    weight = np.ones(len(x)) if weight is None else weight
+    weight = np.ones(len(x)) if weight is None else scaled_weights(weight, "sample_weight")
     kept = weight > 0
     x, y, weight = x[kept], y[kept], weight[kept]
     table = np.column_stack([x, y.astype(np.float64)]) + 0.0  # minus zero is zero

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 
 Array = NDArray[np.float64]
@@ -23,21 +24,45 @@ class Scale:
 
     Attributes:
         mean: (columns,).
-        deviation: (columns,); 1 where a column is constant.
+        deviation: (columns,); 1 where a column is constant (its size, if that is beyond 2^53).
     """
 
     mean: Array
     deviation: Array
 
     @classmethod
-    def of(cls, values: Array, weight: Array) -> Scale:
-        """The scale of the columns of ``values`` with weighted rows."""
+    def of(cls, values: Array, weight: Array, name: str) -> Scale:
+        """The scale of the columns of ``values`` with weighted rows.
+
+        Each column is first divided by the power of two next to its largest magnitude, which is exact, so
+        that squares neither overflow nor vanish.
+
+        Args:
+            values: (rows, columns), finite.
+            weight: (rows,), positive, with a finite sum.
+            name: of the argument that the values come from, for complaints.
+        """
         share = weight / weight.sum()
+        exponent = _exponent(np.abs(values).max(axis=0, initial=0.0))
+        values = np.ldexp(values, -exponent)
         mean = share @ values
         deviation = np.sqrt(share @ np.square(values - mean))
         # What rounding leaves of a constant column is not a signal.
         noise = 10 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0) * np.sqrt(len(values))
-        return cls(mean, np.where(deviation > noise, deviation, 1.0))
+        varies = deviation > noise
+        raw = np.ldexp(deviation, exponent)
+        tiny = np.finfo(np.float64).tiny
+        if (lost := varies & (raw < tiny)).any():
+            column = int(lost.argmax())
+            raise ArgumentError(
+                f"column {column} of {name}",
+                f"constant or of a standard deviation of at least {tiny:.3g}, where float64 is still precise",
+                f"{raw[column]:.3g}",
+                "Multiply it by a power of ten.",
+            )
+        # A constant whose rounding is coarser than 1 (from 2^53) is measured by its own size.
+        constant = np.where(exponent >= 53, np.ldexp(1.0, exponent), 1.0)
+        return cls(np.ldexp(mean, exponent), np.where(varies, raw, constant))
 
     @classmethod
     def identity(cls, columns: int) -> Scale:
@@ -45,17 +70,33 @@ class Scale:
         return cls(np.zeros(columns), np.ones(columns))
 
     def apply(self, values: Array) -> Array:
-        """Raw to standard."""
-        return (values - self.mean) / self.deviation
+        """Raw to standard; infinite where float64 cannot hold it."""
+        # In units of the deviation's power of two, so that the difference of large numbers is finite.
+        exponent = _exponent(self.deviation)
+        with np.errstate(over="ignore"):
+            difference = np.ldexp(values, -exponent) - np.ldexp(self.mean, -exponent)
+            return np.asarray(difference / np.ldexp(self.deviation, -exponent))
 
     def undo(self, values: Array) -> Array:
-        """Standard to raw."""
-        return values * self.deviation + self.mean
+        """Standard to raw; infinite where float64 cannot hold it."""
+        exponent = _exponent(self.deviation)
+        with np.errstate(over="ignore", invalid="ignore"):
+            product = values * np.ldexp(self.deviation, -exponent)
+            return np.asarray(np.ldexp(product + np.ldexp(self.mean, -exponent), exponent))
+
+
+def _exponent(magnitude: Array) -> NDArray[np.int32]:
+    """The e with 2^e <= magnitude < 2^(e + 1); -1 for zero."""
+    return np.asarray(np.frexp(magnitude)[1] - 1, dtype=np.int32)
 
 
 @torch.no_grad()
 def raw_layer(layer: MLayer, inputs: Scale, outputs: Scale) -> MLayer:
-    """The layer that does on raw inputs what ``layer`` does between the two scales, in float64."""
+    """The layer that does on raw inputs what ``layer`` does between the two scales, in float64.
+
+    Raises:
+        ArgumentError: if a weight in raw units is beyond float64.
+    """
     mean, deviation = torch.from_numpy(inputs.mean), torch.from_numpy(inputs.deviation)
     gain, shift = torch.from_numpy(outputs.deviation), torch.from_numpy(outputs.mean)
     generators, readout = layer.generators.double(), layer.readout.double()
@@ -64,17 +105,27 @@ def raw_layer(layer: MLayer, inputs: Scale, outputs: Scale) -> MLayer:
     embedding, embedding_bias = None, None
     if layer.embedding is None:
         generators = generators / deviation[:, None, None]
-        shift_of_matrix = torch.tensordot(mean, generators, 1)
+        shift_of_matrix = torch.tensordot(mean / deviation, layer.generators.double(), 1)
         matrix_bias = -shift_of_matrix if matrix_bias is None else matrix_bias - shift_of_matrix
     else:
         embedding = layer.embedding.double() / deviation
-        embedding_bias = -(embedding @ mean)
+        embedding_bias = -(layer.embedding.double() @ (mean / deviation))
         if layer.embedding_bias is not None:
             embedding_bias = embedding_bias + layer.embedding_bias.double()
     output_bias = shift if layer.output_bias is None else gain * layer.output_bias.double() + shift
+    readout = readout * gain[:, None, None]
+    of_inputs = [w for w in (generators, matrix_bias, embedding, embedding_bias) if w is not None]
+    for name, scale, weights in (("X", inputs, of_inputs), ("y", outputs, [readout, output_bias])):
+        if not all(bool(w.isfinite().all()) for w in weights):
+            raise ArgumentError(
+                f"the units of {name}",
+                "such that float64 holds the weights of a layer on raw numbers",
+                f"standard deviations from {scale.deviation.min():.3g} to {scale.deviation.max():.3g}",
+                f"Fit to {name} in other units; predict works as it is.",
+            )
     return MLayer.from_weights(
         generators,
-        readout * gain[:, None, None],
+        readout,
         matrix_bias=matrix_bias,
         output_bias=output_bias,
         embedding=embedding,
