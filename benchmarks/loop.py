@@ -10,9 +10,9 @@ contenders take turns, each making the same number of steps on the same data:
     train     mlayer.training.train: shuffling, batches, loss sums, checks for divergence, the clock
     loader    what one would write by hand: the bare step in a loop over a shuffled torch DataLoader
 
-Each makes twelve epochs; `train` also looks at the data before and at the last weights after them. The cost of
-the loop is (train - bare) / train. The learning rate is 0 in effect (1e-12), so that all do the
-same arithmetic on the same weights.
+Each makes twelve epochs; `train` also looks at the data before and at the last weights after them. The
+cost of the loop is (train - bare) / train. The learning rate is 0 in effect (1e-12), so that all do the same
+arithmetic on the same weights.
 """
 
 from __future__ import annotations

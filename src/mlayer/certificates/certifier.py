@@ -38,7 +38,7 @@ class Certifier:
             L-infinity only.
         references: typical inputs, (rows, in_features), at which the constants are tuned; any choice is
             sound. Without them the centre of the box, or zero.
-        fit_steps: of the tuning; 0 for none. The default takes about half a minute for n = 20.
+        fit_steps: of the tuning; 0 for none. The larger the model, the longer.
         constants: a file that :meth:`save` wrote for the same model, norm and scale.
 
     >>> import torch, mlayer
