@@ -13,7 +13,7 @@ from mlayer import MLayer
 from mlayer.certificates import Certificates, Certifier, attack
 
 METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "best")
-SEEDS = [0, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 4, 5, 6))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 7))]
 
 
 def assert_unbroken(
