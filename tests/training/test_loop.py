@@ -315,3 +315,11 @@ def test_a_list_of_batches_is_a_loader() -> None:
     x, y = (t.double() for t in product())
     result = train(model, [(x[:50], y[:50]), (x[50:], y[50:])], Settings(epochs=2))
     assert result.steps == 4
+
+
+def test_what_the_model_takes_may_be_made_by_augmentation_alone() -> None:
+    x, y = quadrants()
+    bytes_ = (100 * x + 100).to(torch.uint8)  # the model would refuse these
+    settings = Settings(epochs=2, loss="cross_entropy")
+    result = train(layer(4), (bytes_, y), settings, augment=lambda b, _: (b.float() - 100) / 100)
+    assert result.stopped == "epochs"

@@ -116,6 +116,8 @@ def _stop_signal_says_so(world: World) -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
+        # The launcher may ask twice: the second time must not end us before the message is out.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise WorkerLostError(
             f"the launcher stopped this process (rank {world.rank} of {world.size}), most likely because "
             f"another one is gone. {world.where}"
@@ -125,4 +127,5 @@ def _stop_signal_says_so(world: World) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is stop:
+            signal.signal(signal.SIGTERM, before)

@@ -123,7 +123,7 @@ class _Loop:
         self.closure = needs_closure(run.optimizer)
         # Is the training loss all there is to judge weights by? See best.py.
         self.by_running_loss = validation is None and not run.settings.metrics
-        for source in (run.source, self.validation):
+        for source in (run.source if augment is None else None, self.validation):
             if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):
                 check_classes(run.model, source.tensors[0], source.tensors[1])
 
@@ -299,11 +299,14 @@ class _Loop:
         if not self.by_running_loss or not run.epoch or run.stopped == "diverged":
             return
         total, seen = 0.0, 0
+        generator = torch.Generator().manual_seed(_mixed(run.settings.seed, run.epoch))
         training = run.model.training
         run.model.eval()
         with self._penalties() as penalties:
             for batch in run.source.in_order(run.world):
-                total += float(self._objective(batch, batch.x, penalties)) * batch.whole
+                # Augmented like those of the epochs: the inputs themselves need not be what the model takes.
+                x = batch.x if self.augment is None else self.augment(batch.x, generator)
+                total += float(self._objective(batch, x, penalties)) * batch.whole
                 seen += batch.whole
         run.model.train(training)
         (total,) = run.world.total(total)
