@@ -22,6 +22,15 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
         _sync(path.parent)
 
 
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Replace the file at ``path`` by ``data``, all or nothing."""
+    replace_file(path, lambda temporary: _write(temporary, data))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

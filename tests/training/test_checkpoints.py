@@ -192,15 +192,15 @@ def test_a_failed_write_in_between_is_made_up_for(tmp_path: Path, monkeypatch: p
     from mlayer import disk
     from mlayer.training import checkpoints
 
-    real, calls = disk.replace_file, [0]
+    real, calls = disk.replace_bytes, [0]
 
-    def sometimes(path: Path, write: Any) -> None:
+    def sometimes(path: Path, data: bytes) -> None:
         calls[0] += 1
         if calls[0] in (3, 4, 5):
             raise OSError(28, "No space left on device")
-        real(path, write)
+        real(path, data)
 
-    monkeypatch.setattr(checkpoints, "replace_file", sometimes)
+    monkeypatch.setattr(checkpoints, "replace_bytes", sometimes)
     model = layer()
     with pytest.warns(CheckpointWarning, match="No space left"):
         train(model, product(), Settings(epochs=4), checkpoint=tmp_path, checkpoint_seconds=0)

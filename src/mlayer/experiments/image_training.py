@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mlayer.datasets import ImageSet, Split
-from mlayer.disk import replace_file
+from mlayer.disk import replace_bytes
 from mlayer.experiments.dense import parameter_count
 from mlayer.experiments.image_augmentation import Augment
 from mlayer.experiments.image_recipes import Recipe
@@ -91,7 +91,7 @@ def train_images(
         "history": [_short(record) for record in result.history],
     }
     if finished is not None:
-        replace_file(finished, lambda path: _write(path, json.dumps(row)))
+        replace_bytes(finished, json.dumps(row).encode())
     return row
 
 
@@ -141,7 +141,3 @@ def _short(record: dict[str, Any]) -> list[float]:
 def _finished_file(where: Where, part: str) -> Path | None:
     folder = where.checkpoint(part)
     return None if folder is None else folder / "finished.json"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

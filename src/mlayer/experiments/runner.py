@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 import torch
 
-from mlayer.disk import replace_file
+from mlayer.disk import replace_bytes, replace_file
 from mlayer.errors import ArgumentError, MissingDataError
 from mlayer.experiments.protocol import Experiment, Report, Scale, Where
 from mlayer.experiments.registry import EXPERIMENTS, experiment
@@ -164,11 +164,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     text = _NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, lambda new: _write(new, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    replace_bytes(path, text.encode())
 
 
 def _digest(config: Any) -> str:
@@ -186,7 +182,7 @@ def _seconds_before(checkpoints: Path) -> float:
 
 def _note_seconds(checkpoints: Path, seconds: float) -> None:
     if checkpoints.is_dir():
-        replace_file(checkpoints / "seconds", lambda path: _write(path, f"{seconds:.1f}"))
+        replace_bytes(checkpoints / "seconds", f"{seconds:.1f}".encode())
 
 
 def _timed(progress: Report, checkpoints: Path, spent: float) -> Report:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.disk import replace_file
+from mlayer.disk import replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError, MLayerError
 from mlayer.nn.initialisers import INITIALISERS
 from mlayer.nn.layer import MLayer
@@ -76,7 +76,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     header["digest"] = _digest(config, tensors, header.get("notes"))
     metadata = {_KEY: json.dumps(header, sort_keys=True)}
     data = _safetensors().torch.save(tensors, metadata)
-    replace_file(Path(path), lambda temporary: _write(temporary, data))
+    replace_bytes(Path(path), data)
 
 
 def load(
@@ -157,10 +157,6 @@ def _digest(config: dict[str, Any], tensors: dict[str, Tensor], notes: Any = Non
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def _read(path: PathLike) -> tuple[dict[str, Any], dict[str, Tensor]]:

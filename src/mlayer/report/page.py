@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from mlayer.disk import replace_file
+from mlayer.disk import replace_bytes
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
 
 STYLE = """
@@ -143,12 +143,7 @@ class Page:
 
     def save(self, path: str | Path) -> None:
         """Write the page; a crash on the way leaves an old file whole."""
-        data = self.html().encode()
-        replace_file(Path(path), lambda temporary: _write(temporary, data))
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+        replace_bytes(Path(path), self.html().encode())
 
 
 def _uri(picture: bytes) -> str:

@@ -11,6 +11,7 @@ number for "other" if rare ones were put together, and one for "missing" likewis
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,25 +28,25 @@ _SLACK = 0.1  # of the range of the training table, before a value counts as out
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(ABC):
     """What all kinds share: a name, the features they become, a way there, and what is said about it."""
 
     name: str
     kind: ClassVar[str] = ""
 
     @property
+    @abstractmethod
     def features(self) -> tuple[str, ...]:
         """Names of the numbers that the column becomes."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def said(self) -> str:
         """How the column is handled, in words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         """(rows,) cells -> (rows, len(features)) numbers, and what should be said about them."""
-        raise NotImplementedError
 
     def as_json(self) -> dict[str, Any]:
         """For the model file."""
@@ -73,9 +74,9 @@ class _Measured(Column):
     def _fill_said(self) -> str:
         return f"the median, {self.fill:.4g}"
 
+    @abstractmethod
     def parse(self, series: Series) -> Parsed:
         """Cells to numbers, NaN where missing."""
-        raise NotImplementedError
 
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         parsed = self.parse(series)

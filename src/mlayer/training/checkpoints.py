@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlayer.disk import replace_file
+from mlayer.disk import replace_bytes
 from mlayer.errors import FileFormatError, MLayerError
 
 FORMAT = 1
@@ -114,15 +114,11 @@ class Checkpoints:
         tensors: dict[str, Tensor] = {}
         tree = _flatten(state, tensors)
         data = save(tensors, {_KEY: json.dumps({"format": FORMAT, "tree": tree})})
-        replace_file(self.file, lambda path: _write(path, data))
+        replace_bytes(self.file, data)
         lines = "".join(json.dumps(record) + "\n" for record in state["history"]).encode()
         if not self.history.exists() or self.history.read_bytes() != lines:
-            replace_file(self.history, lambda path: _write(path, lines))
+            replace_bytes(self.history, lines)
         return len(data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def _flatten(tree: Any, tensors: dict[str, Tensor]) -> Any:
