@@ -1,4 +1,4 @@
-"""`import mlayer` loads torch and nothing heavier, prints nothing and writes nothing. In a fresh process."""
+"""`import mlayer` loads nothing heavier than torch, prints nothing and writes nothing. In a fresh process."""
 
 from __future__ import annotations
 
