@@ -119,6 +119,47 @@ def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert summary["spiral.value"]["command"] == "mlayer reproduce spiral --full"
 
 
+def test_finished_parts_are_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Figure:
+        def savefig(self, path: Path, **options: Any) -> None:
+            path.write_bytes(b"picture")
+
+    def cut(config: Any, where: Where) -> dict[str, Any]:
+        where.keep({"value": 1.0})
+        raise CutOffError
+
+    def whole(config: Any, where: Where) -> dict[str, Any]:
+        where.keep({"value": 1.0})
+        return {"value": 2.0}
+
+    def kept(name: str) -> tuple[bool, float]:
+        record = json.loads((tmp_path / name).read_text())
+        return record["complete"], record["results"]["value"]
+
+    monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": results["value"]})
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Figure())
+    monkeypatch.setattr(spiral_module, "run", cut)
+    with pytest.raises(CutOffError):
+        reproduce("spiral", "smoke", out=tmp_path)
+    assert not (tmp_path / "spiral.smoke.json").exists()
+    with pytest.raises(CutOffError):
+        reproduce("spiral", out=tmp_path)
+    assert kept("spiral.json") == (False, 1.0)
+    assert json.loads((tmp_path / "summary.json").read_text())["spiral.value"]["value"] == 1.0
+    monkeypatch.setattr(spiral_module, "run", whole)
+    reproduce("spiral", out=tmp_path)
+    assert kept("spiral.json") == (True, 2.0)
+    # A complete result is not lost to a later run that is cut off.
+    monkeypatch.setattr(spiral_module, "run", cut)
+    with pytest.raises(CutOffError):
+        reproduce("spiral", out=tmp_path)
+    assert kept("spiral.json") == (True, 2.0)
+    assert kept("spiral.partial.json") == (False, 1.0)
+    monkeypatch.setattr(spiral_module, "run", whole)
+    reproduce("spiral", out=tmp_path)
+    assert not (tmp_path / "spiral.partial.json").exists()
+
+
 def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         runner.write_json(tmp_path / "x.json", {"value": float("nan")})

@@ -85,22 +85,23 @@ SCALES = {
 
 
 def run(config: Config, where: Where) -> Results:
-    """Train every recipe on every set with every seed."""
+    """Train every recipe on every set with every seed; the first seed of all comes first."""
     rows = []
-    for name, seeds in config.seeds.items():
-        images = load_images(name, where.data)
-        for recipe in config.recipes[name]:
-            for seed in range(config.seed, config.seed + seeds):
+    for turn in range(max(config.seeds.values())):
+        for name in (name for name, seeds in config.seeds.items() if turn < seeds):
+            images = load_images(name, where.data)
+            for recipe in config.recipes[name]:
                 row = train_images(
                     images,
                     config.recipes[name][recipe],
-                    seed,
+                    config.seed + turn,
                     where,
-                    f"{name}-{recipe}-{seed}",
+                    f"{name}-{recipe}-{config.seed + turn}",
                     matrix_size=config.matrix_size,
                     embedding_size=config.embedding_size,
                 )
                 rows.append({"recipe": recipe} | row)
+                where.keep({"trainings": rows})
     return {"trainings": rows}
 
 
@@ -146,6 +147,12 @@ def plot(results: Results) -> Figure:
 
 def _groups(results: Results) -> dict[tuple[str, str], list[float]]:
     groups: dict[tuple[str, str], list[float]] = {}
-    for row in results["trainings"]:
+    # In the order of the table, whatever the order of the trainings.
+    for row in sorted(results["trainings"], key=lambda row: _place(row["set"], row["recipe"])):
         groups.setdefault((row["set"], row["recipe"]), []).append(row["test_accuracy"])
     return groups
+
+
+def _place(name: str, recipe: str) -> tuple[int, int]:
+    sets = [*EXPECTED, name]
+    return sets.index(name), list(_LABELS).index(recipe)

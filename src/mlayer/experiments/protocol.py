@@ -43,11 +43,13 @@ class Where:
         data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
         checkpoints: the folder of this run's checkpoints, or None.
         report: told what is being done.
+        keeper: given what is finished so far, see :meth:`keep`.
     """
 
     data: Path | None = None
     checkpoints: Path | None = None
     report: Report | None = None
+    keeper: Callable[[Results], None] | None = None
 
     def checkpoint(self, part: str) -> Path | None:
         """The folder for one training of the experiment."""
@@ -57,6 +59,11 @@ class Where:
         """Tell what is being done."""
         if self.report is not None:
             self.report(what, fraction)
+
+    def keep(self, results: Results) -> None:
+        """Write the results of the parts that are finished: what `run` would return if it ended here."""
+        if self.keeper is not None:
+            self.keeper(results)
 
     def follow(self, what: str) -> Follow:
         """The progress of one training, for `mlayer.training.train`."""

@@ -6,6 +6,8 @@
 
 Files are replaced as a whole. A smoke run writes NAME.smoke.json and NAME.smoke.png and leaves the summary
 alone. While a run is on its way, its checkpoints are in OUT/.checkpoints; the same call takes it up again.
+Long experiments hand over what is finished as they go: it is written with "complete": false, under the same
+names, or as NAME.partial.json beside a complete result, which it does not replace.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import torch
 
 from mlayer.disk import replace_bytes, replace_file
 from mlayer.errors import ArgumentError, MissingDataError
-from mlayer.experiments.protocol import Experiment, Report, Scale, Where
+from mlayer.experiments.protocol import Experiment, Report, Results, Scale, Where
 from mlayer.experiments.registry import EXPERIMENTS, experiment
 from mlayer.exponential import expm_path
 from mlayer.version import __version__
@@ -72,31 +74,37 @@ def reproduce(
     if not resume:
         shutil.rmtree(checkpoints, ignore_errors=True)
     spent = _seconds_before(checkpoints)
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+
+    def record_of(results: Results, complete: bool) -> dict[str, Any]:
+        return {
+            "name": name,
+            "title": module.TITLE,
+            "command": command(name, scale, seed),
+            "scale": scale,
+            "complete": complete,
+            "seed": config.seed,
+            "seconds": round(spent + time.monotonic() - started, 1),
+            **circumstances(),
+            "headline": module.headline(results),
+            "paper": dict(module.EXPECTED),
+            "config": asdict(config),
+            "results": results,
+        }
+
     where = Where(
         data=None if data is None else Path(data),
         checkpoints=checkpoints,
         report=None if progress is None else _timed(progress, checkpoints, spent),
+        keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
     )
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     try:
         results = module.run(config, where)
     finally:
         _note_seconds(checkpoints, spent + time.monotonic() - started)
-    record = {
-        "name": name,
-        "title": module.TITLE,
-        "command": command(name, scale, seed),
-        "scale": scale,
-        "seed": config.seed,
-        "seconds": round(spent + time.monotonic() - started, 1),
-        **circumstances(),
-        "headline": module.headline(results),
-        "paper": dict(module.EXPECTED),
-        "config": asdict(config),
-        "results": results,
-    }
-    _keep(folder, name, scale, record, module)
+    record = record_of(results, True)
+    _keep(folder, record, module)
     shutil.rmtree(checkpoints)
     if not any(checkpoints.parent.iterdir()):
         checkpoints.parent.rmdir()
@@ -139,13 +147,19 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def _keep(folder: Path, name: str, scale: Scale, record: dict[str, Any], module: Experiment) -> None:
-    stem = f"{name}.smoke" if scale == "smoke" else name
+def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
+    name, smoke = record["name"], record["scale"] == "smoke"
+    stem = f"{name}.smoke" if smoke else name
+    partial = folder / f"{name}.partial.json"
+    if not record["complete"] and _holds_complete(folder / f"{stem}.json"):
+        write_json(partial, record)
+        return
     write_json(folder / f"{stem}.json", record)
     figure = module.plot(record["results"])
     replace_file(folder / f"{stem}.png", lambda path: figure.savefig(path, dpi=110, format="png"))
-    if scale == "smoke":
+    if smoke:
         return
+    partial.unlink(missing_ok=True)
     summary_file = folder / "summary.json"
     summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
     for key, value in record["headline"].items():
@@ -157,6 +171,13 @@ def _keep(folder: Path, name: str, scale: Scale, record: dict[str, Any], module:
             "date": record["date"],
         }
     write_json(summary_file, dict(sorted(summary.items())))
+
+
+def _holds_complete(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_text()).get("complete", True))
+    except (OSError, ValueError):
+        return False
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

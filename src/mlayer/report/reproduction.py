@@ -49,6 +49,8 @@ def _section(page: Page, record: dict[str, Any], picture: Path) -> None:
         )
     if picture.is_file():
         page.picture(picture.read_bytes(), f"Figure of the experiment: {record['title']}", record["title"])
+    if not record.get("complete", True):
+        page.paragraph("Not complete: these are the parts that are finished. The same command goes on.")
     page.paragraph(
         f"Scale {record['scale']}, seed {record['seed']}, {record['seconds']:.0f} s, "
         f"{record['threads']} threads, torch {record['torch']}, {record['date']}."
