@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mlayer.experiments.comparison import ROWS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -84,50 +86,19 @@ def layer() -> str:
     return "\n".join([*targets(content), "", f"{shares} {circumstances(content['circumstances'])}"])
 
 
-# What the paper says, ours by the name of the summary, and how to write it.
-PAPER = [
-    ("Spirals: points of a further turn, right", "a picture", "spiral.extra_turn_accuracy", ".1%"),
-    ("Spirals, ReLU net", "a picture", "spiral.relu_extra_turn_accuracy", ".1%"),
-    ("Periodic: error on [2, 6], worst of the figure's", "a picture", "periodic.figure_rmse_max", ".1e"),
-    ("Periodic: random functions within 0.05", "", "periodic.random_success_rate", ".0%"),
-    ("Temperatures: error of the last year's forecast", "a notebook", "temperatures.rmse", ".2f"),
-    ("Temperatures, seasonal naive", "", "temperatures.seasonal_naive_rmse", ".2f"),
-    ("3 x 3 determinant, 811 parameters, their recipe", "2e-4", "determinant3.paper_recipe_mse", ".1e"),
-    ("3 x 3, their recipe, 8,192 examples", "", "determinant3.paper_recipe_mse_8192_examples", ".1e"),
-    ("3 x 3 determinant, 811 parameters, our recipe", "2e-4", "determinant3.best_mse", ".1e"),
-    ("5 x 5 determinant, 14,977 parameters, their recipe", "0.0012", "determinant5.paper_recipe_mse", ".1e"),
-    ("5 x 5 determinant, 14,977 parameters, our recipe", "0.0012", "determinant5.best_mse", ".1e"),
-    ("3 x 3 permanent, our recipe", '"equivalent"', "permanent3.best_mse", ".1e"),
-    ("MNIST, text's recipe, %", "97.99 +- 0.12", "images.mnist.paper_recipe", "images"),
-    ("MNIST, our recipe, %", "", "images.mnist.our_recipe", "images"),
-    ("CIFAR-10, text's recipe, %", "54.17 +- 0.36", "images.cifar10.paper_recipe", "images"),
-    ("CIFAR-10, notebook's recipe, %", "", "images.cifar10.notebook_recipe", "images"),
-    ("CIFAR-10, our recipe, %", "", "images.cifar10.our_recipe", "images"),
-    ("SVHN, text's recipe, %", "81.19 +- 0.23", "images.svhn.paper_recipe", "images"),
-    ("SVHN, our recipe, %", "", "images.svhn.our_recipe", "images"),
-    ("Epoch time, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f"),
-    ("Their certified radius, their model, median", "about 1e-5", "robustness.paper_median_radius", ".2e"),
-]
-
-
 def paper() -> str:
     """The paper's figures beside ours; what was not measured has no row."""
     summary = read("summary")
-    lines = ["| | paper | here | command |", "|---|---|---|---|"]
-    for what, quoted, name, form in PAPER:
-        entry = summary.get(f"{name}.mean" if form == "images" else name)
-        if entry is None:
-            continue
-        value = format(entry["value"], form) if form != "images" else _images(summary, name)
-        lines.append(f"| {what} | {quoted} | {value} | `{entry['command']}` |")
+    figures = {name: entry["value"] for name, entry in summary.items()}
+    lines = ["| | paper | here | goal | command |", "|---|---|---|---|---|"]
+    for row in ROWS:
+        entry = summary.get(row.name, summary.get(f"{row.name}.mean"))
+        if entry is not None:
+            lines.append(
+                f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} "
+                f"| `{entry['command']}` |"
+            )
     return "\n".join(lines)
-
-
-def _images(summary: dict[str, Any], name: str) -> str:
-    seeds = round(summary[f"{name}.seeds"]["value"])
-    spread = summary.get(f"{name}.sd")
-    sd = f" +- {spread['value']:.2f}" if spread else ""
-    return f"{summary[f'{name}.mean']['value']:.2f}{sd} ({seeds} seed{'s' if seeds > 1 else ''})"
 
 
 def loop() -> str:

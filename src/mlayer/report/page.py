@@ -23,6 +23,7 @@ body { margin: 0 auto; padding: 1.2rem 1rem 3rem; max-width: 62rem; background: 
   color: var(--text); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: .4rem 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: .95rem; margin: 1.2rem 0 .3rem; color: var(--soft); }
 p { margin: .5rem 0; overflow-wrap: anywhere; }
 .lead { color: var(--soft); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem;
@@ -40,6 +41,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6rem; padding: .8rem; }
 figure img { display: block; width: 100%; height: auto; }
 figcaption { color: var(--soft); font-size: .88rem; margin-top: .4rem; }
+figure.paper { max-width: none; }
 figure.paper img { background: #ffffff; border-radius: .4rem; }
 pre { background: var(--card); border-radius: .6rem; padding: .8rem; font-size: .88rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -63,9 +65,9 @@ class Page:
         if lead:
             self._body.append(f'<p class="lead">{escape(lead)}</p>')
 
-    def heading(self, text: str) -> Page:
-        """A heading."""
-        self._body.append(f"<h2>{escape(text)}</h2>")
+    def heading(self, text: str, level: int = 2) -> Page:
+        """A heading; of a part of a part with level 3."""
+        self._body.append(f"<h{level}>{escape(text)}</h{level}>")
         return self
 
     def paragraph(self, text: str) -> Page:

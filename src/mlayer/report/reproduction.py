@@ -3,59 +3,83 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mlayer.report.page import Page
 
 NAME = "report.html"
+# From the figures of a run: what it is, what the paper says, what came out here, the goal.
+Compare = Callable[[Mapping[str, float]], list[list[str]]]
 
 
-def write_report(folder: Path, names: Sequence[str], kind: str | None = None) -> Path:
+def write_report(folder: Path, names: Sequence[str], compare: Compare, kind: str | None = None) -> Path:
     """Write FOLDER/report.html from the NAME.json and NAME.png that are there.
 
     Args:
         folder: where the results are.
         names: experiments, in the order of the page.
+        compare: sets the paper's figures beside those of a run.
         kind: "smoke" for the results of smoke runs; the page is then report.smoke.html.
     """
     ending = f".{kind}" if kind else ""
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
-        "Each experiment of the paper: what the text says, what came out here, and the command that made it.",
+        "Each experiment of the paper: what it says, what came out here, and the command for it.",
     )
-    shown = 0
-    for name in names:
-        file = folder / f"{name}{ending}.json"
-        if not file.is_file():
-            continue
-        shown += 1
-        _section(page, json.loads(file.read_text(encoding="utf-8")), folder / f"{name}{ending}.png")
-    if not shown:
+    files = {name: folder / f"{name}{ending}.json" for name in names}
+    records = {
+        name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()
+    }
+    if records:
+        _overview(page, records.values(), compare)
+    else:
         page.paragraph("No results yet: mlayer reproduce all")
+    for name, record in records.items():
+        _section(page, record, folder / f"{name}{ending}.png", compare)
     path = folder / f"report{ending}.html"
     page.save(path)
     return path
 
 
-def _section(page: Page, record: dict[str, Any], picture: Path) -> None:
+def _overview(page: Page, records: Iterable[dict[str, Any]], compare: Compare) -> None:
+    rows = [[*line, record["command"]] for record in records for line in compare(record["headline"])]
+    if rows:
+        page.table(["", "paper", "here", "goal here", "command"], rows)
+
+
+def _section(page: Page, record: dict[str, Any], picture: Path, compare: Compare) -> None:
     page.heading(record["title"])
     page.code(record["command"])
-    page.table(["figure", "here"], [[k, _number(v)] for k, v in record["headline"].items()], numbers=True)
-    if record["paper"]:
-        page.table(
-            ["the paper (quoted)", ""], [[k, _number(v)] for k, v in record["paper"].items()], numbers=True
-        )
-    if picture.is_file():
-        page.picture(picture.read_bytes(), f"Figure of the experiment: {record['title']}", record["title"])
     if not record.get("complete", True):
         page.paragraph("Not complete: these are the parts that are finished. The same command goes on.")
+    if picture.is_file():
+        page.picture(picture.read_bytes(), f"Figure of the experiment: {record['title']}", record["title"])
+    compared = compare(record["headline"])
+    if compared:
+        page.table(["", "paper", "here", "goal here"], compared)
+    page.heading("All figures of the run", level=3)
+    page.table(["name", "here"], [[k, _number(v)] for k, v in record["headline"].items()], numbers=True)
+    quoted = list(_flat(record["paper"]))
+    if quoted:
+        page.table(["quoted from the paper", ""], quoted, numbers=True)
     page.paragraph(
         f"Scale {record['scale']}, seed {record['seed']}, {record['seconds']:.0f} s, "
         f"{record['threads']} threads, torch {record['torch']}, {record['date']}."
     )
 
 
+def _flat(content: Mapping[str, Any], start: str = "") -> Iterator[list[str]]:
+    """Nested figures, one a line."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{start}{key}, ")
+        else:
+            yield [f"{start}{key}".replace("_", " "), _number(value)]
+
+
 def _number(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_number(part) for part in value if part is not None)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -37,6 +37,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     """
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")
+    from mlayer.experiments.comparison import compare
     from mlayer.experiments.registry import EXPERIMENTS, experiment
     from mlayer.experiments.runner import reproduce, reproduce_all
     from mlayer.report.reproduction import write_report
@@ -55,7 +56,7 @@ def command(  # noqa: PLR0917 - click gives them by name
         else:
             done = reproduce(name, chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
             records = {name: done}
-    page = write_report(out, list(EXPERIMENTS), "smoke" if scale == "smoke" else None)
+    page = write_report(out, list(EXPERIMENTS), compare, "smoke" if scale == "smoke" else None)
     if as_json:
         show.emit_json({key: record.get("headline", record) for key, record in records.items()})
         return
@@ -66,6 +67,7 @@ def command(  # noqa: PLR0917 - click gives them by name
         click.echo(f"{record['title']} ({record['seconds']:.0f} s)")
         rows = [[k, f"{v:.6g}"] for k, v in record["headline"].items()]
         show.table(["figure", "here"], rows)
-        if record["paper"]:
-            show.table(["the paper", "says"], [[k, str(v)] for k, v in record["paper"].items()])
+        compared = compare(record["headline"])
+        if compared:
+            show.table(["", "paper", "here", "goal"], compared)
     click.echo(f"report  {page}")
