@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponential/kernel/*)
 
-.PHONY: help demo test test-slow lint types format bench bench-others bench-tables reproduce docs sanitize clean
+.PHONY: help demo test test-slow lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,6 +56,11 @@ reproduce: $(VENV)/.ready  ## every experiment of the paper at its default scale
 docs: $(VENV)/.docs  ## the documentation site: out/docs/index.html
 	$(BIN)/python docs/generate.py
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
+
+examples: $(VENV)/.docs  ## runs them, and renews their pictures in docs/ and the outputs in the notebooks
+	for script in examples/*.py; do $(BIN)/python $$script || exit 1; done
+	cp $(patsubst examples/%.py,out/%.png,$(wildcard examples/*.py)) docs/pictures/
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/jupyter execute --inplace examples/*.ipynb
 
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernel/sanitize.py

@@ -1,7 +1,7 @@
 """Writes the pages that the site makes from examples/: python docs/generate.py.
 
-A script becomes its docstring, its picture and its source; a notebook its cells and their outputs. The pages go
-to docs/generated, which is not kept in git.
+A script becomes its docstring, its picture and its source; a notebook its cells and their outputs. The
+pages go to docs/generated, which is not kept in git.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def script_page(script: Path) -> str:
     picture = f"![{title}](../pictures/{script.stem}.png)\n\n" if picture_of(script).exists() else ""
     # The docstring stands above as text; the code begins at the first statement after it.
     code = "\n".join(source.splitlines()[tree.body[1].lineno - 1 :])
-    return f"# {title.rstrip('.')}\n\n{rest.strip()}\n\n{picture}`examples/{script.name}`\n\n```python\n{code}\n```\n"
+    heading = f"# {title.rstrip('.')}\n\n{rest.strip()}\n\n{picture}`examples/{script.name}`"
+    return f"{heading}\n\n```python\n{code}\n```\n"
 
 
 def picture_of(script: Path) -> Path:

@@ -1,7 +1,7 @@
 """The site's Markdown extension: formulas without a script, and examples in docstrings as code.
 
-$formulas$ become MathML when a page is built, so that the reader's browser needs no script. Doctests, which stand
-in our docstrings without a heading, become code blocks, and Sphinx's :class:`Name` becomes `Name`.
+$formulas$ become MathML when a page is built, so that the reader's browser needs no script. Doctests, which
+stand in our docstrings without a heading, become code blocks, and Sphinx's :class:`Name` becomes `Name`.
 """
 
 from __future__ import annotations
