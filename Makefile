@@ -56,6 +56,9 @@ reproduce: $(VENV)/.ready  ## every experiment of the paper at its default scale
 docs: $(VENV)/.docs  ## the documentation site: out/docs/index.html
 	$(BIN)/python docs/generate.py
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
+	@! grep -rlE '<(script|img|link|iframe)[^>]* (src|href)="https?:' out/docs --include='*.html' \
+		|| { echo "these pages fetch something from elsewhere"; exit 1; }
+	@echo "open out/docs/index.html, or with search: $(BIN)/python -m http.server -d out/docs"
 
 examples: $(VENV)/.docs  ## runs them, and renews their pictures in docs/ and the outputs in the notebooks
 	for script in examples/*.py; do $(BIN)/python $$script || exit 1; done
