@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponential/kernel/*)
 
-.PHONY: help demo test test-slow lint types format bench bench-others bench-tables reproduce sanitize clean
+.PHONY: help demo test test-slow lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,18 @@ reproduce: $(VENV)/.ready  ## every experiment of the paper at its default scale
 	$(BIN)/mlayer reproduce all
 	$(BIN)/python benchmarks/readme.py
 
+docs: $(VENV)/.docs  ## the documentation site: out/docs/index.html
+	$(BIN)/python docs/generate.py
+	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
+	@! grep -rlE '<(script|img|link|iframe)[^>]* (src|href)="https?:' out/docs --include='*.html' \
+		|| { echo "these pages fetch something from elsewhere"; exit 1; }
+	@echo "open out/docs/index.html, or with search: $(BIN)/python -m http.server -d out/docs"
+
+examples: $(VENV)/.docs  ## runs them, and renews their pictures in docs/ and the outputs in the notebooks
+	for script in examples/*.py; do $(BIN)/python $$script || exit 1; done
+	cp $(patsubst examples/%.py,out/%.png,$(wildcard examples/*.py)) docs/pictures/
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/jupyter execute --inplace examples/*.ipynb
+
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernel/sanitize.py
 
@@ -63,5 +75,9 @@ $(VENV)/.ready: $(SOURCES)
 	@$(BIN)/python -c 'import mlayer; print("mlayer is installed:", mlayer.expm_path().reason)'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.ready
+	$(INSTALL) -e .[docs]
+	@touch $@
+
 clean:  ## everything that was built, the virtual environment too
-	rm -rf $(VENV) build dist out src/*.egg-info src/mlayer/exponential/_kernel*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out docs/generated .cache src/*.egg-info src/mlayer/exponential/_kernel*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,8 +1,9 @@
-"""The exponential at work: accuracy and speed beside torch, and a picture.
+"""The exponential at work: accuracy and speed beside torch.
 
-    make demo          (or: python examples/expm_at_work.py)
+The ratios are a first look, measured in seconds on whatever else the machine does; benchmarks/expm.py
+measures them with care. `MLAYER_EXPM=matmul` shows the path without the compiled kernel.
 
-Takes some twenty seconds and writes out/expm_at_work.png.
+    python examples/expm_at_work.py          some seconds; writes out/expm_at_work.png
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import mlayer
 OUT = Path("out")
 
 
-def seconds(call: Callable[[], object], block: float = 0.02) -> float:
+def seconds(call: Callable[[], object], block: float = 0.008) -> float:
     """Seconds a call, over a block of calls long enough to measure."""
     call()
     calls, start = 0, time.perf_counter()
@@ -43,7 +44,7 @@ def faster(n: int, batch: int) -> tuple[float, float]:
     def ratio(run: Callable[[Callable[[Tensor], Tensor]], object]) -> float:
         pairs = [
             (seconds(lambda: run(torch.linalg.matrix_exp)), seconds(lambda: run(mlayer.expm)))
-            for _ in range(5)
+            for _ in range(3)
         ]
         return statistics.median(theirs / ours for theirs, ours in pairs)
 
@@ -77,7 +78,7 @@ def main() -> None:
 
     print("\nSpeed in float32: times faster than torch.linalg.matrix_exp")
     print(f"{'n':>4} {'batch':>6} {'forward':>9} {'with gradient':>14}")
-    cells = [(n, batch) for n in (6, 12, 24, 32, 64) for batch in (32, 256)]
+    cells = [(n, batch) for n in (6, 12, 32, 64) for batch in (32, 256)]
     ratios = []
     for n, batch in cells:
         ratios.append(faster(n, batch))
@@ -126,7 +127,7 @@ def picture(
 
     OUT.mkdir(exist_ok=True)
     file = OUT / "expm_at_work.png"
-    figure.savefig(file, dpi=130)
+    figure.savefig(file, dpi=90)
     return file
 
 

@@ -1,43 +1,180 @@
-"""Every Python block of README and docs runs, top to bottom, one namespace a page."""
+"""README and docs: Python blocks run, commands run or at least parse, links lead somewhere, pages are listed.
+
+A page's ```python blocks run top to bottom in one namespace, in an empty folder. A block with title="NAME"
+is also written to that file. Commands of the kinds in RUN that stand in ```console blocks run between them,
+where they stand; all other `mlayer` command lines, in any kind of code block, are parsed by the command
+line's own parser. Blocks marked ```py are for the eye: they need a cluster.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
+from mlayer.cli import main
+from mlayer.cli.group import mlayer as command_line
+from mlayer.experiments import EXPERIMENTS
+
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(p for p in DOCS.rglob("*.md") if "generated" not in p.relative_to(DOCS).parts),
+]
+FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    (mlayer .*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+RUN = {"fit", "predict", "info", "explain", "certify", "export"}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The `mlayer` command lines of a block; what follows two spaces is a remark."""
+    for line in text.splitlines():
+        found = re.match(r"(?:\$ )?mlayer (.*)", line.strip())
+        if found:
+            yield shlex.split(re.split(r"\s{2,}| > ", found[1])[0])
+
+
+def runs(page: Path) -> bool:
+    return any(kind in {"python", "console"} for kind, _, _ in FENCE.findall(page.read_text()))
 
 
 def test_pages_are_found() -> None:
-    assert {"README.md", "layer.md", "expm.md"} <= {page.name for page in PAGES}
+    found = {name(page) for page in PAGES}
+    assert {"README.md", "docs/layer.md", "docs/start/table.md", "docs/howto/cluster.md"} <= found
+    assert len(found) > 45
 
 
 # Torch's own, when torch.compile is first used in a process.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_code_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+# torch.export looks at the .grad of inner tensors and warns about it.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=name)
+def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     text = page.read_text()
-    for match in BLOCK.finditer(text):
-        # Blank lines in front, so that a traceback names the line of the page.
-        code = "\n" * text[: match.start(1)].count("\n") + match.group(1)
-        exec(compile(code, str(page), "exec"), namespace)
+    for match in FENCE.finditer(text):
+        kind, options, code = match.groups()
+        if title := re.search(r'title="([^"]+)"', options):
+            Path(title[1]).write_text(code)
+        if kind == "python":
+            # Blank lines in front, so that a traceback names the line of the page.
+            exec(compile("\n" * text[: match.start(3)].count("\n") + code, str(page), "exec"), namespace)
+        elif kind == "console":
+            for arguments in commands(code):
+                if arguments[0] in RUN:
+                    assert main(arguments) == 0, arguments
+
+
+def test_commands_parse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = 0
+    for page in PAGES:
+        text = page.read_text()
+        blocks = [code for kind, _, code in FENCE.findall(text) if kind in {"", "console", "text"}]
+        for arguments in commands("\n".join([*blocks, *INDENTED.findall(text)])):
+            found += 1
+            try:
+                parse(arguments)
+            except click.UsageError as error:
+                pytest.fail(f"{name(page)}: mlayer {' '.join(arguments)}: {error.format_message()}")
+    assert found > 20
+
+
+def parse(arguments: list[str]) -> None:
+    """As the command line would, without doing anything."""
+    context = click.Context(command_line)
+    _, command, rest = command_line.resolve_command(context, list(arguments))
+    assert command is not None
+    context = command.make_context(arguments[0], rest)
+    if arguments[0] == "reproduce" and context.params["name"] not in {*EXPERIMENTS, "all"}:
+        raise click.UsageError(f"no experiment {context.params['name']}")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["fit data.csv", "fit data.csv --target a --ephocs 3", "reproduce nothing-such"]
+)
+def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(shlex.split(wrong))
+
+
+def anchors(page: Path) -> set[str]:
+    """As Markdown's toc makes them."""
+    text = FENCE.sub("", page.read_text())
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", head).strip().lower() for head in heads]
+    return {re.sub(r"[-\s]+", "-", head) for head in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), link
+        assert not anchor or anchor in anchors(there), link
+        # The site has the pages and pictures below docs/ and nothing else.
+        assert page.name == "README.md" or there.is_relative_to(DOCS), link
+
+
+def settings() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml")
+    content: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    return content
+
+
+def entries(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from entries(part)
+
+
+def test_the_site_lists_every_page_once() -> None:
+    listed = list(entries(settings()["nav"]))
+    made = [
+        f"generated/{file.stem}.md"
+        for file in (ROOT / "examples").iterdir()
+        if file.suffix in {".py", ".ipynb"}
+    ]
+    there = [str(page.relative_to(DOCS)) for page in PAGES if page.is_relative_to(DOCS)]
+    assert sorted(listed) == sorted(made + there)
+
+
+def test_the_reference_has_every_room() -> None:
+    import mlayer
+
+    pages = {page.stem for page in (DOCS / "api").glob("*.md")}
+    assert pages == {"mlayer", *mlayer._ROOMS}
+    for page in pages - {"mlayer"}:
+        assert f"::: mlayer.{page}\n" in (DOCS / f"api/{page}.md").read_text()
+
+
+def test_nothing_is_fetched_by_the_site() -> None:
+    content = settings()
+    assert content["theme"]["font"] is False
+    assert "offline" not in content["plugins"]  # it adds a script from a CDN
+    assert "://" not in (ROOT / "mkdocs.yml").read_text()
+    assert "://" not in (DOCS / "style/site.css").read_text()
 
 
 def test_tables_of_the_readme_are_those_of_the_results() -> None:
     command = [sys.executable, str(ROOT / "benchmarks/readme.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run python benchmarks/readme.py"
-
-
-def test_examples_are_short() -> None:
-    for example in (ROOT / "examples").glob("*.py"):
-        assert len(example.read_text().splitlines()) < 200, example

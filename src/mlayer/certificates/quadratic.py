@@ -69,7 +69,7 @@ class BoxQuadratic:
             if loss < best:
                 best, shift = loss, np.zeros(m)
                 shift[used] = d
-            share = np.exp(_SHARPNESS * (values / top - 1))
+            share = np.exp(_SHARPNESS * (values - values[-1]) / top)  # the largest is 1: the sum is never 0
             share /= share.sum()
             keep = share > 1e-4
             dual = np.linalg.solve(L.T, vectors[:, keep])
