@@ -1,4 +1,4 @@
-"""Tries an installed mlayer, from a folder that is not the project's. Run by test_package.py in empty environments.
+"""Tries an installed mlayer from another folder; run by test_package.py in empty environments.
 
 Takes the path that expm should have: "native" or "matmul".
 """
@@ -45,20 +45,18 @@ def library(path: str) -> None:
 
 def says_what_is_missing() -> None:
     """Of packages that are not there: which, and the command that installs them."""
-    if importlib.util.find_spec("sympy") is None:
-        try:
-            mlayer.from_polynomial("x*y", "x y")
-        except ImportError as error:
-            assert "pip install 'mlayer[symbolic]'" in str(error), error
-        else:
-            raise AssertionError("formulas without sympy")
-    if importlib.util.find_spec("sklearn") is None:
-        try:
-            mlayer.MLayerClassifier  # noqa: B018 - loads its room
-        except ImportError as error:
-            assert "pip install 'mlayer[estimators]'" in str(error), error
-        else:
-            raise AssertionError("estimators without scikit-learn")
+    for package, extra, call in (
+        ("sympy", "symbolic", lambda: mlayer.from_polynomial("x*y", "x y")),
+        ("sklearn", "estimators", lambda: mlayer.MLayerClassifier(matrix_size=3)),
+        ("onnx", "onnx", lambda: mlayer.export_onnx(mlayer.MLayer(2, 2, 3), HERE / "m.onnx")),
+    ):
+        if importlib.util.find_spec(package) is None:
+            said = ""
+            try:
+                call()
+            except ImportError as error:
+                said = str(error)
+            assert f"pip install 'mlayer[{extra}]'" in said, (package, said)
     if importlib.util.find_spec("click") is None:
         done = subprocess.run(
             [str(Path(sys.prefix) / "bin" / "mlayer"), "fit"], capture_output=True, text=True, check=False

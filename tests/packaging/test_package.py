@@ -112,7 +112,9 @@ def test_the_sdist_holds_what_it_takes_to_build_and_to_test(built: tuple[Path, P
             wanted |= {str(file.relative_to(ROOT)) for file in (ROOT / folder).rglob(suffix)}
     wanted |= {str(file.relative_to(ROOT)) for file in (ROOT / "results").glob("*.json")}
     assert not wanted - names
-    junk = re.compile(r"\.(so|pyc|o|html)$|__pycache__|^(build|dist|out|\.venv|\.git)/|_cache/|^results/.*\.png$")
+    junk = re.compile(
+        r"\.(so|pyc|o|html)$|__pycache__|^(build|dist|out|\.venv|\.git)/|_cache/|^results/.*\.png$"
+    )
     assert not {name for name in names if junk.search(name)}
 
 
@@ -154,7 +156,7 @@ def _environment(folder: Path, requirement: str, environment: dict[str, str]) ->
         pytest.param("sdist", "[cli]", False, "matmul", id="sdist without compiler"),
     ],
 )
-def test_it_works_in_an_empty_environment(
+def test_it_works_in_an_empty_environment(  # noqa: PLR0917 - pytest gives them by name
     which: str, extra: str, compiler: bool, path: str, built: tuple[Path, Path], tmp_path: Path
 ) -> None:
     file = built[which == "wheel"]

@@ -11,7 +11,7 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.columns import KINDS, Column, Number
 from mlayer.tables.learn import learn_column
-from mlayer.tables.remarks import Remark, did_you_mean
+from mlayer.tables.remarks import Remark, near_columns
 from mlayer.tables.values import Floats
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Schema:
                 "the table",
                 f"one with the columns of the fit; it needs {', '.join(map(repr, absent[:8]))} too",
                 f"the columns {', '.join(map(repr, names[:12]))}{' ...' if len(names) > 12 else ''}",
-                did_you_mean(absent[0], [name for name in names if name not in absent])
+                near_columns(absent[0], [name for name in names if name not in absent])
                 if len(names)
                 else "Add them.",
             )
@@ -116,7 +116,7 @@ def learn_schema(
     names = list(map(str, frame.columns))
     for name in drop:
         if name not in names:
-            raise ArgumentError("drop", "columns of the table", repr(name), did_you_mean(name, names))
+            raise ArgumentError("drop", "columns of the table", repr(name), near_columns(name, names))
     if max_categories < 1:
         raise ArgumentError("max_categories", "at least 1", str(max_categories), "For example 20.")
     columns, remarks = [], []

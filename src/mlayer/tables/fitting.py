@@ -23,7 +23,7 @@ from mlayer.tables.metrics import (
     regression_metrics,
 )
 from mlayer.tables.model import Predictions, TableModel
-from mlayer.tables.remarks import Remark, did_you_mean, merged
+from mlayer.tables.remarks import Remark, merged, near_columns
 from mlayer.tables.split import held_out
 from mlayer.tables.stream import refuse
 from mlayer.tables.task import Array, Target, guess_task, learn_target
@@ -155,7 +155,7 @@ def fit_table(
     names = list(map(str, frame.columns))
     if plan.target not in names:
         raise ArgumentError(
-            "target", "a column of the table", repr(plan.target), did_you_mean(plan.target, names)
+            "target", "a column of the table", repr(plan.target), near_columns(plan.target, names)
         )
     if not len(frame):
         raise ArgumentError(

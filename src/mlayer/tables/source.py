@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
-from mlayer.tables.remarks import did_you_mean
+from mlayer.tables.remarks import near_columns
 from mlayer.tables.sniff import Dialect, sniff
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Source:
         """Is there such a column? Asked before a large table is read."""
         if target in self.columns and len(self.columns) > 1:
             return
-        hint = did_you_mean(target, self.columns)
+        hint = near_columns(target, self.columns)
         if len(self.columns) == 1:
             hint = "The table has one column; if it is delimited in another way, pass --delimiter."
         elif self.dialect is not None and self.dialect.header_looks_like_data:
