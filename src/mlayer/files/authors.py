@@ -14,7 +14,7 @@ from torch import Tensor
 from mlayer.checks import file_path
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.files.store import PathLike
-from mlayer.nn.arguments import check_device, check_dtype
+from mlayer.nn.arguments import as_dtype, check_device
 from mlayer.nn.layer import MLayer
 
 # The released CIFAR-10 model: one vector of these pieces, in this order.
@@ -44,7 +44,7 @@ def load_authors_model(
     """
     _check_file(path)
     check_device(device)
-    check_dtype(dtype)
+    as_dtype(dtype)
     try:
         data = Path(path).read_bytes()
         vector = np.load(path, allow_pickle=False)
@@ -103,7 +103,7 @@ def load_keras_npz(
         readout: name of the readout's Dense layer, if the sizes do not tell.
         dtype: of the layer.
     """
-    check_dtype(dtype)
+    as_dtype(dtype)
     arrays = _npz(path)
     generators = _one(path, arrays, "rep_to_exp_tensor")
     if generators is None or generators.dim() != 3 or generators.shape[1] != generators.shape[2]:

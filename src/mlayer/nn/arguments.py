@@ -8,12 +8,15 @@ from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 
-def check_dtype(dtype: object) -> None:
-    """Raise if a layer cannot have weights of this dtype."""
+def as_dtype(dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of a layer's weights: torch's default if None; an error if they cannot have it."""
+    if dtype is None:
+        return torch.get_default_dtype()
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ArgumentTypeError(
             "dtype", "a real floating point torch.dtype", str(dtype), "Use torch.float32."
         )
+    return dtype
 
 
 def check_device(device: torch.device | str | None) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from mlayer.checks import brief, flag, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential import expm
 from mlayer.nn.activity import ActivityKind, activity_of
-from mlayer.nn.arguments import check_device, check_dtype
+from mlayer.nn.arguments import as_dtype, check_device
 from mlayer.nn.initialisers import Initialiser, as_initialiser
 from mlayer.nn.ode import trajectory
 from mlayer.nn.structures import Structure, as_structure
@@ -104,8 +104,7 @@ class MLayer(nn.Module):
         )
         self.init = as_initialiser(init)
         check_device(device)
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        check_dtype(dtype)
+        dtype = as_dtype(dtype)
 
         def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
@@ -261,6 +260,12 @@ class MLayer(nn.Module):
             embedding_bias=self.embedding_bias,
             structure=structure,
         )
+
+    if TYPE_CHECKING:  # torch gives calls no type
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """p(x)."""
+            return self.forward(x)
 
     # ---- The function. ---------------------------------------------------------------------------
 

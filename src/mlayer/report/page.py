@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from mlayer.checks import file_path
 from mlayer.disk import replace_bytes
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
 
@@ -143,7 +144,7 @@ class Page:
 
     def save(self, path: str | Path) -> None:
         """Write the page; a crash on the way leaves an old file whole."""
-        replace_bytes(Path(path), self.html().encode())
+        replace_bytes(file_path("path", path), self.html().encode())
 
 
 def _uri(picture: bytes) -> str:

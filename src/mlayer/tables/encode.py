@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import brief, integer
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.columns import KINDS, Column, Number
 from mlayer.tables.learn import learn_column
 from mlayer.tables.remarks import Remark, near_columns
@@ -60,6 +61,7 @@ class Schema:
         Raises:
             ArgumentError: a column is missing, or holds something else altogether.
         """
+        check_frame(frame)
         self.check(list(map(str, frame.columns)))
         parts, remarks = [np.zeros((len(frame), 0))], []
         for column in self.columns:
@@ -103,6 +105,14 @@ class Schema:
         return cls(tuple(columns))
 
 
+def check_frame(frame: object) -> None:
+    """Raise if this is no table."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "iloc"):
+        raise ArgumentTypeError(
+            "frame", "a pandas DataFrame", brief(frame), "Read a file with open_table(path).read()."
+        )
+
+
 def learn_schema(
     frame: DataFrame, *, drop: Collection[str] = (), max_categories: int = MAX_CATEGORIES
 ) -> tuple[Schema, list[Remark]]:
@@ -113,12 +123,12 @@ def learn_schema(
         drop: columns to leave out.
         max_categories: of a text column; the rest is put together as "other".
     """
+    check_frame(frame)
     names = list(map(str, frame.columns))
     for name in drop:
         if name not in names:
             raise ArgumentError("drop", "columns of the table", repr(name), near_columns(name, names))
-    if max_categories < 1:
-        raise ArgumentError("max_categories", "at least 1", str(max_categories), "For example 20.")
+    integer("max_categories", max_categories, 1)
     columns, remarks = [], []
     for name, series in zip(names, (frame[column] for column in frame.columns), strict=True):
         if name in drop:

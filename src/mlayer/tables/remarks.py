@@ -63,4 +63,4 @@ def near_columns(name: str, names: Sequence[str]) -> str:
     """
     shown = ", ".join(names[:12])
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return did_you_mean(name, names, f"The columns are: {shown}{more}.", most=3)
+    return did_you_mean(str(name), names, f"The columns are: {shown}{more}.", most=3)

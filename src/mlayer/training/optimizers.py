@@ -18,6 +18,7 @@ _CLASSES = {
     if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name != "Optimizer"
 }
 SPARSE = torch.optim.SparseAdam
+OPTIMIZERS = tuple(sorted(set(_CLASSES) - {SPARSE.__name__.lower()}))
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
@@ -28,9 +29,8 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
         )
     found = _CLASSES.get(name.lower())
     if found is None:
-        names = sorted(set(_CLASSES) - {SPARSE.__name__.lower()})
-        hint = did_you_mean(name, names, "Or give a callable: parameters -> optimizer.")
-        raise ArgumentError("optimizer", f"one of {', '.join(names)}", repr(name), hint)
+        hint = did_you_mean(name, OPTIMIZERS, "Or give a callable: parameters -> optimizer.")
+        raise ArgumentError("optimizer", f"one of {', '.join(OPTIMIZERS)}", repr(name), hint)
     _refuse_sparse(found)
     return found
 
