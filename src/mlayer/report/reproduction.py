@@ -45,7 +45,9 @@ def _section(page: Page, record: dict[str, Any], picture: Path) -> None:
     page.table(["figure", "here"], [[k, _number(v)] for k, v in record["headline"].items()], numbers=True)
     if record["paper"]:
         page.table(
-            ["the paper (quoted)", ""], [[k, _number(v)] for k, v in record["paper"].items()], numbers=True
+            # Sentences among them, which must be free to wrap.
+            ["the paper (quoted)", ""],
+            [[k, _number(v)] for k, v in record["paper"].items()],
         )
     if picture.is_file():
         page.picture(picture.read_bytes(), f"Figure of the experiment: {record['title']}", record["title"])

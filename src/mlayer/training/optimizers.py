@@ -94,7 +94,7 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
             "optimizer",
             "one that can be built for this model with these options",
             f"{kind.__name__} with {options | dict(settings.optimizer_options)}",
-            f"torch says: {error}",
+            f"torch says: {error}.",
         ) from None
 
 

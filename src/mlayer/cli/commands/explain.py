@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading
+from mlayer.cli.options import FILE, Mistake, check_order, check_outputs, common, reading
 
 ROWS = 5000
 
@@ -46,6 +46,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     Layers with nilpotent matrices or one input have an exact formula. Of others a polynomial is read where
     the rows of TABLE lie, so they need TABLE.
     """
+    check_order(model, table)
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise Mistake(f"--plot must end in .png, .svg or .pdf; got {plot.name}")

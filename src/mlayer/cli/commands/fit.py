@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_columns, reading, require
+from mlayer.cli.options import (
+    FILE,
+    Choice,
+    Mistake,
+    check_outputs,
+    common,
+    complete_columns,
+    reading,
+    require,
+)
 
 
 @click.command("fit")
@@ -18,7 +27,7 @@ from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_co
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option(
     "--task",
-    type=click.Choice(["auto", "classification", "regression"]),
+    type=Choice(["auto", "classification", "regression"]),
     default="auto",
     help="Guessed from the target if not given.",
 )
