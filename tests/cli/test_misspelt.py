@@ -25,6 +25,7 @@ from mlayer.cli import main
         ),
         (["certify", "t.csv", "m.safetensors"], "the model comes first"),
         (["explain", "t.csv", "m.safetensors"], "the model comes first"),
+        (["reproduce", "images", "--data", "nowhere"], "there is no folder nowhere; --data names the one"),
     ],
 )
 def test_mistakes(
@@ -40,3 +41,11 @@ def test_mistakes(
     assert words in said
     assert "Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_a_formula_needs_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import mlayer
+
+    mlayer.save(mlayer.MLayer(3, 1, matrix_size=3), tmp_path / "m.safetensors")
+    assert main(["explain", str(tmp_path / "m.safetensors")]) == 2
+    assert "has no exact formula; name a table where one shall hold" in capsys.readouterr().err

@@ -284,3 +284,17 @@ def test_a_loss_of_one_epoch_is_seen() -> None:
     figure = Figure()
     plots.learning_curve([{"epoch": 1, "loss": 0.5}])(figure, LIGHT)
     assert figure.axes[0].lines[0].get_marker() == "o", "a line of one point has no length"
+
+
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_labels_of_a_logarithmic_axis_are_plain(axis: str) -> None:
+    """Mathematics is off, for names with dollars; matplotlib's own labels of powers would be shown raw."""
+
+    def draw(figure: Any, _: theme.Theme) -> None:
+        axes = figure.subplots()
+        axes.plot([1e-5, 1.0], [1e-5, 1.0])
+        axes.set(**{f"{axis}scale": "log"})
+
+    picture = theme.svg(draw, LIGHT)
+    assert b"$" not in picture
+    assert b">0.001<" in picture

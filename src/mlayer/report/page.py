@@ -39,6 +39,7 @@ th { color: var(--soft); font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
 figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6rem; padding: .8rem; }
+.figures > figure:only-child { max-width: 34rem; }
 figure img { display: block; width: 100%; height: auto; }
 figcaption { color: var(--soft); font-size: .88rem; margin-top: .4rem; }
 figure.paper { max-width: none; margin: .8rem 0; }
