@@ -93,16 +93,11 @@ def command(  # noqa: PLR0917 - click passes them by name
     page_file = None if no_report else report or model_file.with_suffix(".html")
     check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 
-    from mlayer.tables import Plan, Remark, Training, fit_table, open_table
-    from mlayer.tables.written import read_target
+    from mlayer.tables import Plan, Training, fit_table, open_table, read_with_target
 
     source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
     show.say(source.said, quiet)
-    source.check_target(target)
-    frame = source.read(rows, verbatim=target)
-    said: list[Remark] = []
-    if source.dialect is not None:
-        frame[target], said = read_target(frame[target], task, source.dialect.decimal)
+    frame, said = read_with_target(source, target, task, rows)
     if rows is not None:
         show.say(f"the first {len(frame)} rows, as --rows asks for; they are no random sample", quiet)
     plan = Plan(
