@@ -34,7 +34,7 @@ def _wish() -> str:
             f"the environment variable {VARIABLE}",
             f"one of {', '.join(_CHOICES)}",
             repr(wish),
-            did_you_mean(wish, _CHOICES, "Unset it to let mlayer choose."),
+            f"{did_you_mean(wish, _CHOICES, '')} Unset it to let mlayer choose.".strip(),
         )
     return wish
 
