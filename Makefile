@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponential/kernel/*)
 
-.PHONY: help demo test test-slow lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
+# What matplotlib keeps about fonts: here, not in the home folder.
+export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
+
+.PHONY: help demo test test-slow package lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,6 +25,9 @@ test: $(VENV)/.ready  ## the tests, a few minutes
 
 test-slow: $(VENV)/.ready  ## the tests that take longer
 	$(BIN)/python -m pytest -q -m slow
+
+package: $(VENV)/.ready  ## sdist and wheel, tried in empty environments, with and without a compiler; minutes
+	$(BIN)/python -m pytest -q -m "slow or not slow" tests/packaging
 
 lint: $(VENV)/.ready  ## style
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 KERNEL = Path("src/mlayer/exponential/kernel")
@@ -28,6 +29,10 @@ INSTRUCTIONS = {
 
 class BuildKernel(build_ext):
     """A shared library with plain C entry points, its sources compiled with different flags."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Without the Python's tag: nothing of Python is called, so that one file serves all of them."""
+        return str(Path(*fullname.split("."))) + (".pyd" if sys.platform == "win32" else ".so")
 
     def build_extension(self, ext: Extension) -> None:
         x86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -51,14 +56,24 @@ class BuildKernel(build_ext):
         except Exception as error:
             # An older kernel must not stand in for the one that failed. (Editable: in the tree.)
             target = Path(self.get_ext_fullpath(ext.name))
-            for stale in (target, KERNEL.parent / target.name):
-                stale.unlink(missing_ok=True)
+            for folder in (target.parent, KERNEL.parent):
+                for stale in folder.glob("_kernel.*"):
+                    stale.unlink()
             print(f"mlayer: the kernel was not built ({error}).", file=sys.stderr)
             print("mlayer: everything works without it, slower; mlayer.expm_path() says so.", file=sys.stderr)
 
 
+class HonestWheel(bdist_wheel):
+    """Named for what is in it: this platform if there is a kernel, any if there is none; any Python 3."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        platform_tag = super().get_tag()[2]
+        built = any(Path(self.bdist_dir).rglob("_kernel.*"))
+        return "py3", "none", platform_tag if built else "any"
+
+
 setup(
-    cmdclass={"build_ext": BuildKernel},
+    cmdclass={"build_ext": BuildKernel, "bdist_wheel": HonestWheel},
     ext_modules=[
         Extension(
             "mlayer.exponential._kernel",

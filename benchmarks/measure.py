@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import mlayer
+from mlayer.speed import interleaved_times
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -31,25 +32,8 @@ class Timing:
 def interleaved(
     contenders: Mapping[str, Callable[[], object]], repetitions: int = 7, block_seconds: float = 0.03
 ) -> dict[str, Timing]:
-    """Time each contender in turn, again and again.
-
-    A turn is a block of calls long enough for the clock and for warm caches, so that none pays for
-    what the one before it left behind.
-    """
-    calls: dict[str, int] = {}
-    for name, call in contenders.items():
-        call()
-        start = time.perf_counter()
-        call()
-        calls[name] = max(1, min(2000, round(block_seconds / (time.perf_counter() - start))))
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repetitions):
-        for name, call in contenders.items():
-            call()  # warm again after the others' turns
-            start = time.perf_counter()
-            for _ in range(calls[name]):
-                call()
-            times[name].append((time.perf_counter() - start) / calls[name])
+    """Time each contender in turn, again and again, as `mlayer bench` does."""
+    times = interleaved_times(contenders, repetitions, block_seconds)
     result = {}
     for name, values in times.items():
         quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3

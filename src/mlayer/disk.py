@@ -7,9 +7,13 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from mlayer.errors import ArgumentError
+
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a new file beside ``path``, push it to the disk, then rename it to ``path``."""
+    if path.is_dir():
+        raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         write(temporary)

@@ -71,13 +71,18 @@ def bench(
     }
 
 
-def _compare(what: str, calls: Mapping[str, Call], turns: int, block: float = 0.03) -> list[Row]:
+def interleaved_times(calls: Mapping[str, Call], turns: int, block: float = 0.03) -> dict[str, list[float]]:
+    """Seconds a call of each contender, one figure for each of its turns.
+
+    A turn is a block of calls of about ``block`` seconds, long enough for the clock and for warm caches, so
+    that none pays for what the one before it left behind.
+    """
     repeats = {}
     for name, call in calls.items():
         call()  # compile, allocate
         start = time.perf_counter()
         call()
-        repeats[name] = max(1, min(1000, round(block / max(1e-9, time.perf_counter() - start))))
+        repeats[name] = max(1, min(2000, round(block / max(1e-9, time.perf_counter() - start))))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():
@@ -86,6 +91,11 @@ def _compare(what: str, calls: Mapping[str, Call], turns: int, block: float = 0.
             for _ in range(repeats[name]):
                 call()
             times[name].append((time.perf_counter() - start) / repeats[name])
+    return times
+
+
+def _compare(what: str, calls: Mapping[str, Call], turns: int) -> list[Row]:
+    times = interleaved_times(calls, turns)
     ours = times.pop("mlayer")
     rows = []
     for name, values in times.items():

@@ -1,3 +1,3 @@
 """The version, in one place; read by the build without importing torch."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"

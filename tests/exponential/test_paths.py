@@ -81,9 +81,10 @@ def test_matmul_on_request(calls: list[str], monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("wish", ["Native", "", "cuda", "kernel "])
 def test_bad_wish(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.VARIABLE, wish)
+    near = "Did you mean 'native'? " if wish == "Native" else ""
     words = (
         "the environment variable MLAYER_EXPM must be one of auto, native, matmul; "
-        f"got {wish!r}. Unset it to let mlayer choose."
+        f"got {wish!r}. {near}Unset it to let mlayer choose."
     )
     with pytest.raises(ArgumentError, match=f"^{re.escape(words)}$"):
         mlayer.expm(torch.eye(2))

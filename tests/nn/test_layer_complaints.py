@@ -37,7 +37,7 @@ def test_input_that_is_no_tensor() -> None:
     with pytest.raises(
         ArgumentTypeError, match=r"x must be a torch.Tensor; got list. Convert it with torch.as_ten"
     ):
-        MLayer(2, 1)([1.0, 2.0])
+        MLayer(2, 1)([1.0, 2.0])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1)])

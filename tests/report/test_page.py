@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import xml.etree.ElementTree as ET
@@ -16,6 +17,7 @@ import pytest
 from mlayer.errors import MissingPackageError
 from mlayer.report import DARK, LIGHT, Page, fit_page, plots, theme
 from mlayer.report.page import STYLE
+from mlayer.report.reproduction import write_report
 
 NASTY = "<script>alert('x')</script> & \"$\\frac\" [red] 漢字 _^"
 VOID = {"meta", "img", "source", "br"}
@@ -253,3 +255,46 @@ def test_lines_differ_in_dash_too() -> None:
     axes = drawn(plots.learning_curve(both))
     assert len({line.get_linestyle() for line in axes.lines}) == 2
     assert axes.get_yscale() == "log"
+
+
+def test_what_the_paper_says_may_wrap_on_a_phone(tmp_path: Path) -> None:
+    record = {
+        "title": "Spirals",
+        "command": "mlayer reproduce spiral",
+        "headline": {"accuracy": 0.5},
+        "paper": {"figure": "the boundary goes on with the spiral"},
+        "scale": "smoke",
+        "seed": 0,
+        "seconds": 1.0,
+        "threads": 1,
+        "torch": "2",
+        "date": "2026-01-01",
+    }
+    (tmp_path / "spiral.json").write_text(json.dumps(record))
+    (tmp_path / "spiral.png").write_bytes(b"\x89PNG")
+    html = write_report(tmp_path, ["spiral"], lambda figures: []).read_text()
+    assert '<td class="number">0.5</td>' in html
+    assert "<td>the boundary goes on with the spiral</td>" in html, "numbers do not wrap; sentences must"
+    assert '<figure class="paper"><div class="scroll"><img' in html, "wide pictures scroll on a phone"
+
+
+def test_a_loss_of_one_epoch_is_seen() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    plots.learning_curve([{"epoch": 1, "loss": 0.5}])(figure, LIGHT)
+    assert figure.axes[0].lines[0].get_marker() == "o", "a line of one point has no length"
+
+
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_labels_of_a_logarithmic_axis_are_plain(axis: str) -> None:
+    """Mathematics is off, for names with dollars; matplotlib's own labels of powers would be shown raw."""
+
+    def draw(figure: Any, _: theme.Theme) -> None:
+        axes = figure.subplots()
+        axes.plot([1e-5, 1.0], [1e-5, 1.0])
+        axes.set(**{f"{axis}scale": "log"})
+
+    picture = theme.svg(draw, LIGHT)
+    assert b"$" not in picture
+    assert b">0.001<" in picture

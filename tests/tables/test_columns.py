@@ -332,7 +332,7 @@ def test_wrong_wishes() -> None:
         ArgumentError, match=r"drop must be columns of the table; got 'gon'. Did you mean 'gone'\?"
     ):
         learn_schema(TABLE, drop=["gon"])
-    with pytest.raises(ArgumentError, match="max_categories must be at least 1; got 0"):
+    with pytest.raises(ArgumentError, match="max_categories must be an integer of at least 1; got 0"):
         learn_schema(TABLE, max_categories=0)
     with pytest.raises(ArgumentError, match=r"a column to learn from; got none \(column 'gone': left out"):
         learn_schema(TABLE[["gone"]])

@@ -169,7 +169,7 @@ def test_unreadable(name: str, data: bytes, words: str, tmp_path: Path) -> None:
 
 def test_rows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ArgumentError, match="rows must be a positive number; got 0"):
+    with pytest.raises(ArgumentError, match="rows must be an integer of at least 1; got 0"):
         open_table(tmp_path / "t.csv").read(0)
 
 

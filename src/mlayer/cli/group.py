@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from mlayer.checks import did_you_mean
 from mlayer.version import __version__
 
 # Name: (file in cli/commands, what the list of commands says). A new command is one more line here.
@@ -60,8 +60,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """With a hint for a misspelt command."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0].lower(), list(COMMANDS))
-            hint = f"Did you mean {near[0]!r}?" if near else f"The commands are: {', '.join(COMMANDS)}."
+            hint = did_you_mean(args[0], COMMANDS, f"The commands are: {', '.join(COMMANDS)}.")
             raise click.UsageError(f"no command {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 

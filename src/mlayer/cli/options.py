@@ -10,6 +10,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from mlayer.checks import did_you_mean
 from mlayer.errors import MissingPackageError
 
 
@@ -21,6 +22,21 @@ class Mistake(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """As for all other mistakes."""
         click.echo(f"mlayer: {self.message}", file=file, err=file is None)
+
+
+class Choice(click.Choice[str]):
+    """One of several words; a misspelt one is told from which."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """With the nearest word."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise click.BadParameter(
+                f"{error.message.rstrip('.')}. {did_you_mean(str(value), self.choices, '')}".strip(),
+                ctx,
+                param,
+            ) from None
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +57,12 @@ def reading(function: F) -> F:
     return click.option(
         "--delimiter", help="comma, semicolon, tab, pipe or any character; guessed if not given."
     )(function)
+
+
+def check_order(model: Path, table: Path | None) -> None:
+    """Do the model and the table stand in each other's place?"""
+    if table is not None and table.suffix == ".safetensors" and model.suffix != ".safetensors":
+        raise Mistake(f"the model comes first, then the table; got {model} and {table}. Change their order")
 
 
 def require(*packages: str) -> None:

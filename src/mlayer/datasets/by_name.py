@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mlayer.checks import one_of
 from mlayer.datasets.cifar10_binary import cifar10
 from mlayer.datasets.download import Progress
 from mlayer.datasets.mnist_idx import mnist
@@ -11,7 +12,6 @@ from mlayer.datasets.places import DataPath
 from mlayer.datasets.sets import ImageSet
 from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
-from mlayer.errors import ArgumentError
 
 _FROM_FILES: dict[str, Callable[..., ImageSet]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
 IMAGE_SETS = (*_FROM_FILES, "digits")
@@ -34,10 +34,7 @@ def images(
         verify: check the files' sums.
         progress: called during a download with name, bytes so far, bytes in all (or None).
     """
+    one_of("name", name, IMAGE_SETS, "digits needs no files.")
     if name == "digits":
         return digits()
-    if name not in _FROM_FILES:
-        raise ArgumentError(
-            "name", f"one of {', '.join(map(repr, IMAGE_SETS))}", repr(name), "digits needs no files."
-        )
     return _FROM_FILES[name](data, download=download, verify=verify, progress=progress)

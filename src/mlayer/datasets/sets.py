@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mlayer.checks import brief
+from mlayer.errors import ArgumentTypeError
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -32,13 +35,30 @@ class Split:
             index: which rows; all if None. A batch at a time keeps memory small.
             flat: one vector an image, in the order height, width, colour.
         """
-        chosen = self.pixels if index is None else self.pixels[index]
+        chosen = self.pixels if index is None else self.pixels[_rows(index)]
         images = chosen.to(torch.float32).div_(self.white)
         return images.flatten(1) if flat else images
 
     def take(self, index: Tensor | slice) -> Split:
         """The rows ``index`` as a split of their own."""
-        return Split(self.pixels[index], self.labels[index], self.white)
+        rows = _rows(index)
+        return Split(self.pixels[rows], self.labels[rows], self.white)
+
+
+def _rows(index: Tensor | slice) -> Tensor | slice:
+    one = isinstance(index, Tensor) and index.dim() != 1
+    whole = not isinstance(index, Tensor) or index.dtype in (
+        torch.bool,
+        torch.uint8,
+        torch.int32,
+        torch.int64,
+    )
+    if not isinstance(index, Tensor | slice) or one or not whole:
+        came = f"{index.dtype}, shape {tuple(index.shape)}" if isinstance(index, Tensor) else brief(index)
+        raise ArgumentTypeError(
+            "index", "a vector of row numbers or a slice", came, "For one row: slice(i, i + 1)."
+        )
+    return index
 
 
 @dataclass(frozen=True, eq=False)

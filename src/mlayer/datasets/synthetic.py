@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mlayer.checks import brief, flag, number
 from mlayer.datasets.sets import Table
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -42,6 +43,8 @@ def spirals(count: int = 2000, *, extra_turn: bool = False, noise: float = 0.5, 
     _count(count)
     if count % 2:
         raise ArgumentError("count", "even", str(count), "Half of the points lie on each spiral.")
+    number("noise", noise, least=0)
+    flag("extra_turn", extra_turn)
     random = _generator(seed)
     low, high = (TRAINING_TURNS, EXTRA_TURNS) if extra_turn else (_FIRST_TURNS, TRAINING_TURNS)
     share = torch.rand(count, generator=random, dtype=torch.float64)
@@ -162,6 +165,9 @@ def permanent(matrices: Tensor) -> Tensor:
     >>> permanent(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
     tensor([10.])
     """
+    if not isinstance(matrices, Tensor) or matrices.dim() != 3 or matrices.shape[1] != matrices.shape[2]:
+        came = f"shape {tuple(matrices.shape)}" if isinstance(matrices, Tensor) else brief(matrices)
+        raise ArgumentError("matrices", "a tensor (N, n, n)", came, "Stack them with torch.stack.")
     rows = torch.arange(matrices.shape[-1])
     total = torch.zeros_like(matrices[:, 0, 0])
     for order in itertools.permutations(range(len(rows))):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from mlayer.checks import did_you_mean, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.penalty import PENALTIES
 
@@ -100,6 +101,7 @@ def _solver(solver: object, rows: int) -> str:
     if solver == "auto":
         return "lbfgs" if rows <= SMALL_TABLE else "adam"
     from mlayer.training import Settings
+    from mlayer.training.optimizers import OPTIMIZERS
 
     try:
         Settings(optimizer=solver)
@@ -108,7 +110,7 @@ def _solver(solver: object, rows: int) -> str:
             "solver",
             "'auto', 'lbfgs' or the name of an optimizer of torch",
             repr(solver),
-            "For example 'adam'.",
+            did_you_mean(solver, ("auto", *OPTIMIZERS), "For example 'adam'."),
         ) from error
     if solver.lower() != "lbfgs" and (fault := _unfit(solver)):
         raise ArgumentError(
@@ -158,10 +160,4 @@ def _number(name: str, value: object, *, positive: bool = False, below: float = 
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ArgumentError(
-            name,
-            f"one of {', '.join(map(repr, known))}",
-            repr(value),
-            "See the documentation of the class.",
-        )
+    one_of(name, value, known, "See the documentation of the class.")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError
 from mlayer.exponential import operator
+from mlayer.exponential.arguments import HALVES, check_matrices
 from mlayer.exponential.matmul import expm_traced
-
-_HALVES = (torch.float16, torch.bfloat16)
-_DTYPES = frozenset((*_HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128))
 
 
 def expm(A: Tensor) -> Tensor:
@@ -32,8 +30,8 @@ def expm(A: Tensor) -> Tensor:
     >>> torch.allclose(rotation, torch.tensor([[0.0, -1.0], [1.0, 0.0]]), atol=1e-6)
     True
     """
-    _check(A)
-    if A.dtype in _HALVES:
+    check_matrices(A)
+    if A.dtype in HALVES:
         return expm(A.float()).to(A.dtype)
     if A.shape[-1] <= 1:
         return A.exp().contiguous()
@@ -52,27 +50,3 @@ def _is_exporting() -> bool:
         )
     is_exporting = getattr(torch.compiler, "is_exporting", None)  # torch >= 2.7
     return is_exporting is not None and is_exporting()
-
-
-def _check(A: Tensor) -> None:
-    if not isinstance(A, Tensor):
-        raise ArgumentTypeError(
-            "A", "a torch.Tensor", type(A).__name__, "Convert it with torch.as_tensor(A)."
-        )
-    shape = A.shape
-    if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise ArgumentError(
-            "A",
-            "a square matrix or a batch of them, shape (..., n, n)",
-            f"shape {tuple(shape)}",
-            "The last two dimensions must be equal.",
-        )
-    if A.dtype not in _DTYPES:
-        raise ArgumentTypeError(
-            "A",
-            "of floating point or complex dtype",
-            str(A.dtype),
-            "Convert it with A.float() or A.double().",
-        )
-    if A.layout != torch.strided:
-        raise ArgumentTypeError("A", "a dense tensor", str(A.layout), "Convert it with A.to_dense().")

@@ -55,7 +55,8 @@ _TABLES = {
 @cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library, or None and why not. Tried once a process."""
-    candidates = (Path(__file__).with_name(f"_kernel{suffix}") for suffix in EXTENSION_SUFFIXES)
+    # The plain suffix stands last: setup.py builds `_kernel.so`, which is for every Python.
+    candidates = (Path(__file__).with_name(f"_kernel{suffix}") for suffix in reversed(EXTENSION_SUFFIXES))
     found = [path for path in candidates if path.exists()]
     if not found:
         return None, "no kernel was built (no C++ compiler, or it failed, when mlayer was installed)"

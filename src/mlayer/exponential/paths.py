@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from mlayer.checks import did_you_mean
 from mlayer.errors import ArgumentError, KernelError
 from mlayer.exponential import native
+from mlayer.exponential.arguments import HALVES, check_matrices
 
 VARIABLE = "MLAYER_EXPM"
 _CHOICES = ("auto", "native", "matmul")
@@ -33,7 +34,7 @@ def _wish() -> str:
             f"the environment variable {VARIABLE}",
             f"one of {', '.join(_CHOICES)}",
             repr(wish),
-            "Unset it to let mlayer choose.",
+            f"{did_you_mean(wish, _CHOICES, '')} Unset it to let mlayer choose.".strip(),
         )
     return wish
 
@@ -61,9 +62,11 @@ def expm_path(matrices: Tensor | None = None) -> ExpmPath:
     >>> mlayer.expm_path().name in ("native", "matmul")
     True
     """
+    if matrices is not None:
+        check_matrices(matrices, "matrices")
     if _wish() == "matmul":
         return ExpmPath("matmul", f"{VARIABLE}=matmul asks for torch's own matrix products")
-    if matrices is not None and matrices.dtype in (torch.float16, torch.bfloat16):
+    if matrices is not None and matrices.dtype in HALVES:
         matrices = matrices.float()  # as expm does
     if matrices is not None and not native.supports(matrices):
         size = matrices.shape[-1]

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mlayer.checks import file_path
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.files.store import PathLike
+from mlayer.nn.arguments import as_dtype, check_device
 from mlayer.nn.layer import MLayer
 
 # The released CIFAR-10 model: one vector of these pieces, in this order.
@@ -40,6 +42,9 @@ def load_authors_model(
         dtype: of the layer; the file has float64.
         device: of the layer.
     """
+    _check_file(path)
+    check_device(device)
+    as_dtype(dtype)
     try:
         data = Path(path).read_bytes()
         vector = np.load(path, allow_pickle=False)
@@ -98,6 +103,7 @@ def load_keras_npz(
         readout: name of the readout's Dense layer, if the sizes do not tell.
         dtype: of the layer.
     """
+    as_dtype(dtype)
     arrays = _npz(path)
     generators = _one(path, arrays, "rep_to_exp_tensor")
     if generators is None or generators.dim() != 3 or generators.shape[1] != generators.shape[2]:
@@ -146,7 +152,13 @@ def load_keras_npz(
     return layer.to(dtype)
 
 
+def _check_file(path: PathLike) -> None:
+    if not file_path("path", path).is_file():
+        raise FileNotFoundError(f"no file {path}")
+
+
 def _npz(path: PathLike) -> dict[str, Tensor]:
+    _check_file(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -7,14 +7,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
+from mlayer.checks import brief, file_path
 from mlayer.disk import replace_file
-from mlayer.errors import ArgumentTypeError, MissingPackageError
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.files.store import PathLike
-from mlayer.nn.layer import MLayer
+from mlayer.nn.layer import MLayer, check_layer
 
 
 def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_name: str = "p") -> None:
@@ -30,13 +30,13 @@ def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_
         input_name: of the graph's input.
         output_name: of the graph's output.
     """
-    if not isinstance(layer, MLayer):
-        raise ArgumentTypeError(
-            "layer",
-            "an MLayer",
-            type(layer).__name__,
-            "Other modules go through torch.onnx.export themselves.",
-        )
+    check_layer(layer, "Other modules go through torch.onnx.export themselves.")
+    target = file_path("path", path)
+    for argument, name in (("input_name", input_name), ("output_name", output_name)):
+        if not isinstance(name, str) or not name:
+            raise ArgumentTypeError(argument, "a name", brief(name), "For example 'x'.")
+    if input_name == output_name:
+        raise ArgumentError("output_name", "another than input_name", repr(output_name), "For example 'p'.")
     dtype = layer.readout.dtype
     if dtype not in (torch.float32, torch.float64):
         raise ArgumentTypeError(
@@ -58,7 +58,7 @@ def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_
             verbose=False,
         )
         assert program is not None
-        replace_file(Path(path), lambda temporary: program.save(str(temporary)))
+        replace_file(target, lambda temporary: program.save(str(temporary)))
 
 
 @contextmanager

@@ -23,10 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mlayer.checks import file_path
 from mlayer.disk import replace_bytes
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError, MLayerError
+from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
+from mlayer.nn.arguments import check_device
 from mlayer.nn.initialisers import INITIALISERS
-from mlayer.nn.layer import MLayer
+from mlayer.nn.layer import MLayer, check_layer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
 
 FORMAT = 2
@@ -61,13 +63,8 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     >>> torch.equal(layer(x), same(x))
     True
     """
-    if not isinstance(layer, MLayer):
-        raise ArgumentTypeError(
-            "layer",
-            "an MLayer",
-            type(layer).__name__,
-            "Save the MLayer inside; rebuild what stands around it.",
-        )
+    check_layer(layer, "Save the MLayer inside; rebuild what stands around it.")
+    target = file_path("path", path)
     tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)
     header: dict[str, Any] = {"format": _PLAIN, "config": config}
@@ -76,7 +73,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     header["digest"] = _digest(config, tensors, header.get("notes"))
     metadata = {_KEY: json.dumps(header, sort_keys=True)}
     data = _safetensors().torch.save(tensors, metadata)
-    replace_bytes(Path(path), data)
+    replace_bytes(target, data)
 
 
 def load(
@@ -99,6 +96,8 @@ def load_with_notes(
     path: PathLike, *, structure: nn.Module | None = None, device: torch.device | str | None = None
 ) -> tuple[MLayer, dict[str, Any] | None]:
     """As :func:`load`, with the notes of :func:`save`; None for a file without."""
+    file_path("path", path)
+    check_device(device)
     header, tensors = _read(path)
     config, notes = header["config"], header.get("notes")
     if header.get("digest") != _digest(config, tensors, notes):

@@ -9,7 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import brief, one_of
+from mlayer.errors import ArgumentTypeError
+from mlayer.exponential.arguments import check_matrices
 
 ActivityKind = Literal["frobenius", "l1"]
 # The order of the norm of all entries together, and the power it is raised to.
@@ -32,10 +34,8 @@ def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tenso
     >>> activity_of(torch.tensor([[[1.0, -2.0], [0.0, 3.0]]]), "l1").item()
     6.0
     """
-    if kind not in _NORMS:
-        raise ArgumentError(
-            "kind", f"one of {', '.join(map(repr, _NORMS))}", repr(kind), "The paper's text uses 'frobenius'."
-        )
+    _check_kind(kind)
+    check_matrices(exponentials, "exponentials")
     order, power = _NORMS[kind]
     batch = max(1, exponentials.shape[:-2].numel())
     # One pass over memory, and nothing but E itself is kept for the backward pass.
@@ -54,6 +54,9 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     >>> len(penalties)
     2
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", brief(model), "For example an MLayer.")
+    _check_kind(kind)
     penalties: list[Tensor] = []
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "watcher")]
     for layer in layers:
@@ -63,3 +66,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     finally:
         for layer in layers:
             layer.watcher = None
+
+
+def _check_kind(kind: object) -> None:
+    one_of("kind", kind, _NORMS, "The paper's text uses 'frobenius'.")

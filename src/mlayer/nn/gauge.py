@@ -17,8 +17,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mlayer.errors import ArgumentError
-from mlayer.nn.layer import MLayer
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer, check_layer
 
 _NEWTON_STEPS = 50
 _INNER_STEPS = 200
@@ -98,6 +98,8 @@ class _Weights:
     """The weights of a layer in double precision, to be changed step by step."""
 
     def __init__(self, layer: MLayer) -> None:
+        check_layer(layer)
+
         def wide(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor.detach().to(torch.float64)
 
@@ -270,6 +272,10 @@ def _signs(columns: Tensor) -> Tensor:
 
 
 def _invertible(argument: str, matrix: Tensor, size: int) -> Tensor:
+    if not isinstance(matrix, Tensor):
+        raise ArgumentTypeError(
+            argument, "a torch.Tensor", type(matrix).__name__, "Convert it with torch.as_tensor."
+        )
     if matrix.shape != (size, size):
         raise ArgumentError(
             argument, f"of shape ({size}, {size})", f"shape {tuple(matrix.shape)}", "Give one square matrix."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -146,9 +147,13 @@ def as_initialiser(init: str | Initialiser) -> Initialiser:
                 "init",
                 f"one of {', '.join(map(repr, INITIALISERS))}, or a callable",
                 repr(init),
-                "The paper's is 'normal'.",
+                did_you_mean(init, INITIALISERS, "The paper's is 'normal'."),
             )
         return INITIALISERS[init]()
+    if isinstance(init, type):
+        raise ArgumentTypeError(
+            "init", "a name or a callable (layer, generator)", brief(init), f"Make one: {init.__name__}()."
+        )
     if not callable(init):
         raise ArgumentTypeError(
             "init", "a name or a callable (layer, generator)", type(init).__name__, "For example 'normal'."

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from mlayer.checks import brief, flag, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential import expm
 from mlayer.nn.activity import ActivityKind, activity_of
+from mlayer.nn.arguments import as_dtype, check_device
 from mlayer.nn.initialisers import Initialiser, as_initialiser
 from mlayer.nn.ode import trajectory
 from mlayer.nn.structures import Structure, as_structure
@@ -94,16 +96,15 @@ class MLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.in_features = _positive("in_features", in_features)
-        self.out_features = _positive("out_features", out_features)
-        self.matrix_size = _positive("matrix_size", matrix_size)
-        self.embedding_size = None if embedding_size is None else _positive("embedding_size", embedding_size)
+        self.in_features = positive_integer("in_features", in_features)
+        self.out_features = positive_integer("out_features", out_features)
+        self.matrix_size = positive_integer("matrix_size", matrix_size)
+        self.embedding_size = (
+            None if embedding_size is None else positive_integer("embedding_size", embedding_size)
+        )
         self.init = as_initialiser(init)
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise ArgumentTypeError(
-                "dtype", "a real floating point torch.dtype", str(dtype), "Use torch.float32."
-            )
+        check_device(device)
+        dtype = as_dtype(dtype)
 
         def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
@@ -112,6 +113,9 @@ class MLayer(nn.Module):
         # A copy: the caller's module is neither converted nor trained.
         self.structure = deepcopy(as_structure(structure, n)).to(device=device, dtype=dtype)
         has_embedding = embedding_size is not None
+        flag("matrix_bias", matrix_bias)
+        flag("output_bias", output_bias)
+        flag("embedding_bias", embedding_bias)
         self.register_parameter("embedding", parameter(has_embedding, d, in_features))
         self.register_parameter("embedding_bias", parameter(has_embedding and embedding_bias, d))
         self.register_parameter("free_generators", parameter(True, d, *self.structure.parameter_shape))
@@ -144,6 +148,13 @@ class MLayer(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial weights, from ``generator`` if given."""
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise ArgumentTypeError(
+                "generator",
+                "a torch.Generator or None",
+                brief(generator),
+                "Use torch.Generator().manual_seed(0).",
+            )
         self.init(self, generator)
 
     @classmethod
@@ -250,6 +261,12 @@ class MLayer(nn.Module):
             structure=structure,
         )
 
+    if TYPE_CHECKING:  # torch gives calls no type
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """p(x)."""
+            return self.forward(x)
+
     # ---- The function. ---------------------------------------------------------------------------
 
     def matrix(self, x: Tensor) -> Tensor:
@@ -336,6 +353,13 @@ class MLayer(nn.Module):
                 f"shape {tuple(x.shape)}",
                 "Flatten images first, for example with torch.nn.Flatten().",
             )
+        if x.device != self.readout.device:
+            raise ArgumentError(
+                "x",
+                f"on the device of the layer, {self.readout.device}",
+                str(x.device),
+                "Move it with x.to(device), or the layer with layer.to(device).",
+            )
         castable = all(d == torch.float32 or d in _HALVES for d in (x.dtype, self.readout.dtype))
         if x.dtype != self.readout.dtype and not (castable and _autocasts(x.device.type)):
             raise ArgumentTypeError(
@@ -364,13 +388,11 @@ def _autocasts(device: str) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def _positive(argument: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(argument, "a positive integer", type(value).__name__, "For example 30.")
-    if value < 1:
-        raise ArgumentError(argument, "a positive integer", str(value), "For example 30.")
-    return value
-
-
 def _shape(tensor: object) -> str:
     return f"shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
+
+
+def check_layer(layer: object, hint: str = "Give the layer itself.") -> None:
+    """Raise if this is no M-layer."""
+    if not isinstance(layer, MLayer):
+        raise ArgumentTypeError("layer", "an MLayer", type(layer).__name__, hint)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mlayer.errors import ArgumentTypeError
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential import expm
+from mlayer.exponential.arguments import check_matrices
 
 
 def trajectory(matrices: Tensor, t: Tensor | float) -> Tensor:
@@ -19,6 +21,7 @@ def trajectory(matrices: Tensor, t: Tensor | float) -> Tensor:
     Returns:
         (..., *t.shape, n, n).
     """
+    check_matrices(matrices, "matrices")
     if isinstance(t, Tensor):
         if t.is_complex() or t.dtype == torch.bool:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Convert it with t.float().")
@@ -48,4 +51,9 @@ def evolve(matrices: Tensor, t: Tensor | float, start: Tensor) -> Tensor:
     >>> torch.allclose(quarter, torch.tensor([0.0, 1.0]), atol=1e-6)
     True
     """
+    check_matrices(matrices, "matrices")
+    n = matrices.shape[-1]
+    if not isinstance(start, Tensor) or start.shape != (n,):
+        came = f"shape {tuple(start.shape)}" if isinstance(start, Tensor) else brief(start)
+        raise ArgumentError("start", f"a tensor of shape ({n},)", came, "Give one state.")
     return trajectory(matrices, t) @ start.to(matrices)

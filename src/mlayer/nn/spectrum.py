@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.errors import ArgumentError
-from mlayer.nn.layer import MLayer
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer, check_layer
 
 # Beyond this condition number of the eigenvectors half of the digits of double precision are lost.
 _LARGEST_CONDITION = 1e8
@@ -41,6 +41,8 @@ class Modes:
 
 def eigenvalues(layer: MLayer, x: Tensor) -> Tensor:
     """Eigenvalues of M(x), in double precision.  (..., in_features) -> (..., n), complex"""
+    check_layer(layer)
+    _check_tensor("x", x)
     values: Tensor = torch.linalg.eigvals(_matrix(layer, x))
     return values
 
@@ -58,6 +60,8 @@ def eigenvalues_along(layer: MLayer, start: Tensor, direction: Tensor, t: Tensor
         (k, n), complex. A row is matched with what the two before it lead to, nearest pairs first, so that
         columns can be drawn as curves; where eigenvalues collide, either may go on.
     """
+    check_layer(layer)
+    _check_tensor("t", t)
     if t.dim() != 1:
         raise ArgumentError("t", "of shape (k,)", f"shape {tuple(t.shape)}", "Use torch.linspace.")
     _check_point("start", layer, start)
@@ -93,6 +97,7 @@ def modes(layer: MLayer, x: Tensor, direction: Tensor | None = None) -> Modes:
     >>> [abs(round(f, 6)) for f in modes(wave, torch.tensor([0.7]), torch.tensor([1.0])).frequencies.tolist()]
     [3.0, 3.0]
     """
+    check_layer(layer)
     _check_point("x", layer, x)
     M = _matrix(layer, x)
     values, vectors = torch.linalg.eig(M)
@@ -136,7 +141,15 @@ def _nearest(before: Tensor, after: Tensor) -> Tensor:
     return torch.tensor(order)
 
 
+def _check_tensor(name: str, x: object) -> None:
+    if not isinstance(x, Tensor):
+        raise ArgumentTypeError(
+            name, "a torch.Tensor", type(x).__name__, f"Convert it with torch.as_tensor({name})."
+        )
+
+
 def _check_point(name: str, layer: MLayer, x: Tensor) -> None:
+    _check_tensor(name, x)
     if x.shape != (layer.in_features,):
         raise ArgumentError(
             name,

@@ -8,12 +8,13 @@ and, if files should know its name, a row in `STRUCTURES`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from mlayer.checks import brief, did_you_mean, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 Config = dict[str, Any]
@@ -35,7 +36,7 @@ class Structure(nn.Module, ABC):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.size = size
+        self.size = positive_integer("size", size)
 
     @property
     @abstractmethod
@@ -52,6 +53,12 @@ class Structure(nn.Module, ABC):
 
     def free(self, matrices: Tensor) -> Tensor:
         """Matrices of the structure to free parameters; an error if the matrices are not of it."""
+        n = self.size
+        if not isinstance(matrices, Tensor) or matrices.shape[-2:] != (n, n):
+            came = f"shape {tuple(matrices.shape)}" if isinstance(matrices, Tensor) else brief(matrices)
+            raise ArgumentError(
+                "matrices", f"a tensor (..., {n}, {n})", came, "They are as large as the structure."
+            )
         free = self._free(matrices)
         if matrices.is_meta:
             return free
@@ -135,6 +142,10 @@ class _Scattered(Structure):
         return matrices.flatten(-2).index_select(-1, self.places)
 
 
+def _upper(size: int) -> Tensor:
+    return torch.ones(positive_integer("size", size), size).triu(1)
+
+
 class Nilpotent(_Scattered):
     """Strictly upper triangular: exp is a polynomial of degree n - 1. n (n - 1) / 2 parameters a matrix."""
 
@@ -142,7 +153,7 @@ class Nilpotent(_Scattered):
     similarities = "an upper triangular matrix"
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, torch.ones(size, size).triu(1))
+        super().__init__(size, _upper(size))
 
     def balancing_mask(self) -> Tensor:
         """The diagonal."""
@@ -156,7 +167,7 @@ class Skew(_Scattered):
     similarities = "an orthogonal matrix"
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, torch.ones(size, size).triu(1))
+        super().__init__(size, _upper(size))
 
     def dense(self, free: Tensor) -> Tensor:
         """The upper triangle less its transpose."""
@@ -175,6 +186,10 @@ class BlockDiagonal(_Scattered):
     similarities = "a block diagonal matrix of the same blocks"
 
     def __init__(self, blocks: Sequence[int]) -> None:
+        if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes | dict):
+            raise ArgumentTypeError(
+                "blocks", "positive integers", brief(blocks), "Give the sizes of the blocks, as [4, 4, 2]."
+            )
         blocks = tuple(blocks)
         if not blocks or not all(isinstance(b, int) and not isinstance(b, bool) and b > 0 for b in blocks):
             raise ArgumentError(
@@ -215,6 +230,10 @@ class Parametrized(Structure):
 
     def __init__(self, module: nn.Module, size: int) -> None:
         super().__init__(size)
+        if not isinstance(module, nn.Module):
+            raise ArgumentTypeError(
+                "module", "a torch.nn.Module", brief(module), "It maps (..., n, n) to (..., n, n)."
+            )
         self.module = module
 
     @property
@@ -262,7 +281,11 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
                 "structure",
                 f"one of {', '.join(map(repr, STRUCTURES))}, a Structure or a module",
                 repr(structure),
-                "Write your own as a torch.nn.Module that maps (..., n, n) to (..., n, n).",
+                did_you_mean(
+                    structure,
+                    STRUCTURES,
+                    "Write your own as a torch.nn.Module that maps (..., n, n) to (..., n, n).",
+                ),
             )
         return STRUCTURES[structure](size)
     if isinstance(structure, Structure):
@@ -279,8 +302,8 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
     raise ArgumentTypeError(
         "structure",
         "a name, a Structure or a torch.nn.Module",
-        type(structure).__name__,
-        "For example 'full'.",
+        brief(structure) if isinstance(structure, type) else type(structure).__name__,
+        f"Make one: {structure.__name__}(...)." if isinstance(structure, type) else "For example 'full'.",
     )
 
 

@@ -123,7 +123,7 @@ def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[
         ]
     importance = {k: v for k, v in summary["importance"].items() if np.isfinite(v).all()}
     if importance:
-        label = "loss of accuracy" if classes else "gain of RMSE"
+        label = "loss of accuracy" if classes else "rise of RMSE"
         best = ", ".join(sorted(importance, key=lambda name: -importance[name][0])[:3])
         pictures.append(
             (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from mlayer.checks import file_path
 from mlayer.disk import replace_bytes
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
 
@@ -39,10 +40,11 @@ th { color: var(--soft); font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
 figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6rem; padding: .8rem; }
+.figures > figure:only-child { max-width: 34rem; }
 figure img { display: block; width: 100%; height: auto; }
 figcaption { color: var(--soft); font-size: .88rem; margin-top: .4rem; }
-figure.paper { max-width: none; }
-figure.paper img { background: #ffffff; border-radius: .4rem; }
+figure.paper { max-width: none; margin: .8rem 0; }
+figure.paper img { background: #ffffff; border-radius: .4rem; min-width: 34rem; }
 pre { background: var(--card); border-radius: .6rem; padding: .8rem; font-size: .88rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 ul { padding-left: 1.2rem; } li { margin: .25rem 0; overflow-wrap: anywhere; }
@@ -124,11 +126,12 @@ class Page:
         return self
 
     def picture(self, png: bytes, words: str, caption: str) -> Page:
-        """A picture that is drawn already; on a light card, for its ground is white."""
+        """A picture that is drawn already: on a light card, for its ground is white; wider than a phone."""
         uri = "data:image/png;base64," + base64.b64encode(png).decode()
         self._body.append(
-            f'<figure class="paper"><img src="{uri}" alt="{escape(words, quote=True)}">'
-            f"<figcaption>{escape(caption)}</figcaption></figure>"
+            f'<figure class="paper"><div class="scroll">'
+            f'<img src="{uri}" alt="{escape(words, quote=True)}"></div><figcaption>'
+            f"{escape(caption)}</figcaption></figure>"
         )
         return self
 
@@ -145,7 +148,7 @@ class Page:
 
     def save(self, path: str | Path) -> None:
         """Write the page; a crash on the way leaves an old file whole."""
-        replace_bytes(Path(path), self.html().encode())
+        replace_bytes(file_path("path", path), self.html().encode())
 
 
 def _uri(picture: bytes) -> str:

@@ -34,9 +34,11 @@ def learning_curve(history: Sequence[Mapping[str, Any]]) -> Draw:
             values = [record.get(key) for record in history]
             if any(value is not None for value in values):
                 numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
-                axes.plot(epochs, numbers, dash, color=colour, label=name, linewidth=1.6)
+                alone = "o" if len(epochs) == 1 else None  # a line of one point would not be seen
+                axes.plot(epochs, numbers, dash, color=colour, label=name, linewidth=1.6, marker=alone)
                 if (numbers[np.isfinite(numbers)] > 0).all() and np.nanmax(numbers) > 20 * np.nanmin(numbers):
                     axes.set_yscale("log")
+        _whole_ticks(axes.xaxis)
         axes.set(xlabel="epoch", ylabel="loss")
         axes.legend()
 
@@ -62,6 +64,7 @@ def importance_bars(importance: Mapping[str, Sequence[float]], label: str) -> Dr
         if len({short(n) for n, _ in top}) != len(top):
             axes.set_yticks(range(len(top)), [short(name) for name, _ in top])
         axes.axvline(0, color=theme.faint, linewidth=1)
+        axes.locator_params(axis="x", nbins=5)  # small numbers are long
         axes.set(xlabel=label)
 
     return draw
@@ -144,7 +147,13 @@ def predicted_against_true(truth: Array, values: Array) -> Draw:
         axes = figure.subplots()
         ends = [min(truth.min(), values.min()), max(truth.max(), values.max())]
         axes.scatter(
-            truth[::step], values[::step], s=12, alpha=0.6, color=theme.first, linewidths=0, rasterized=True
+            truth[::step],
+            values[::step],
+            s=30 if len(truth) < 100 else 12,
+            alpha=0.6,
+            color=theme.first,
+            linewidths=0,
+            rasterized=True,
         )
         axes.plot(ends, ends, ":", color=theme.text, linewidth=1)
         axes.set(xlabel="true", ylabel="predicted")
@@ -159,9 +168,16 @@ def errors(truth: Array, values: Array) -> Draw:
         axes = figure.subplots()
         axes.hist(values - truth, bins=min(40, max(8, len(truth) // 8)), color=theme.first)
         axes.axvline(0, linestyle=":", color=theme.text, linewidth=1)
+        _whole_ticks(axes.yaxis)
         axes.set(xlabel="predicted minus true", ylabel="rows")
 
     return draw
+
+
+def _whole_ticks(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def short(name: str, letters: int = _LETTERS) -> str:

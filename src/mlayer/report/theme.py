@@ -37,6 +37,7 @@ def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> by
     try:
         import matplotlib
         from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, NullFormatter
     except ImportError:
         raise MissingPackageError("a report with plots", "matplotlib", "pip install 'mlayer[cli]'") from None
     import warnings
@@ -63,5 +64,9 @@ def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> by
         draw(figure, theme)
         for axes in figure.axes:
             axes.set_facecolor("none")
+            for axis in (axes.xaxis, axes.yaxis):
+                if axis.get_scale() == "log":  # whose labels are mathematics, which would be shown raw
+                    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                    axis.set_minor_formatter(NullFormatter())
         figure.savefig(buffer, format="svg", transparent=True, dpi=200, metadata={"Date": None})
     return buffer.getvalue()

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from mlayer.checks import positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.symbolic.board import Board
@@ -57,6 +58,7 @@ def from_boolean(
 
 def boolean_plan(expressions: Any, variables: Any, *, largest: int = LARGEST) -> Plan:
     """The plan of :func:`from_boolean`."""
+    positive_integer("largest", largest)
     symbols = read_variables(variables)
     count = len(symbols)
     if count > MOST_VARIABLES:
@@ -110,7 +112,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
     if isinstance(function, (sympy.logic.boolalg.Boolean, bool)):
         return _table_of_logic(function, symbols)
     if isinstance(function, dict):
-        found = {tuple(int(bit) for bit in _tuple(key)): value for key, value in function.items()}
+        found = {tuple(_bit(bit) for bit in _tuple(key)): value for key, value in function.items()}
         missing = [row for row in _rows(count) if row not in found]
         if missing or len(found) != 2**count:
             raise ArgumentError(
@@ -120,7 +122,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
                 "Give a value for every combination of inputs.",
             )
         return tuple(_bit(found[row]) for row in _rows(count))
-    if callable(function):
+    if callable(function) and not isinstance(function, type):
         call: Callable[..., Any] = function
         return tuple(_bit(call(*(bool(bit) for bit in row))) for row in _rows(count))
     if isinstance(function, Iterable):
@@ -209,10 +211,12 @@ def _tuple(key: Any) -> tuple[Any, ...]:
 
 
 def _bit(value: Any) -> int:
-    if bool(value == 1) or value is True:
-        return 1
-    if bool(value == 0) or value is False:
-        return 0
+    try:
+        number = int(value) if float(value) in (0.0, 1.0) else None
+    except (TypeError, ValueError, RuntimeError):
+        number = None
+    if number is not None:
+        return number
     raise ArgumentError(
         "expressions", "a function with values 0 and 1", repr(value), "Use from_polynomial for numbers."
     )

@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
+from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.board import Board, Readout
 from mlayer.symbolic.emit import Block
 from mlayer.symbolic.minimal import minimal
@@ -110,7 +112,7 @@ def rotation(omega: float, *, dtype: torch.dtype | None = None) -> MLayer:
     tensor([0., 1.], grad_fn=<AbsBackward0>)
     """
     omega = _number("omega", omega)
-    dtype = torch.get_default_dtype() if dtype is None else dtype
+    dtype = as_dtype(dtype)
     T = torch.tensor([[[0.0, -omega], [omega, 0.0]]], dtype=dtype)
     S = torch.zeros(2, 2, 2, dtype=dtype)
     S[0, 0, 0] = S[1, 1, 0] = 1
@@ -131,8 +133,8 @@ def sum_of_cosines(
     >>> wave.matrix_size
     4
     """
-    amplitudes, frequencies = list(amplitudes), list(frequencies)
-    phases = [0.0] * len(amplitudes) if phases is None else list(phases)
+    amplitudes, frequencies = _list("amplitudes", amplitudes), _list("frequencies", frequencies)
+    phases = [0.0] * len(amplitudes) if phases is None else _list("phases", phases)
     if not amplitudes or not len(amplitudes) == len(frequencies) == len(phases):
         raise ArgumentError(
             "amplitudes, frequencies and phases",
@@ -152,7 +154,7 @@ def sum_of_cosines(
         # a cos(w t + p) = a cos p cos(w t) - a sin p sin(w t), halves from both diagonals.
         S[0, i, i] = S[0, j, j] = a * math.cos(p) / 2
         S[0, j, i], S[0, i, j] = -a * math.sin(p) / 2, a * math.sin(p) / 2
-    dtype = torch.get_default_dtype() if dtype is None else dtype
+    dtype = as_dtype(dtype)
     return MLayer.from_weights(T.to(dtype), S.to(dtype), structure="skew")
 
 
@@ -166,10 +168,10 @@ def rigid_body_rotation(
     >>> torch.allclose(about_z, torch.tensor([-1.0, 0.0, 0.0]), atol=1e-6)
     True
     """
-    numbers = [_number("start", value) for value in start]
+    numbers = [_number("start", value) for value in _list("start", start)]
     if len(numbers) != 3:
         raise ArgumentError("start", "a vector of 3 numbers", f"{len(numbers)}", "For example (1, 0, 0).")
-    dtype = torch.get_default_dtype() if dtype is None else dtype
+    dtype = as_dtype(dtype)
     T = torch.zeros(3, 3, 3, dtype=dtype)
     T[0, 1, 2] = T[1, 2, 0] = T[2, 0, 1] = 1
     T[2, 1, 0] = T[1, 0, 2] = T[0, 2, 1] = -1
@@ -313,10 +315,17 @@ def _check_size(name: str, k: Any, most: int) -> None:
         raise ArgumentError(name, f"from 1 to {most}", str(k), "The matrix grows fast with it.")
 
 
+def _list(name: str, values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise ArgumentTypeError(name, "several numbers", brief(values), "For example [1.0, 2.0].") from None
+
+
 def _number(name: str, value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise ArgumentTypeError(name, "real numbers", type(value).__name__, "For example 3.0.") from None
     if not math.isfinite(number):
         raise ArgumentError(name, "finite", str(number), "For example 3.0.")

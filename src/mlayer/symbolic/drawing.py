@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlayer.errors import ArgumentError, MissingPackageError
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.nn import MLayer
 from mlayer.symbolic.formula import number, symbols_for, weights_of
 from mlayer.symbolic.polynomial import Plan
@@ -32,6 +33,10 @@ def draw_board(board: Plan | MLayer, variables: Any = None, *, title: str | None
     Returns:
         a matplotlib Figure.
     """
+    if not isinstance(board, (Plan, MLayer)):
+        raise ArgumentTypeError(
+            "board", "a Plan or an MLayer", brief(board), "For example determinant_plan(3)."
+        )
     layer = board if isinstance(board, MLayer) else board.build()
     symbols = symbols_for(layer, variables if isinstance(board, MLayer) else list(board.variables))
     n = layer.matrix_size

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
+from mlayer.nn.layer import check_layer
 from mlayer.symbolic.reading import read_variables, sympy_module
 
 Array = NDArray[np.float64]
@@ -59,8 +60,7 @@ class Formula:
 
 def symbols_for(layer: MLayer, variables: Any) -> list[Any]:
     """The user's names of the inputs, or x (one input) or x0, x1, ..."""
-    if not isinstance(layer, MLayer):
-        raise ArgumentTypeError("layer", "an MLayer", type(layer).__name__, "Give the layer itself.")
+    check_layer(layer)
     if variables is None:
         count = layer.in_features
         variables = ["x"] if count == 1 else [f"x{k}" for k in range(count)]

@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlayer.checks import brief, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
+from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.board import Word
 from mlayer.symbolic.emit import Block, layer_of
 from mlayer.symbolic.lifts import TooManyStatesError, in_order, wired
@@ -90,7 +92,8 @@ def approximate(
         raise ArgumentError("tolerance", "a positive number", repr(tolerance), "For example 1e-4.")
     if not callable(f):
         raise ArgumentTypeError("f", "a callable", type(f).__name__, "For example lambda x: x[:, 0].exp().")
-    dtype = torch.get_default_dtype() if dtype is None else dtype
+    positive_integer("largest", largest)
+    dtype = as_dtype(dtype)
     count = len(sides)
     best: tuple[float, int] | None = None
     worse = False
@@ -132,10 +135,10 @@ def _refusal(
 def _sides(box: Any) -> list[tuple[float, float]]:
     try:
         pairs = [tuple(float(x) for x in side) for side in box]
-    except TypeError:
+    except (TypeError, RuntimeError):
         try:
             pairs = [tuple(float(x) for x in box)]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):
             pairs = []
     except ValueError:
         pairs = []
@@ -151,7 +154,13 @@ def _sides(box: Any) -> list[tuple[float, float]]:
 
 
 def _values(f: Callable[[Tensor], Any], points: Tensor) -> Tensor:
-    values = torch.as_tensor(f(points.clone()), dtype=torch.float64)
+    given = f(points.clone())
+    try:
+        values = torch.as_tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentTypeError(
+            "f", "a function that returns numbers", brief(given), "It is called with many points at once."
+        ) from None
     if values.dim() == 1:
         values = values[:, None]
     if values.dim() != 2 or len(values) != len(points):

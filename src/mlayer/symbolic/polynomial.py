@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.checks import positive_integer
+from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
+from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.emit import Block, layer_of
 from mlayer.symbolic.reading import (
     MOST_TERMS,
@@ -86,8 +88,7 @@ class Plan:
 
     def build(self, dtype: torch.dtype | None = None) -> MLayer:
         """The layer."""
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        return layer_of(self.blocks, self.constants, len(self.variables), dtype)
+        return layer_of(self.blocks, self.constants, len(self.variables), as_dtype(dtype))
 
     def __str__(self) -> str:
         """For people."""
@@ -110,8 +111,7 @@ def plan(expressions: Any, variables: Any, *, largest: int = LARGEST) -> Plan:
     >>> print(plan("a*b*c*d", "a b c d").matrix_size)
     5
     """
-    if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
-        raise ArgumentError("largest", "a positive integer", repr(largest), "For example 1024.")
+    positive_integer("largest", largest)
     symbols = read_variables(variables)
     found = read_expressions(expressions, symbols)
     for expression in found:
@@ -148,10 +148,7 @@ def from_polynomial(
     >>> layer(torch.tensor([[2.0, 3.0]])).round(decimals=4)
     tensor([[7., 4.]], grad_fn=<RoundBackward1>)
     """
-    if dtype is not None and (not isinstance(dtype, torch.dtype) or not dtype.is_floating_point):
-        raise ArgumentTypeError(
-            "dtype", "a real floating point torch.dtype", str(dtype), "Use torch.float64."
-        )
+    as_dtype(dtype)  # before the work
     return plan(expressions, variables, largest=largest).build(dtype)
 
 

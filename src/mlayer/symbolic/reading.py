@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import comb
 from typing import Any
 
@@ -29,10 +29,12 @@ def read_variables(variables: Any) -> list[Any]:
     sympy = sympy_module()
     if isinstance(variables, str):
         variables = variables.replace(",", " ").split()
-    if not isinstance(variables, Iterable):
+    try:
+        variables = list(variables)
+    except TypeError:
         raise ArgumentTypeError(
             "variables", "a list of symbols or names", type(variables).__name__, "For example 'x y'."
-        )
+        ) from None
     symbols = []
     for variable in variables:
         if isinstance(variable, str) and variable.isidentifier():
@@ -54,7 +56,11 @@ def read_variables(variables: Any) -> list[Any]:
 def read_expressions(expressions: Any, symbols: Sequence[Any]) -> list[Any]:
     """Expressions in the symbols, from one or several strings or sympy expressions."""
     sympy = sympy_module()
-    if isinstance(expressions, (str, sympy.Basic)) or not isinstance(expressions, Iterable):
+    if isinstance(expressions, (str, sympy.Basic)):
+        expressions = [expressions]
+    try:
+        expressions = list(expressions)
+    except TypeError:  # one number, say
         expressions = [expressions]
     by_name = {symbol.name: symbol for symbol in symbols}
     found = []
@@ -64,7 +70,7 @@ def read_expressions(expressions: Any, symbols: Sequence[Any]) -> list[Any]:
             # Symbols of the same name with other assumptions are meant to be the same.
             foreign = {s: by_name[s.name] for s in expression.free_symbols if s.name in by_name}
             expression = expression.xreplace(foreign)
-        except (sympy.SympifyError, AttributeError, TypeError) as error:
+        except (sympy.SympifyError, AttributeError, TypeError, ValueError, RuntimeError) as error:
             if isinstance(error, MLayerError):
                 raise
             raise ArgumentTypeError(

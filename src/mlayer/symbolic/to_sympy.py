@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import between, brief, flag, one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.symbolic.fit_polynomial import fitted_polynomial
 from mlayer.symbolic.fit_waves import fitted_waves
@@ -83,10 +84,10 @@ def read_formula(
 ) -> Formula:
     """As :func:`to_sympy`, with how the formula was found and what rounding changed."""
     symbols = symbols_for(layer, variables)
-    if method not in METHODS:
-        raise ArgumentError("method", f"one of {', '.join(METHODS)}", repr(method), "Use 'auto'.")
-    if tolerance is not None and not 0 < tolerance < 1:
-        raise ArgumentError("tolerance", "between 0 and 1", repr(tolerance), "For example 1e-6.")
+    one_of("method", method, METHODS, "Use 'auto'.")
+    if tolerance is not None:
+        between("tolerance", tolerance, 0, 1, "For example 1e-6.")
+    flag("factor", factor)
     if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree < 0):
         raise ArgumentError("degree", "an integer, 0 or more", repr(degree), "For example 3.")
     points, targets = split_data(layer, data)
@@ -153,9 +154,17 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
 
 
 def _array(values: Any) -> Array:
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    return np.asarray(values, dtype=np.float64)
+    try:
+        if hasattr(values, "detach"):
+            values = values.detach().cpu().to_dense()
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise ArgumentTypeError(
+            "data",
+            "points as numbers, or a pair (points, targets)",
+            f"{brief(values)} ({error})",
+            "Use an array.",
+        ) from None
 
 
 def _approximate(  # noqa: PLR0917 - one caller

@@ -9,6 +9,7 @@ from mlayer.tables.source import Source, open_table
 from mlayer.tables.stream import Prediction, predict_table
 from mlayer.tables.task import Target, guess_task
 from mlayer.tables.training import Training
+from mlayer.tables.written import read_with_target
 
 __all__ = [
     "Encoded",
@@ -29,4 +30,5 @@ __all__ = [
     "load_table_model",
     "open_table",
     "predict_table",
+    "read_with_target",
 ]

@@ -19,7 +19,7 @@ from mlayer.certificates import Certificates, certify
 from mlayer.errors import ArgumentError
 from mlayer.tables.columns import Date, Number
 from mlayer.tables.model import TableModel
-from mlayer.tables.remarks import Remark, did_you_mean
+from mlayer.tables.remarks import Remark, near_columns
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -74,7 +74,7 @@ def column_units(model: TableModel, given: Mapping[str, float] | None = None) ->
             kinds = {c.name for c in model.schema.columns}
             got = f"{name!r}, which holds no numbers" if name in kinds else repr(name)
             raise ArgumentError(
-                "unit", "of a column of numbers or dates", got, did_you_mean(name, list(movable))
+                "unit", "of a column of numbers or dates", got, near_columns(name, list(movable))
             )
         if not math.isfinite(unit) or unit < 0:
             raise ArgumentError("unit", "a number of at least 0", f"{name}={unit}", "0 holds a column still.")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import brief, integer
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.columns import KINDS, Column, Number
 from mlayer.tables.learn import learn_column
-from mlayer.tables.remarks import Remark, did_you_mean
+from mlayer.tables.remarks import Remark, near_columns
 from mlayer.tables.values import Floats
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Schema:
         Raises:
             ArgumentError: a column is missing, or holds something else altogether.
         """
+        check_frame(frame)
         self.check(list(map(str, frame.columns)))
         parts, remarks = [np.zeros((len(frame), 0))], []
         for column in self.columns:
@@ -76,7 +78,7 @@ class Schema:
                 "the table",
                 f"one with the columns of the fit; it needs {', '.join(map(repr, absent[:8]))} too",
                 f"the columns {', '.join(map(repr, names[:12]))}{' ...' if len(names) > 12 else ''}",
-                did_you_mean(absent[0], [name for name in names if name not in absent])
+                near_columns(absent[0], [name for name in names if name not in absent])
                 if len(names)
                 else "Add them.",
             )
@@ -103,6 +105,14 @@ class Schema:
         return cls(tuple(columns))
 
 
+def check_frame(frame: object) -> None:
+    """Raise if this is no table."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "iloc"):
+        raise ArgumentTypeError(
+            "frame", "a pandas DataFrame", brief(frame), "Read a file with open_table(path).read()."
+        )
+
+
 def learn_schema(
     frame: DataFrame, *, drop: Collection[str] = (), max_categories: int = MAX_CATEGORIES
 ) -> tuple[Schema, list[Remark]]:
@@ -113,12 +123,12 @@ def learn_schema(
         drop: columns to leave out.
         max_categories: of a text column; the rest is put together as "other".
     """
+    check_frame(frame)
     names = list(map(str, frame.columns))
     for name in drop:
         if name not in names:
-            raise ArgumentError("drop", "columns of the table", repr(name), did_you_mean(name, names))
-    if max_categories < 1:
-        raise ArgumentError("max_categories", "at least 1", str(max_categories), "For example 20.")
+            raise ArgumentError("drop", "columns of the table", repr(name), near_columns(name, names))
+    integer("max_categories", max_categories, 1)
     columns, remarks = [], []
     for name, series in zip(names, (frame[column] for column in frame.columns), strict=True):
         if name in drop:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import brief, flag, integer, one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.columns import Number
-from mlayer.tables.encode import MAX_CATEGORIES, learn_schema
+from mlayer.tables.encode import MAX_CATEGORIES, check_frame, learn_schema
 from mlayer.tables.importance import column_importance
 from mlayer.tables.learn import too_large
 from mlayer.tables.metrics import (
@@ -23,10 +24,10 @@ from mlayer.tables.metrics import (
     regression_metrics,
 )
 from mlayer.tables.model import Predictions, TableModel
-from mlayer.tables.remarks import Remark, did_you_mean, merged
+from mlayer.tables.remarks import Remark, merged, near_columns
 from mlayer.tables.split import held_out
 from mlayer.tables.stream import refuse
-from mlayer.tables.task import Array, Target, guess_task, learn_target
+from mlayer.tables.task import CLASSIFICATION, REGRESSION, Array, Target, guess_task, learn_target
 from mlayer.tables.training import Training, default_estimator, run, within
 from mlayer.tables.values import check_size
 from mlayer.version import __version__
@@ -60,6 +61,20 @@ class Plan:
     max_categories: int = MAX_CATEGORIES
     strict: bool = False
     training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        one_of("task", self.task, (AUTO, CLASSIFICATION, REGRESSION), "Leave it out to have it guessed.")
+        integer("seed", self.seed, 0)
+        integer("max_categories", self.max_categories, 1)
+        flag("strict", self.strict)
+        drop: object = self.drop
+        if isinstance(drop, str) or not isinstance(drop, Iterable):
+            raise ArgumentTypeError("drop", "several names of columns", brief(drop), 'For example ("id",).')
+        object.__setattr__(self, "drop", tuple(map(str, drop)))
+        if not isinstance(self.training, Training):
+            raise ArgumentTypeError(
+                "training", "a Training", brief(self.training), "Write Training(epochs=...)."
+            )
 
 
 @dataclass(frozen=True)
@@ -151,11 +166,18 @@ def fit_table(
     Raises:
         ArgumentError: the table or the target cannot be learned from; the message says what to do.
     """
+    check_frame(frame)
+    if not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan", "a Plan", brief(plan), "Write Plan(target='price').")
+    if estimator is not None and not (hasattr(estimator, "fit") and hasattr(estimator, "to_mlayer")):
+        raise ArgumentTypeError(
+            "estimator", "one with fit and to_mlayer", brief(estimator), "For example MLayerRegressor()."
+        )
     say = on_stage or (lambda _: None)
     names = list(map(str, frame.columns))
     if plan.target not in names:
         raise ArgumentError(
-            "target", "a column of the table", repr(plan.target), did_you_mean(plan.target, names)
+            "target", "a column of the table", repr(plan.target), near_columns(plan.target, names)
         )
     if not len(frame):
         raise ArgumentError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from mlayer.checks import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,16 @@ def merged(remarks: Iterable[Remark]) -> list[Remark]:
     return list(sums.values())
 
 
-def did_you_mean(name: str, names: Sequence[str]) -> str:
+def near_columns(name: str, names: Sequence[str]) -> str:
     """A hint for a wrong name: near names, or all of a few.
 
-    >>> did_you_mean("pricee", ["price", "size"])
+    >>> near_columns("pricee", ["price", "size"])
     "Did you mean 'price'?"
-    >>> did_you_mean("PRICE", ["price", "size"])
+    >>> near_columns("PRICE", ["price", "size"])
     "Did you mean 'price'?"
-    >>> did_you_mean("zzz", ["price", "size"])
+    >>> near_columns("zzz", ["price", "size"])
     'The columns are: price, size.'
     """
-    lower = {other.lower(): other for other in names}
-    near = [lower[match] for match in difflib.get_close_matches(name.strip().lower(), list(lower), n=3)]
-    if near:
-        return "Did you mean " + " or ".join(repr(other) for other in near) + "?"
     shown = ", ".join(names[:12])
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"The columns are: {shown}{more}."
+    return did_you_mean(str(name), names, f"The columns are: {shown}{more}.", most=3)

@@ -9,7 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.checks import brief, did_you_mean
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}
@@ -60,9 +61,10 @@ def sniff(
     if not whole and len(lines) > 1:
         lines.pop()  # cut in the middle
     lines = [line for line in lines if line.strip()][:_LINES]
-    wish = None if delimiter is None else _WORDS.get(delimiter, delimiter)
-    if wish is not None and len(wish) != 1:
-        raise ArgumentError("delimiter", "one character", repr(delimiter), "For example ';' or tab.")
+    wish = _WORDS.get(delimiter, delimiter) if isinstance(delimiter, str) else delimiter
+    if wish is not None and (not isinstance(wish, str) or len(wish) != 1):
+        hint = did_you_mean(str(delimiter), _WORDS, "For example ';' or tab.")
+        raise ArgumentError("delimiter", "one character", brief(delimiter), hint)
     sign = wish or _likeliest(lines)
     rows = [
         tuple(field.strip() for field in row)
@@ -81,7 +83,7 @@ def sniff(
             )
     if decimal is None:
         decimal = "," if sign != "," and _decimal_commas(rows[1:]) else "."
-    elif decimal not in (".", ",") or decimal == sign:
+    elif not isinstance(decimal, str) or decimal not in (".", ",") or decimal == sign:
         raise ArgumentError(
             "decimal", "'.' or ',', and not the delimiter", repr(decimal), "Leave it out to have it guessed."
         )
@@ -103,6 +105,8 @@ def _head(path: Path) -> tuple[bytes, bool]:
 
 
 def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple[str, str]:
+    if encoding is not None and not isinstance(encoding, str):
+        raise ArgumentTypeError("encoding", "a name", brief(encoding), "For example latin-1 or cp1252.")
     if encoding is None:
         encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     cuts = range(1 if whole else 4)  # a character may be cut at the end

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlayer.checks import file_path, integer
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
-from mlayer.tables.remarks import did_you_mean
+from mlayer.tables.remarks import near_columns
 from mlayer.tables.sniff import Dialect, sniff
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Source:
         """Is there such a column? Asked before a large table is read."""
         if target in self.columns and len(self.columns) > 1:
             return
-        hint = did_you_mean(target, self.columns)
+        hint = near_columns(target, self.columns)
         if len(self.columns) == 1:
             hint = "The table has one column; if it is delimited in another way, pass --delimiter."
         elif self.dialect is not None and self.dialect.header_looks_like_data:
@@ -93,8 +94,8 @@ class Source:
             FileFormatError: it cannot be parsed.
             ArgumentError: it is larger than the memory.
         """
-        if rows is not None and rows < 1:
-            raise ArgumentError("rows", "a positive number", str(rows), "Leave it out to read all.")
+        if rows is not None:
+            integer("rows", rows, 1)
         if rows is None:
             self._check_memory()
         if self.dialect is not None:
@@ -217,7 +218,7 @@ def open_table(
         decimal: "." or ","; guessed if None.
         encoding: of a text table; UTF-8 if None (UTF-16 with its mark).
     """
-    path = Path(path)
+    path = file_path("path", path)
     if path.is_dir():
         raise ArgumentError("the table", "a file", f"the folder {path}", "Name one csv or parquet file.")
     if not path.exists():

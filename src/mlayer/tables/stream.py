@@ -10,8 +10,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlayer.checks import brief
 from mlayer.disk import replace_file
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.remarks import Remark, merged
 from mlayer.tables.source import Source, pandas_module
@@ -62,6 +63,14 @@ def predict_table(
         strict: refuse what would otherwise be said: unseen categories, unreadable cells and the like.
         on_rows: called with the number of rows done.
     """
+    if not isinstance(model, TableModel):
+        raise ArgumentTypeError(
+            "model", "a TableModel", brief(model), "Read one with load_table_model(path)."
+        )
+    if not isinstance(source, Source):
+        raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
+    if not isinstance(out, Path) and not hasattr(out, "write"):
+        raise ArgumentTypeError("out", "a pathlib.Path or a stream", brief(out), "Give Path(name).")
     if proba and not model.target.classifies:
         raise ArgumentError("proba", "used with a classifier", "a model for regression", "Leave it out.")
     model.schema.check(source.columns)

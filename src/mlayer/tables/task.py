@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.remarks import Remark
 from mlayer.tables.source import pandas_module
 from mlayer.tables.values import (
@@ -45,6 +46,8 @@ def guess_task(series: Series) -> tuple[str, str]:
     >>> guess_task(pandas.Series([0.5, 1.5, 2.5]))
     ('regression', 'the target has fractions')
     """
+    if not isinstance(series, pandas_module().Series):
+        raise ArgumentTypeError("series", "a pandas Series", brief(series), "A column: frame['price'].")
     series = plain(series)
     if pandas_module().api.types.is_bool_dtype(series.dtype):
         return CLASSIFICATION, "the target is true or false"

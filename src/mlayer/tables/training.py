@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from mlayer.checks import flag, integer, number
 from mlayer.nn import MLayer
 from mlayer.tables.remarks import Remark
 from mlayer.tables.task import Array, Target
@@ -39,6 +40,14 @@ class Training:
     matrix_size: int | None = None
     embedding_size: int | None = None
     bar: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "matrix_size", "embedding_size"):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name), 1)
+        if self.time_limit is not None:
+            number("time_limit", self.time_limit, above=0)
+        flag("bar", self.bar)
 
 
 @dataclass(frozen=True)

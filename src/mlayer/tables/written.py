@@ -6,11 +6,30 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mlayer.tables.remarks import Remark
-from mlayer.tables.source import MISSING_WORDS, pandas_module
+from mlayer.tables.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.task import CLASSIFICATION, REGRESSION, guess_task
 
 if TYPE_CHECKING:
-    from pandas import Series
+    from pandas import DataFrame, Series
+
+
+def read_with_target(
+    source: Source, target: str, task: str = "auto", rows: int | None = None
+) -> tuple[DataFrame, list[Remark]]:
+    """A table to learn from, its target as it is written, and what is to be said about the target.
+
+    Args:
+        source: from :func:`open_table`.
+        target: the column to predict.
+        task: "classification", "regression" or "auto".
+        rows: the first ones only.
+    """
+    source.check_target(target)
+    frame = source.read(rows, verbatim=target)
+    if source.dialect is None:  # parquet has types
+        return frame, []
+    frame[target], said = read_target(frame[target], task, source.dialect.decimal)
+    return frame, said
 
 
 def read_target(texts: Series, task: str, decimal: str = ".") -> tuple[Series, list[Remark]]:

@@ -87,8 +87,11 @@ class TensorsInMemory:
 class FromLoader:
     """Batches of a data loader. Under several processes each takes its part of every batch."""
 
-    def __init__(self, loader: Iterable[Sequence[Tensor]], device: torch.device) -> None:
+    def __init__(
+        self, loader: Iterable[Sequence[Tensor]], device: torch.device, argument: str = "data"
+    ) -> None:
         self.loader = loader
+        self.argument = argument
         self.device = device
 
     @property
@@ -126,7 +129,7 @@ class FromLoader:
             empty = False
             if not isinstance(item, Sequence) or not 2 <= len(item) <= 3:
                 raise ArgumentTypeError(
-                    "data",
+                    self.argument,
                     "a loader of batches (x, y) or (x, y, weight)",
                     f"one that yields {type(item).__name__}",
                     "Write a collate function that returns a tuple of tensors.",
@@ -135,7 +138,9 @@ class FromLoader:
             part = [(t if world.alone else t[rows]).to(self.device) for t in item]
             yield Batch(part[0], part[1], part[2] if len(part) > 2 else None, len(item[0]))
         if empty:
-            raise ArgumentError("data", "a loader of one batch or more", "none", "Check what it reads from.")
+            raise ArgumentError(
+                self.argument, "a loader of one batch or more", "none", "Check what it reads from."
+            )
 
     def fingerprint(self) -> list[Any]:
         """All that is known without reading it."""
@@ -167,7 +172,7 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
                 "an iterator, which can be read only once",
                 "Give the data loader itself, or a list.",
             )
-        return FromLoader(cast(Iterable[Sequence[Tensor]], data), device)
+        return FromLoader(cast(Iterable[Sequence[Tensor]], data), device, argument)
     if not 2 <= len(data) <= 3 or not all(isinstance(t, Tensor) for t in data):
         kinds = ", ".join(type(t).__name__ for t in data)
         raise ArgumentTypeError(

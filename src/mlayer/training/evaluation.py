@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from mlayer.errors import ArgumentTypeError
 from mlayer.training.batches import Data, Source, as_source
 from mlayer.training.distributed import World
 from mlayer.training.losses import METRICS, as_loss
@@ -20,8 +21,19 @@ def evaluate(model: nn.Module, data: Data, settings: Settings) -> dict[str, floa
     >>> evaluate(layer, (x, layer(x).detach()), Settings(loss="squared_error", metrics=("rmse",)))
     {'loss': 0.0, 'rmse': 0.0}
     """
+    check_model(model, settings)
     device = next(iter(model.parameters())).device
     return measure(model, as_source(data, settings.batch_size, device), settings, World())
+
+
+def check_model(model: object, settings: object) -> None:
+    """Raise if these are not what a run is made of."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__, "For example an MLayer.")
+    if not isinstance(settings, Settings):
+        raise ArgumentTypeError(
+            "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."
+        )
 
 
 @torch.no_grad()

@@ -12,25 +12,24 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from mlayer.errors import ArgumentTypeError
+from mlayer.checks import file_path, function, number
 from mlayer.nn.activity import watch_activity
 from mlayer.training.batches import Batch, Data, TensorsInMemory, as_source
 from mlayer.training.best import copy_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import joined_world
 from mlayer.training.divergence import DivergenceError, diagnosis
-from mlayer.training.evaluation import measure
+from mlayer.training.evaluation import check_model, measure
 from mlayer.training.losses import as_loss, check_classes, mean_loss
 from mlayer.training.optimizers import needs_closure
 from mlayer.training.progress import Progress, as_progress
 from mlayer.training.result import Record, TrainingResult
 from mlayer.training.run import Run
-from mlayer.training.settings import Settings, check_number
+from mlayer.training.settings import Settings
 
 # (x, generator) -> x, for training batches only.
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -82,21 +81,20 @@ def train(
     >>> result.history[-1]["loss"] < 1e-3
     True
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__, "For example an MLayer.")
     settings = Settings() if settings is None else settings
-    if not isinstance(settings, Settings):
-        raise ArgumentTypeError(
-            "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."
-        )
-    check_number("checkpoint_seconds", checkpoint_seconds, least=0)
+    check_model(model, settings)
+    number("checkpoint_seconds", checkpoint_seconds, least=0)
+    folder = None if checkpoint is None else file_path("checkpoint", checkpoint)
+    shown = as_progress(progress)
+    function("on_epoch", on_epoch, "(record)")
+    function("augment", augment, "(x, generator) -> x")
     cuda = [d for d in {p.device for p in model.parameters()} if d.type == "cuda"]
     with joined_world(model) as world, torch.random.fork_rng(cuda):
         loop = _Loop(Run(model, data, settings, world), validation, augment)
         return loop.go(
-            None if checkpoint is None else Checkpoints(Path(checkpoint)),
+            None if folder is None else Checkpoints(folder),
             checkpoint_seconds,
-            as_progress(progress) if world.rank == 0 else as_progress(False),
+            shown if world.rank == 0 else as_progress(False),
             on_epoch if world.rank == 0 else None,
         )
 

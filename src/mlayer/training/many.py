@@ -9,7 +9,7 @@ The work goes through joblib, so the caller chooses where it runs:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mlayer.checks import brief, file_path, function
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
@@ -75,7 +76,7 @@ def train_many(
     try:
         import joblib
     except ImportError:
-        raise MissingPackageError("train_many", "joblib", "pip install mlayer[cluster]") from None
+        raise MissingPackageError("train_many", "joblib", "pip install 'mlayer[cluster]'") from None
     runs = _runs(settings, seeds)
     if not isinstance(data, tuple | list):
         raise ArgumentTypeError(
@@ -84,13 +85,30 @@ def train_many(
             type(data).__name__,
             "Runs in other processes cannot share a data loader.",
         )
+    if validation is not None and not isinstance(validation, tuple | list):
+        raise ArgumentTypeError(
+            "validation",
+            "tensors (x, y) or (x, y, weight), or None",
+            type(validation).__name__,
+            "Runs in other processes cannot share a data loader.",
+        )
+    if build is None:
+        raise ArgumentTypeError("build", "a callable (settings) -> model", "None", "Give a function.")
+    function("build", build, "(settings) -> model")
+    function("on_done", on_done, "(trained)")
+    function("augment", augment, "(x, generator) -> x")
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
+        raise ArgumentTypeError(
+            "n_jobs", "a number of processes, -1 or None", brief(n_jobs), "-1 is one process a core."
+        )
     as_source(data, 1, torch.device("cpu"))
     if validation is not None:
         as_source(validation, 1, torch.device("cpu"), "validation")
+    place = Path() if checkpoint is None else file_path("checkpoint", checkpoint)
     # As arrays: joblib hands large ones to its processes as one memory map, not as copies.
     arrays = [t.numpy() for t in data]
     checked = None if validation is None else [t.numpy() for t in validation]
-    folders = [None if checkpoint is None else Path(checkpoint) / f"run-{i}" for i in range(len(runs))]
+    folders = [None if checkpoint is None else place / f"run-{i}" for i in range(len(runs))]
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="list", mmap_mode="c")
     several = parallel.n_jobs != 1
     trained: list[Trained] = parallel(
@@ -107,12 +125,14 @@ def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) 
     if isinstance(settings, Settings):
         if seeds is None:
             raise ArgumentError("seeds", "given with one settings", "None", "For example seeds=range(5).")
+        if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+            raise ArgumentTypeError("seeds", "several integers", brief(seeds), "For example seeds=range(5).")
         return [replace(settings, seed=seed) for seed in seeds]
     if seeds is not None:
         raise ArgumentError(
             "seeds", "None when there are several settings", "both", "Put the seed into each Settings."
         )
-    runs = list(settings)
+    runs = list(settings) if isinstance(settings, Iterable) else [settings]
     if not all(isinstance(s, Settings) for s in runs):
         raise ArgumentTypeError(
             "settings", "a Settings, or several", "something else among them", "Check it."

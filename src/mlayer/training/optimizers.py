@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import nn
 
+from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.settings import Settings
 
@@ -17,20 +17,33 @@ _CLASSES = {
     for name, value in vars(torch.optim).items()
     if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name != "Optimizer"
 }
+SPARSE = torch.optim.SparseAdam
+OPTIMIZERS = tuple(sorted(set(_CLASSES) - {SPARSE.__name__.lower()}))
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """The class of torch.optim with this name, in any case."""
     if not isinstance(name, str):
         raise ArgumentTypeError(
-            "optimizer", "a name or a callable", repr(name), "For example 'adam', or torch.optim.Adam."
+            "optimizer", "a name or a callable", brief(name), "For example 'adam', or torch.optim.Adam."
         )
     found = _CLASSES.get(name.lower())
     if found is None:
-        near = get_close_matches(name.lower(), _CLASSES, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else "Or give a callable: parameters -> optimizer."
-        raise ArgumentError("optimizer", f"one of {', '.join(sorted(_CLASSES))}", repr(name), hint)
+        hint = did_you_mean(name, OPTIMIZERS, "Or give a callable: parameters -> optimizer.")
+        raise ArgumentError("optimizer", f"one of {', '.join(OPTIMIZERS)}", repr(name), hint)
+    _refuse_sparse(found)
     return found
+
+
+def _refuse_sparse(kind: type) -> None:
+    """M-layers have dense gradients; torch would say so at the first step only."""
+    if issubclass(kind, SPARSE):
+        raise ArgumentError(
+            "optimizer",
+            "one for dense gradients",
+            kind.__name__,
+            "Use 'adam': gradients here are dense.",
+        )
 
 
 def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -49,6 +62,7 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
                 f"one that returned {type(optimizer).__name__}",
                 "For example functools.partial(torch.optim.SGD, lr=0.1).",
             )
+        _refuse_sparse(type(optimizer))
         return optimizer
     kind = optimizer_class(settings.optimizer)
     known = inspect.signature(kind).parameters
@@ -65,16 +79,23 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
     # One call for all parameters: at batch 32 the separate calls cost as much as the exponential.
     if "fused" in known and all(p.is_floating_point() and p.device.type == "cpu" for p in parameters):
         options["fused"] = True
-    unknown = sorted(set(settings.optimizer_options) - set(known))
+    unknown = [name for name in settings.optimizer_options if name not in known]
     if unknown:
-        near = get_close_matches(unknown[0], known, 1)
         raise ArgumentError(
             "optimizer_options",
             f"arguments of torch.optim.{kind.__name__}",
             repr(unknown[0]),
-            f"Did you mean {near[0]!r}?" if near else f"It knows {', '.join(known)}.",
+            did_you_mean(str(unknown[0]), known, f"It knows {', '.join(known)}."),
         )
-    return kind(parameters, **(options | dict(settings.optimizer_options)))
+    try:
+        return kind(parameters, **(options | dict(settings.optimizer_options)))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            "optimizer",
+            "one that can be built for this model with these options",
+            f"{kind.__name__} with {options | dict(settings.optimizer_options)}",
+            f"torch says: {error}.",
+        ) from None
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:

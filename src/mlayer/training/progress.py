@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol
 
-from mlayer.errors import MissingPackageError
+from mlayer.checks import brief
+from mlayer.errors import ArgumentTypeError, MissingPackageError
 from mlayer.training.result import Record
 
 
@@ -93,4 +94,10 @@ def as_progress(progress: bool | Progress) -> Progress:
     """True: a bar if stderr is a terminal. False: nothing. Else the caller's own."""
     if progress is True:
         return Bar() if sys.stderr.isatty() else Silent()
-    return Silent() if progress is False else progress
+    if progress is False:
+        return Silent()
+    if not all(callable(getattr(progress, name, None)) for name in ("start", "update", "epoch", "stop")):
+        raise ArgumentTypeError(
+            "progress", "True, False or a Progress", brief(progress), "For example progress=True."
+        )
+    return progress

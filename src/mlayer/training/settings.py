@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from mlayer.checks import between, brief, did_you_mean, flag, integer, number, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.activity import ActivityKind
 
@@ -31,10 +30,9 @@ class Plateau:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.factor < 1:
-            raise ArgumentError("factor", "between 0 and 1", repr(self.factor), "0.2 takes 80 % off.")
-        _at_least("patience", self.patience, 1)
-        check_number("floor", self.floor, least=0)
+        between("factor", self.factor, 0, 1, "0.2 takes 80 % off.")
+        integer("patience", self.patience, 1)
+        number("floor", self.floor, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +90,17 @@ class Settings:
         from mlayer.training.learning_rate import SCHEDULES
         from mlayer.training.losses import LOSSES, METRICS
 
-        _at_least("epochs", self.epochs, 0)
-        _at_least("batch_size", self.batch_size, 1)
-        _at_least("seed", self.seed, 0)
-        check_number("learning_rate", self.learning_rate, above=0)
-        check_number("weight_decay", self.weight_decay, least=0)
-        check_number("time_decay", self.time_decay, least=0)
-        check_number("activity_penalty", self.activity_penalty, least=0)
+        integer("epochs", self.epochs, 0)
+        integer("batch_size", self.batch_size, 1)
+        integer("seed", self.seed, 0)
+        number("learning_rate", self.learning_rate, above=0)
+        number("weight_decay", self.weight_decay, least=0)
+        number("time_decay", self.time_decay, least=0)
+        number("activity_penalty", self.activity_penalty, least=0)
         if self.gradient_clip is not None:
-            check_number("gradient_clip", self.gradient_clip, above=0)
+            number("gradient_clip", self.gradient_clip, above=0)
         if self.early_stopping is not None:
-            _at_least("early_stopping", self.early_stopping, 1)
+            integer("early_stopping", self.early_stopping, 1)
         if self.plateau is not None and not isinstance(self.plateau, Plateau):
             raise ArgumentTypeError(
                 "plateau", "a Plateau or None", type(self.plateau).__name__, "Use Plateau(factor, patience)."
@@ -110,17 +108,33 @@ class Settings:
         _one_of("loss", self.loss, LOSSES)
         if self.schedule is not None:
             _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("activity_kind", self.activity_kind, ("frobenius", "l1"))
-        _one_of("on_divergence", self.on_divergence, ("raise", "stop"))
-        object.__setattr__(self, "metrics", tuple(self.metrics))
+        one_of("activity_kind", self.activity_kind, ("frobenius", "l1"), "The paper's is 'frobenius'.")
+        one_of("on_divergence", self.on_divergence, ("raise", "stop"), "By default 'raise'.")
+        flag("restore_best", self.restore_best)
+        metrics: object = self.metrics  # what came may be anything
+        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+            raise ArgumentTypeError(
+                "metrics", "a tuple of names", brief(metrics), 'For example ("accuracy",).'
+            )
+        object.__setattr__(self, "metrics", tuple(metrics))
         for metric in self.metrics:
-            _one_of("metrics", metric, METRICS)
+            one_of("metrics", metric, METRICS, "Measure others with on_epoch.")
+        if not isinstance(self.monitor, str):
+            raise ArgumentTypeError("monitor", "a name", brief(self.monitor), "For example 'loss'.")
         if self.monitor != "loss" and self.monitor not in self.metrics:
+            add = f"Add it: Settings(metrics=({self.monitor!r},), monitor={self.monitor!r})."
+            near = did_you_mean(
+                self.monitor, ("loss", *METRICS), "The metrics are " + ", ".join(METRICS) + "."
+            )
             raise ArgumentError(
                 "monitor",
                 "'loss' or one of the metrics",
                 repr(self.monitor),
-                f"Add it: Settings(metrics=({self.monitor!r},), monitor={self.monitor!r}).",
+                add if self.monitor in METRICS else near,
+            )
+        if not isinstance(self.optimizer_options, Mapping):
+            raise ArgumentTypeError(
+                "optimizer_options", "a dict", brief(self.optimizer_options), 'For example {"momentum": 0.9}.'
             )
         if not callable(self.optimizer):
             from mlayer.training.optimizers import optimizer_class
@@ -149,32 +163,6 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) or value is None else repr(value)
 
 
-def _at_least(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(name, f"an integer of at least {least}", repr(value), "Give a whole number.")
-    if value < least:
-        raise ArgumentError(name, f"an integer of at least {least}", repr(value), "Give a larger number.")
-
-
-def check_number(name: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
-    """Raise if ``value`` is no finite number, or too small."""
-    bound = f"above {above:g}" if above is not None else f"at least {least:g}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentTypeError(name, f"a number {bound}", repr(value), "For example 0.001.")
-    too_small = (above is not None and value <= above) or (least is not None and value < least)
-    if not math.isfinite(value) or too_small:
-        raise ArgumentError(name, f"a finite number {bound}", repr(value), "For example 0.001.")
-
-
 def _one_of(name: str, value: object, known: Iterable[str]) -> None:
-    if callable(value):
-        return
-    names = list(known)
-    if not isinstance(value, str):
-        raise ArgumentTypeError(
-            name, f"one of {', '.join(map(repr, names))}", repr(value), "Or give a callable."
-        )
-    if value not in names:
-        near = get_close_matches(value, names, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else "See the documentation of Settings."
-        raise ArgumentError(name, f"one of {', '.join(map(repr, names))}", repr(value), hint)
+    if not callable(value):
+        one_of(name, value, known, "Or give a callable.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading
+from mlayer.cli.options import FILE, Choice, Mistake, check_order, check_outputs, common, reading
 
 METHODS = ("best", "third_order", "second_order", "first_order", "lipschitz", "paper")
 SHOWN = 10
@@ -31,8 +31,8 @@ def _units(pairs: tuple[str, ...]) -> dict[str, float]:
 @click.argument("table", type=FILE)
 @click.option("-o", "--output", type=FILE, help="A .csv file for the certificates of all rows.")
 @click.option("--eps", type=float, help="Ask only whether rows are certified at this radius; quicker.")
-@click.option("--norm", type=click.Choice(["linf", "l2"]), default="linf", show_default=True)
-@click.option("--method", type=click.Choice(METHODS), default="best", show_default=True)
+@click.option("--norm", type=Choice(["linf", "l2"]), default="linf", show_default=True)
+@click.option("--method", type=Choice(METHODS), default="best", show_default=True)
 @click.option(
     "--unit", "units", multiple=True, metavar="COLUMN=NUMBER", help="What a radius of 1 means there."
 )
@@ -65,6 +65,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     A radius of 0.01 means: all numbers and dates may change at once, each by one hundredth of its range in
     the table of the fit (or of the --unit given). Categories are held still.
     """
+    check_order(model, table)
     given = _units(units)
     if output is not None:
         if output.suffix.lower() != ".csv":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from mlayer.cli.options import Choice
+
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=Choice(SHELLS))
 def command(shell: str) -> None:
     """Print a script that completes commands, options and columns.
 

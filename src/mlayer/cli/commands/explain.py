@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading
+from mlayer.cli.options import FILE, Mistake, check_order, check_outputs, common, reading
 
 ROWS = 5000
 
@@ -46,11 +46,13 @@ def command(  # noqa: PLR0917 - click gives them by name
     Layers with nilpotent matrices or one input have an exact formula. Of others a polynomial is read where
     the rows of TABLE lie, so they need TABLE.
     """
+    check_order(model, table)
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise Mistake(f"--plot must end in .png, .svg or .pdf; got {plot.name}")
         check_outputs({"--plot": plot}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
+    from mlayer.errors import ArgumentError
     from mlayer.files import load_with_notes
     from mlayer.symbolic import explain
     from mlayer.tables import open_table
@@ -65,10 +67,15 @@ def command(  # noqa: PLR0917 - click gives them by name
         source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
         show.say(source.said, quiet)
         frame = source.read(rows, text=() if fitted is None else fitted.text_columns)
-    if fitted is not None:
-        found = explain_table(fitted, frame, **options)
-    else:
-        found = explain(layer, None if frame is None else frame.to_numpy(), **options)
+    try:
+        if fitted is not None:
+            found = explain_table(fitted, frame, **options)
+        else:
+            found = explain(layer, None if frame is None else frame.to_numpy(), **options)
+    except ArgumentError as error:
+        if table is None and error.argument == "data":
+            raise Mistake(f"{model} has no exact formula; name a table where one shall hold") from None
+        raise
     if plot is not None:
         figure = found.plot()
         replace_file(plot, lambda path: figure.savefig(path, format=plot.suffix[1:].lower(), dpi=150))

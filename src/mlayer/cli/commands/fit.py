@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_columns, reading, require
+from mlayer.cli.options import (
+    FILE,
+    Choice,
+    Mistake,
+    check_outputs,
+    common,
+    complete_columns,
+    reading,
+    require,
+)
 
 
 @click.command("fit")
@@ -18,7 +27,7 @@ from mlayer.cli.options import FILE, Mistake, check_outputs, common, complete_co
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option(
     "--task",
-    type=click.Choice(["auto", "classification", "regression"]),
+    type=Choice(["auto", "classification", "regression"]),
     default="auto",
     help="Guessed from the target if not given.",
 )
@@ -84,16 +93,11 @@ def command(  # noqa: PLR0917 - click passes them by name
     page_file = None if no_report else report or model_file.with_suffix(".html")
     check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 
-    from mlayer.tables import Plan, Remark, Training, fit_table, open_table
-    from mlayer.tables.written import read_target
+    from mlayer.tables import Plan, Training, fit_table, open_table, read_with_target
 
     source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
     show.say(source.said, quiet)
-    source.check_target(target)
-    frame = source.read(rows, verbatim=target)
-    said: list[Remark] = []
-    if source.dialect is not None:
-        frame[target], said = read_target(frame[target], task, source.dialect.decimal)
+    frame, said = read_with_target(source, target, task, rows)
     if rows is not None:
         show.say(f"the first {len(frame)} rows, as --rows asks for; they are no random sample", quiet)
     plan = Plan(

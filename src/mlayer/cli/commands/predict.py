@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_outputs, common, reading, require
+from mlayer.cli.options import FILE, Mistake, check_order, check_outputs, common, reading, require
 
 
 @click.command("predict")
@@ -42,6 +42,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     are printed too.
     """
     require("rich", "pandas", "pyarrow")
+    check_order(model, table)
     if as_json and output is None:
         raise Mistake("--json needs -o: without it the predictions themselves go to stdout")
     check_outputs({"-o": output}, {"table": table, "model": model}, force=force)

@@ -37,6 +37,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     """
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")
+    if data is not None and not data.is_dir():
+        raise Mistake(f"there is no folder {data}; --data names the one with the data sets")
     from mlayer.experiments.comparison import compare
     from mlayer.experiments.registry import EXPERIMENTS, experiment
     from mlayer.experiments.runner import reproduce, reproduce_all

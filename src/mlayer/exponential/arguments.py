@@ -1,0 +1,38 @@
+"""What matrices must be to have an exponential."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+HALVES = (torch.float16, torch.bfloat16)
+_DTYPES = frozenset((*HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128))
+
+
+def check_matrices(A: Tensor, argument: str = "A") -> None:
+    """Raise if ``A`` is no dense tensor of square matrices of a floating point or complex dtype."""
+    if not isinstance(A, Tensor):
+        raise ArgumentTypeError(
+            argument, "a torch.Tensor", type(A).__name__, f"Convert it with torch.as_tensor({argument})."
+        )
+    shape = A.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ArgumentError(
+            argument,
+            "a square matrix or a batch of them, shape (..., n, n)",
+            f"shape {tuple(shape)}",
+            "The last two dimensions must be equal.",
+        )
+    if A.dtype not in _DTYPES:
+        raise ArgumentTypeError(
+            argument,
+            "of floating point or complex dtype",
+            str(A.dtype),
+            f"Convert it with {argument}.float() or {argument}.double().",
+        )
+    if A.layout != torch.strided:
+        raise ArgumentTypeError(
+            argument, "a dense tensor", str(A.layout), f"Convert it with {argument}.to_dense()."
+        )

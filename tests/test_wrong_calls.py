@@ -1,0 +1,206 @@
+"""Public functions called wrongly: each complaint names the argument, what it must be, what came, what to do.
+
+The rooms have tests of their own for what only they check; here is what the shared checks give to all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mlayer
+from mlayer import datasets, files, nn, symbolic, tables, training
+from mlayer.errors import MLayerError
+from mlayer.nn import gauge, lie, spectrum
+
+LAYER = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=5)
+EYE = torch.eye(3)
+XY = (torch.ones(8, 3), torch.ones(8, 2))
+
+
+def settings(**wrong: Any) -> Callable[[], Any]:
+    return lambda: training.Settings(**wrong)
+
+
+def layer(**wrong: Any) -> Callable[[], Any]:
+    return lambda: mlayer.MLayer(3, 2, **wrong)
+
+
+def train(**wrong: Any) -> Callable[[], Any]:
+    quick = training.Settings(epochs=1)
+    return lambda: training.train(mlayer.MLayer(3, 2, 3), XY, wrong.pop("settings", quick), **wrong)
+
+
+def many(**wrong: Any) -> Callable[[], Any]:
+    given: dict[str, Any] = {
+        "build": lambda _: mlayer.MLayer(3, 2, 3),
+        "data": XY,
+        "settings": training.Settings(epochs=1),
+        "seeds": [0],
+    }
+    return lambda: training.train_many(**(given | wrong))
+
+
+# What is called, and the words that come.
+CASES: list[tuple[Callable[[], Any], str]] = [
+    # Names: the nearest is suggested.
+    (
+        layer(structure="nilpotant"),
+        "structure must be one of 'full', 'nilpotent', 'skew', 'block_diagonal', ",
+    ),
+    (layer(structure="nilpotant"), "got 'nilpotant'. Did you mean 'nilpotent'?"),
+    (layer(init="balancd"), "got 'balancd'. Did you mean 'balanced'?"),
+    (lambda: LAYER.activity(XY[0], "Frobenius"), "got 'Frobenius'. Did you mean 'frobenius'?"),  # type: ignore[arg-type]
+    (settings(loss="squared_eror"), "Did you mean 'squared_error'?"),
+    (settings(optimizer="adamm"), "Did you mean 'adam'?"),
+    (settings(metrics=("acuracy",)), "Did you mean 'accuracy'?"),
+    (settings(monitor="accurcy"), "Did you mean 'accuracy'?"),
+    (settings(on_divergence="rais"), "Did you mean 'raise'?"),
+    (settings(activity_kind="frobenus"), "Did you mean 'frobenius'?"),
+    (lambda: datasets.images("mnst"), "Did you mean 'mnist'?"),
+    (lambda: mlayer.to_sympy(LAYER, method="tailor"), "Did you mean 'taylor'?"),
+    (lambda: tables.Plan("y", task="clasification"), "Did you mean 'classification'?"),
+    (lambda: mlayer.MLayerRegressor(solver="lbfg").fit(*XY), "Did you mean 'lbfgs'?"),
+    (lambda: mlayer.MLayerRegressor(penalty="weight").fit(*XY), "Did you mean 'weights'?"),
+    # The layer and its views.
+    (layer(matrix_bias=torch.ones(4, 4)), "matrix_bias must be True or False; got of type Tensor"),
+    (layer(output_bias=1), "output_bias must be True or False; got 1"),
+    (
+        layer(init=nn.Normal),
+        "init must be a name or a callable (layer, generator); got the class Normal. Make",
+    ),
+    (layer(structure=nn.Skew), "got the class Skew. Make one: Skew(...)."),
+    (layer(generator=0), "generator must be a torch.Generator or None; got 0. Use torch.Generator().manual"),
+    (layer(device="cud"), "device must be a torch.device of this machine, or its name; got 'cud'"),
+    (layer(dtype="float32"), "dtype must be a real floating point torch.dtype; got float32"),
+    (lambda: LAYER(torch.ones(1, 3, device="meta")), "x must be on the device of the layer, cpu; got meta"),
+    (lambda: nn.BlockDiagonal(3), "blocks must be positive integers; got 3"),  # type: ignore[arg-type]
+    (lambda: nn.Skew(2.5), "size must be a positive integer; got float"),  # type: ignore[arg-type]
+    (lambda: nn.Nilpotent(0), "size must be a positive integer; got 0"),
+    (lambda: nn.Parametrized(int, 3), "module must be a torch.nn.Module; got the class int"),  # type: ignore[arg-type]
+    (lambda: nn.Skew(3).free(torch.eye(4)), "matrices must be a tensor (..., 3, 3); got shape (4, 4)"),
+    (lambda: nn.activity_of(torch.ones(3)), "exponentials must be a square matrix or a batch of them"),
+    (lambda: nn.watch_activity(3).__enter__(), "model must be a torch.nn.Module; got 3"),  # type: ignore[arg-type]
+    (lambda: mlayer.expm_path(3), "matrices must be a torch.Tensor; got int"),  # type: ignore[arg-type]
+    (lambda: mlayer.expm_path(torch.ones(())), "matrices must be a square matrix"),
+    (lambda: nn.evolve(EYE, 1.0, torch.ones(4)), "start must be a tensor of shape (3,); got shape (4,)"),
+    (lambda: nn.trajectory(torch.ones(3, 4), 1.0), "matrices must be a square matrix"),
+    (lambda: gauge.canonical("layer"), "layer must be an MLayer; got str"),  # type: ignore[arg-type]
+    (lambda: gauge.transform(LAYER, matrix=[1.0]), "matrix must be a torch.Tensor; got list"),  # type: ignore[arg-type]
+    (lambda: lie.bracket(EYE, torch.eye(4)), "b must be of the size of a, 3; got 4"),
+    (lambda: lie.lie_algebra([EYE]), "matrices must be a torch.Tensor; got list"),  # type: ignore[arg-type]
+    (lambda: lie.summary(LAYER, "small"), "tolerance must be a number between 0 and 1; got 'small'"),  # type: ignore[arg-type]
+    (lambda: lie.brackets(3), "layer must be an MLayer; got int"),  # type: ignore[arg-type]
+    (lambda: spectrum.eigenvalues(LAYER, [1.0]), "x must be a torch.Tensor; got list"),  # type: ignore[arg-type]
+    (lambda: spectrum.modes(3, EYE[0]), "layer must be an MLayer; got int"),  # type: ignore[arg-type]
+    # Training.
+    (
+        settings(optimizer="SparseAdam"),
+        "optimizer must be one for dense gradients; got SparseAdam. Use 'adam'",
+    ),
+    (
+        settings(metrics="accuracy"),
+        "metrics must be a tuple of names; got 'accuracy'. For example (\"accuracy\",)",
+    ),
+    (settings(metrics=3), "metrics must be a tuple of names; got 3"),
+    (settings(monitor=3), "monitor must be a name; got 3"),
+    (settings(restore_best="yes"), "restore_best must be True or False; got 'yes'"),
+    (settings(optimizer_options=[1]), "optimizer_options must be a dict; got of type list"),
+    (lambda: training.Plateau(factor="x"), "factor must be a number between 0 and 1; got 'x'"),  # type: ignore[arg-type]
+    (train(settings=training.Settings(optimizer=torch.optim.SparseAdam)), "optimizer must be one for dense"),
+    (
+        train(settings=training.Settings(optimizer="sgd", optimizer_options={"momentum": -1.0})),
+        "optimizer must be one that can be built for this model with these options; got SGD with",
+    ),
+    (train(progress=None), "progress must be True, False or a Progress; got None"),
+    (train(checkpoint=3), "checkpoint must be a path; got 3"),
+    (train(augment=3), "augment must be a callable (x, generator) -> x, or None; got 3"),
+    (train(on_epoch="print"), "on_epoch must be a callable (record), or None; got 'print'"),
+    (train(validation=[["x"]]), "validation must be a loader of batches (x, y) or (x, y, weight)"),
+    (lambda: training.evaluate(3, XY, training.Settings()), "model must be a torch.nn.Module"),  # type: ignore[arg-type]
+    (lambda: training.evaluate(LAYER, XY, None), "settings must be a Settings; got NoneType"),  # type: ignore[arg-type]
+    (many(build=None), "build must be a callable (settings) -> model; got None"),
+    (many(seeds=3), "seeds must be several integers; got 3. For example seeds=range(5)"),
+    (many(n_jobs=0), "n_jobs must be a number of processes, -1 or None; got 0"),
+    (many(validation="no"), "validation must be tensors (x, y) or (x, y, weight), or None; got str"),
+    (many(on_done=3), "on_done must be a callable (trained), or None; got 3"),
+    (many(settings=3, seeds=None), "settings must be a Settings, or several"),
+    # Formulas.
+    (
+        lambda: mlayer.from_polynomial(torch.ones(2, 2), "x"),
+        "expressions must be sympy expressions or strings",
+    ),
+    (lambda: mlayer.from_polynomial("x", torch.tensor(1)), "variables must be a list of symbols or names"),
+    (lambda: mlayer.from_polynomial("x", "x", largest=0), "largest must be a positive integer; got 0"),
+    (lambda: mlayer.from_boolean("x", "x", largest="9"), "largest must be a positive integer; got str"),  # type: ignore[arg-type]
+    (
+        lambda: mlayer.from_boolean({"a": 1}, "x"),
+        "expressions must be a function with values 0 and 1; got 'a'",
+    ),
+    (lambda: mlayer.from_boolean([XY[0]], "x y z"), "expressions must be a function with values 0 and 1"),
+    (
+        lambda: mlayer.from_function(lambda x: None, (0, 1), 0.1),
+        "f must be a function that returns numbers; got",
+    ),
+    (lambda: symbolic.determinant(2, dtype="float"), "dtype must be a real floating point torch.dtype"),  # type: ignore[arg-type]
+    (lambda: symbolic.rotation(1.0, dtype=torch.int64), "dtype must be a real floating point torch.dtype"),
+    (lambda: symbolic.sum_of_cosines(1.0, [1.0]), "amplitudes must be several numbers; got 1.0"),  # type: ignore[arg-type]
+    (lambda: symbolic.rigid_body_rotation(3), "start must be several numbers; got 3"),  # type: ignore[arg-type]
+    (lambda: symbolic.draw_board("x*y"), "board must be a Plan or an MLayer; got 'x*y'"),  # type: ignore[arg-type]
+    (
+        lambda: mlayer.explain(LAYER, "points"),
+        "data must be points as numbers, or a pair (points, targets); got",
+    ),
+    (lambda: mlayer.to_sympy(LAYER, tolerance=2), "tolerance must be between 0 and 1; got 2"),
+    (lambda: mlayer.to_sympy(LAYER, factor=1), "factor must be True or False; got 1"),  # type: ignore[arg-type]
+    # Data sets and tables.
+    (lambda: datasets.spirals(noise=math.nan), "noise must be a finite number at least 0; got nan"),
+    (lambda: datasets.permanent(EYE), "matrices must be a tensor (N, n, n); got shape (3, 3)"),
+    (lambda: datasets.digits().train.images(3), "index must be a vector of row numbers or a slice; got 3"),  # type: ignore[arg-type]
+    (lambda: tables.open_table(3), "path must be a path; got 3"),  # type: ignore[arg-type]
+    (lambda: tables.learn_schema("t.csv"), "frame must be a pandas DataFrame; got 't.csv'. Read a file with"),
+    (lambda: tables.guess_task([1, 2]), "series must be a pandas Series; got of type list"),
+    (lambda: tables.fit_table(None, tables.Plan("y")), "frame must be a pandas DataFrame; got None"),
+    (
+        lambda: tables.Plan("y", drop="id"),  # type: ignore[arg-type]
+        "drop must be several names of columns; got 'id'. For example (\"id\",)",
+    ),
+    (lambda: tables.Plan("y", seed=-1), "seed must be an integer of at least 0; got -1"),
+    (lambda: tables.Plan("y", training={}), "training must be a Training; got of type dict"),  # type: ignore[arg-type]
+    (lambda: tables.Training(epochs=0), "epochs must be an integer of at least 1; got 0"),
+    (lambda: tables.Training(time_limit=math.inf), "time_limit must be a finite number above 0; got inf"),
+    (lambda: tables.predict_table(LAYER, 3, 3), "model must be a TableModel; got of type MLayer"),  # type: ignore[arg-type]
+    # Files.
+    (lambda: mlayer.save(LAYER, 3), "path must be a path; got 3. Give a string or a pathlib.Path"),  # type: ignore[arg-type]
+    (lambda: mlayer.load(None), "path must be a path; got None"),  # type: ignore[arg-type]
+    (lambda: files.load_authors_model(3), "path must be a path; got 3"),  # type: ignore[arg-type]
+    (lambda: mlayer.export_onnx(LAYER, "m.onnx", input_name=3), "input_name must be a name; got 3"),  # type: ignore[arg-type]
+    (
+        lambda: mlayer.export_onnx(LAYER, "m.onnx", output_name="x"),
+        "output_name must be another than input_name",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"), CASES, ids=[f"{i}: {words}" for i, (_, words) in enumerate(CASES)]
+)
+def test_says_what_is_wrong(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(MLayerError, match=re.escape(words)) as caught:
+        call()
+    assert str(caught.value).rstrip().endswith((".", "?", ")", "]")), "no hint"
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MLayerError, match=r"path must be a file; got the folder .*Name a file in it"):
+        mlayer.save(LAYER, tmp_path)
+    assert not list(tmp_path.iterdir())
+    for read in (mlayer.load, files.load_authors_model, files.load_keras_npz):
+        with pytest.raises(FileNotFoundError, match="no file"):
+            read(tmp_path)
