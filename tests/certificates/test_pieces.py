@@ -123,7 +123,8 @@ def test_quadratic_bounds_hold_and_are_near() -> None:
                 points = np.concatenate(
                     [np.array(list(product((-1.0, 1.0), repeat=m))), random.uniform(-1, 1, (500, m))]
                 )
-                bound = BoxQuadratic(pair, eps).lower(np.full(m, -eps), np.full(m, eps))
+                low, high = np.full(m, -eps), np.full(m, eps)
+                bound = BoxQuadratic(pair, low, high).lower(low, high)
             else:
                 points = random.standard_normal((4000, m))
                 points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -141,7 +142,7 @@ def test_asymmetric_boxes() -> None:
     pair = row.pair((row.label + 1) % len(row.outputs))
     m = len(row.x)
     low, high = -random.random(m), random.random(m) * 0.2
-    bound = BoxQuadratic(pair, 0.5).lower(low, high)
+    bound = BoxQuadratic(pair, low, high).lower(low, high)
     points = low + (high - low) * random.integers(0, 2, (300, m))
     y = points @ row.model.white.rows
     values = points @ pair.slopes + np.einsum("pa,ab,pb->p", y, pair.second, y)
