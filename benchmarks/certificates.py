@@ -107,7 +107,7 @@ def run_checks(  # noqa: PLR0917
     certifier: Certifier, layer: MLayer, x: Tensor, y: Tensor, todo: list[int], log: Path
 ) -> None:
     """Every method's certificate of the images ``todo``, attacked; one line each."""
-    upper = read(log.with_name(log.stem.removesuffix("-checked") + "-attack.jsonl"))
+    upper = run_attack(layer, x, y, todo, log.with_name(log.stem.removesuffix("-checked") + "-attack.jsonl"))
     with log.open("a") as file:
         for image in todo:
             one, label = x[image : image + 1], y[image : image + 1]
@@ -240,9 +240,9 @@ def main() -> int:
     certifier = make_certifier(layer, options.data, log.with_suffix(".npz"))
     checks = log.with_name(log.stem + "-checked.jsonl")
     if not options.summary:
-        run(certifier, layer, x, y, [image for image in order if image not in read(log)], log)
         sample = [image for image in order[: options.checked] if image not in read(checks)]
         run_checks(certifier, layer, x, y, sample, checks)
+        run(certifier, layer, x, y, [image for image in order if image not in read(log)], log)
     lines = list(read(log).values())
     write_radii(lines)
     figures = summary(lines, len(correct))

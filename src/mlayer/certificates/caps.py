@@ -6,6 +6,7 @@ docs/theory/certificates.md, theorem 8. L-infinity regions only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +40,16 @@ class Order(Protocol):
         """Half the second derivative is at least H minus this."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """What one level relied on: an expansion within |y| <= radius, and where a function touched."""
+
+    pair: Pair
+    radius: float
+    width: float
+    there: Pair | None
+
+
 class Caps:
     """Proves the margin of one pair positive over a region, by caps within caps.
 
@@ -49,6 +60,7 @@ class Caps:
 
     def __init__(self, first: Order, again: Callable[[Pair, float], Order]) -> None:
         self._first, self._again = first, again
+        self.trail: list[Step] = []  # of the last call of `passes`
         self._box: BoxQuadratic | None = None  # of the first level: a fit serves at other radii too
 
     def shrinkage(self, eps: float) -> float:
@@ -68,6 +80,8 @@ class Caps:
         low, high = region.interval(row.x, eps)
         centre, radius, order = np.zeros(len(low)), row.radius(eps), self._first
         cuts = self._first_cuts(low, high, radius)
+        width = float((high - low).max())
+        self.trail = [Step(order.pair, radius, width, None)]
         for _ in range(_LEVELS):
             if any(cut.minimum(low - centre, high - centre) > 0 for cut in cuts):
                 return True
@@ -83,7 +97,8 @@ class Caps:
             if isinstance(moved.derivatives, JetPath):
                 break  # no good eigenvectors there: not worth the time
             order = self._again(moved.pair(order.pair.rival), radius)
-            cuts = self._cuts(order, low - centre, high - centre, radius)
+            cuts, there = self._cuts(order, low - centre, high - centre, radius)
+            self.trail.append(Step(order.pair, radius, width, there))
         return False
 
     def _first_cuts(self, low: Array, high: Array, radius: float) -> list[Minorant]:
@@ -99,15 +114,17 @@ class Caps:
         found = [box.minorant(low, high, tilt) for tilt in _TILTS]
         return [Minorant(linear.constant + level, linear.slopes) for linear in found]
 
-    def _cuts(self, order: Order, low: Array, high: Array, radius: float) -> list[Minorant]:
-        """The same, and one that touches the margin where it may help."""
+    def _cuts(
+        self, order: Order, low: Array, high: Array, radius: float
+    ) -> tuple[list[Minorant], Pair | None]:
+        """The same, and one that touches the margin where it may help; with the point where it does."""
         pair = order.pair
         cuts = self._linear(order, BoxQuadratic(pair, low, high, _ROUNDS), low, high, radius)
         bend = order.bend(radius)
         if not 4 * bend * radius**2 < _TOO_BENT * self._first.pair.margin:
-            return cuts
+            return cuts, None
         tangent = touching(pair, BoxQuadratic(pair, low, high, _ROUNDS, bend), low, high, radius)
-        return [*cuts, tangent] if tangent is not None else cuts
+        return ([*cuts, tangent.linear], tangent.there) if tangent is not None else (cuts, None)
 
 
 def cap(cut: Minorant, low: Array, high: Array, w: Array) -> tuple[Array, float]:

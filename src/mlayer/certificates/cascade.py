@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,7 @@ class Bounds:
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
+        self.touched_at: Pair | None = None  # the margin expanded where the last function touched it
         self._touched: dict[str, tuple[float, BoxQuadratic]] = {}
 
     @cached_property
@@ -113,7 +114,10 @@ class Bounds:
             box = BoxQuadratic(self.pair, low, high, _TOUCH_ROUNDS, bend)
             self._touched[order.name] = eps, box
         found = touching(self.pair, box, low, high, radius)
-        return -math.inf if found is None else found.minimum(low, high)
+        if found is None:
+            return -math.inf
+        self.touched_at = found.there
+        return found.linear.minimum(low, high)
 
     @cached_property
     def caps(self) -> Caps:

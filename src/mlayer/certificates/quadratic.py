@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.ellipsoid import top_eigenvalue
+from mlayer.certificates.ellipsoid import proves_positive, top_eigenvalue
 from mlayer.certificates.expansion import Pair
 
 Array = NDArray[np.float64]
@@ -77,8 +77,12 @@ class BoxQuadratic:
             Q = rows.T @ (rows / w[:, None])
             Q += 1e-11 * np.trace(Q) / len(Q) * np.eye(len(Q))
             L = np.linalg.cholesky(Q)
-            values, vectors = np.linalg.eigh(-L.T @ H @ L)
-            top = float(values[-1]) + 1e-12 * len(values) * float(np.abs(values).max())
+            form = -L.T @ H @ L
+            form = (form + form.T) / 2
+            values, vectors = np.linalg.eigh(form)
+            top = float(values[-1]) + 1e-11 * len(values) * float(np.abs(values).max())
+            if not proves_positive(top * np.eye(len(form)) - form):
+                top = float(top_eigenvalue(form))
             if top <= 0:  # convex already
                 return np.zeros(m)
             d = top * w

@@ -15,9 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.cubic import proves_positive
 from mlayer.certificates.divided import Complex, differences
-from mlayer.certificates.ellipsoid import INFLATE, top_eigenvalue
+from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
 from mlayer.certificates.expansion import Pair
 from mlayer.certificates.jets import sorted_pairs
 from mlayer.certificates.spectral import SpectralPath
@@ -126,7 +125,7 @@ def symmetric_form(Q: Array, d: int) -> Array:
 
 
 def least_eigenvalue(form: Array) -> float:
-    """Some c >= 0 with form + c positive semidefinite, near the smallest such: guessed by Lanczos, then proved."""
+    """Some c >= 0 with form + c positive semidefinite, near the least: guessed by Lanczos, then proved."""
     size = float(np.linalg.norm(form))
     if size == 0:
         return 0.0

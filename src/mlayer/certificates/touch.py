@@ -7,6 +7,8 @@ gradient to outweigh the curvature: the usual minimum in a corner is then found 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +18,15 @@ from mlayer.certificates.quadratic import BoxQuadratic, Minorant
 Array = NDArray[np.float64]
 
 
-def touching(pair: Pair, box: BoxQuadratic, low: Array, high: Array, radius: float) -> Minorant | None:
+@dataclass(frozen=True)
+class Touching:
+    """The linear function, and the margin expanded at the point where it touches."""
+
+    linear: Minorant
+    there: Pair
+
+
+def touching(pair: Pair, box: BoxQuadratic, low: Array, high: Array, radius: float) -> Touching | None:
     """A linear lower bound of the margin on the box, where |y| <= radius; None if the point is outside.
 
     Args:
@@ -39,4 +49,4 @@ def touching(pair: Pair, box: BoxQuadratic, low: Array, high: Array, radius: flo
     slopes = there.slopes + 2 * d * point - d * (low + high)
     value = there.margin + float(d @ ((point - low) * (point - high)))
     slack = there.value_slack(float((high - low).max()))
-    return Minorant(value - float(slopes @ point) - slack, slopes)
+    return Touching(Minorant(value - float(slopes @ point) - slack, slopes), there)
