@@ -257,6 +257,8 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
                 radius, settled = found, "caps"
                 break
     order_name = "third_order" if radius > 0 else "fourth_order"
+    if radius > 0 and not bounds.lower(order_name, radius) > 0:
+        return radius, settled
     found = _largest(row, bounds, order_name, guess, top)
     return (found, order_name) if found > radius else (radius, settled)
 

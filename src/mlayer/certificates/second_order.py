@@ -79,8 +79,10 @@ class SecondOrder:
             self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
             terms = self._plain.lower(low, high)
         radius = row.radius(eps)
-        slack = pair.value_slack(eps) + pair.tensor_slack(radius, 2)
-        return pair.margin + terms - norm_remainder(pair, radius, 3) - slack
+        level = pair.margin + terms - pair.value_slack(eps)
+        quick = level - norm_remainder(pair, radius, 3) - pair.tensor_slack(radius, 2)
+        # The readout's remainder is dearer: only where it can help.
+        return quick if quick > 0 or level <= 0 else level - self.rest(radius)
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""
