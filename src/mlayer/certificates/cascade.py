@@ -311,8 +311,9 @@ def _corner_radius(pair: Pair, guess: float) -> float:
         step = max(min(-value / slope, eps), -eps / 2)
         eps += step
         if abs(step) < 1e-4 * eps:
-            return eps
-    return eps
+            break
+    # An aim that is too low would cut the radius short.
+    return eps if _broken_at_corner(pair, eps * (1 + 1e-3)) else math.inf
 
 
 def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float) -> float:
