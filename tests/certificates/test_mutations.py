@@ -19,7 +19,7 @@ from mlayer.certificates import first_order as first
 from mlayer.certificates.expansion import Pair
 
 TRUE = math.log(3)
-ORDERS = ("first_order", "second_order", "third_order")
+ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
 
 
 def radius(method: str, norm: str = "linf", change: Callable[[Certifier], None] = lambda _: None) -> float:

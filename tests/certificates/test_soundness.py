@@ -12,7 +12,7 @@ from certificate_layers import KINDS, random_layer
 from mlayer import MLayer
 from mlayer.certificates import Certificates, Certifier, attack
 
-METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "best")
+METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order", "best")
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 7))]
 
 

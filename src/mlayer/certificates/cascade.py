@@ -5,23 +5,54 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlayer.certificates import first_order
-from mlayer.certificates.expansion import Pair, Row, exponentials
+from mlayer.certificates.caps import Caps
+from mlayer.certificates.expansion import Pair, Row
+from mlayer.certificates.fourth_order import FourthOrder
 from mlayer.certificates.paper import lambert_radius, lipschitz_radius
+from mlayer.certificates.quadratic import BoxQuadratic
 from mlayer.certificates.second_order import SecondOrder
 from mlayer.certificates.third_order import ThirdOrder
+from mlayer.certificates.touch import touching
 
-Method = Literal["paper", "lipschitz", "first_order", "second_order", "third_order", "best"]
-METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "best")
+Array = NDArray[np.float64]
+Method = Literal["paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order", "best"]
+METHODS: tuple[Method, ...] = (
+    "paper",
+    "lipschitz",
+    "first_order",
+    "second_order",
+    "third_order",
+    "fourth_order",
+    "best",
+)
 CLOSED_FORMS: dict[str, Callable[[Row], float]] = {"paper": lambert_radius, "lipschitz": lipschitz_radius}
 # From cheap to dear.
-ORDERS = ("first_order", "second_order", "third_order")
+ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
 
 _TOLERANCE = 2e-4  # relative, of the search for the radius; what is returned always passed
+_SECANTS = 4
+_HOPELESS = 0.9  # of the aim, for the touching function
+_TOUCH_ROUNDS = 9
+_REFIT = 0.97
+_ENOUGH = 0.97  # of the aim: caps are not tried
+_NO_BETTER = 0.999  # of the aim: nothing else is tried
+# Up to which part of the margin the terms beyond the quadratic ones may be charged for a proof to pay.
+_TOUCHING_PAYS = {"second_order": 0.1, "third_order": 0.1}
+_CAPS_PAY = 0.22
+_PROMISING = 0.9  # of the region's radius, for the first cap
+_HALVINGS = 4
+_CLOSE = 0.985  # of the aim: where caps are tried first
+_HALF = 0.5
+_AGAIN = (1.0, 0.98, 0.95)  # of that radius, the trials
+_DEEPER = 0.06
+PROOFS = ("first_order", "second_order", "touching", "third_order", "fourth_order", "caps")
 _LARGEST = 1e6  # multiples of the first guess at which the search stops growing
 
 
@@ -39,42 +70,86 @@ class Bounds:
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
-        self._second: SecondOrder | None = None
-        self._third: ThirdOrder | None = None
+        self.touched_at: Pair | None = None  # the margin expanded where the last function touched it
+        self._touched: dict[str, tuple[float, BoxQuadratic]] = {}
+
+    @cached_property
+    def second(self) -> SecondOrder:
+        """The second-order bound."""
+        return SecondOrder(self.pair)
+
+    @cached_property
+    def third(self) -> ThirdOrder:
+        """The third-order bound."""
+        return ThirdOrder(self.second)
+
+    @cached_property
+    def fourth(self) -> FourthOrder:
+        """The fourth-order bound."""
+        return FourthOrder(self.third)
 
     def quickly_passes(self, eps: float) -> bool:
         """Does a bound that costs little settle this rival?"""
-        if first_order.lower(self.pair, eps) > 0:
-            return True
-        if self._second is None:
-            self._second = SecondOrder(self.pair)
-        return self._second.quick_lower(eps) > 0
+        return first_order.lower(self.pair, eps) > 0 or self.second.quick_lower(eps) > 0
 
     def lower(self, method: str, eps: float) -> float:
         """The lower bound of one method."""
         if method == "first_order":
             return first_order.lower(self.pair, eps)
-        if self._second is None:
-            self._second = SecondOrder(self.pair)
         if method == "second_order":
-            return self._second.lower(eps)
-        if self._third is None:
-            self._third = ThirdOrder(self._second)
-        return self._third.lower(eps)
+            return self.second.lower(eps)
+        return self.third.lower(eps) if method == "third_order" else self.fourth.lower(eps)
+
+    def touching(self, order: SecondOrder | ThirdOrder, eps: float) -> float:
+        """The least value over the region of the linear function that touches the margin (theorem 7)."""
+        row = self.pair.row
+        low, high = row.model.region.interval(row.x, eps)
+        radius = row.radius(eps)
+        at, box = self._touched.get(order.name, (0.0, None))
+        # The bend grows with the radius: a fit serves for smaller ones too.
+        if box is None or not _REFIT * at < eps <= at:
+            bend = order.bend(radius)
+            if not math.isfinite(bend):
+                return -math.inf
+            box = BoxQuadratic(self.pair, low, high, _TOUCH_ROUNDS, bend)
+            self._touched[order.name] = eps, box
+        found = touching(self.pair, box, low, high, radius)
+        if found is None:
+            return -math.inf
+        self.touched_at = found.there
+        return found.linear.minimum(low, high)
+
+    @cached_property
+    def caps(self) -> Caps:
+        """Caps within caps (theorem 8), from the third order."""
+        return Caps(self.third, lambda pair, _: ThirdOrder(SecondOrder(pair), careful=False))
+
+    @cached_property
+    def deep_caps(self) -> Caps:
+        """The same from the fourth order, which is dear, and used again only where the third falls short."""
+        scale = self.pair.margin
+
+        def again(pair: Pair, radius: float) -> ThirdOrder | FourthOrder:
+            third = ThirdOrder(SecondOrder(pair), careful=False)
+            return FourthOrder(third) if third.rest(radius) > _DEEPER * scale else third
+
+        return Caps(self.fourth, again)
 
 
 def radius_of(row: Row, method: str) -> Answer:
     """The radius of one row whose label is the class of the largest output."""
     if method in CLOSED_FORMS:
         return Answer(CLOSED_FORMS[method](row), -1, method)
-    orders = ORDERS if method == "best" else (method,)
-    binding = Answer(math.inf, -1, orders[0])
+    binding = Answer(math.inf, -1, ORDERS[0] if method == "best" else method)
     for bounds, guess in _rivals(row):
-        if _does_not_bind(row, bounds, orders, binding.radius):
+        if _does_not_bind(row, bounds, method, binding.radius):
             continue
-        radius = _largest(row, bounds, orders[-1], guess, binding.radius)
+        if method == "best":
+            radius, settled = best_radius(row, bounds, guess, binding.radius)
+        else:
+            radius, settled = _largest(row, bounds, method, guess, binding.radius), method
         if radius < binding.radius:
-            binding = Answer(radius, bounds.pair.rival, orders[-1])
+            binding = Answer(radius, bounds.pair.rival, settled)
     return binding
 
 
@@ -82,20 +157,57 @@ def certified_at(row: Row, method: str, eps: float) -> Answer:
     """Radius eps if the row is certified there, else 0."""
     if method in CLOSED_FORMS:
         return Answer(eps if CLOSED_FORMS[method](row) >= eps else 0.0, -1, method)
-    orders = ORDERS if method == "best" else (method,)
     hardest = 0
     for bounds, _ in _rivals(row):
         if eps == 0 and bounds.pair.margin > bounds.pair.value_slack(0.0):
             continue
-        if method == "best" and _broken_at_corner(bounds.pair, eps):
-            return Answer(0.0, bounds.pair.rival, orders[0])
-        for k, order in enumerate(orders):
-            if bounds.lower(order, eps) > 0:
-                hardest = max(hardest, k)
-                break
-        else:
-            return Answer(0.0, bounds.pair.rival, orders[-1])
-    return Answer(eps, -1, orders[hardest])
+        if method != "best":
+            if not bounds.lower(method, eps) > 0:
+                return Answer(0.0, bounds.pair.rival, method)
+            continue
+        if _broken_at_corner(bounds.pair, eps):
+            return Answer(0.0, bounds.pair.rival, ORDERS[0])
+        settled = first_proof(bounds, eps)
+        if settled is None:
+            return Answer(0.0, bounds.pair.rival, PROOFS[-1])
+        hardest = max(hardest, PROOFS.index(settled))
+    return Answer(eps, -1, PROOFS[hardest] if method == "best" else method)
+
+
+def first_proof(bounds: Bounds, eps: float) -> str | None:
+    """The first of `PROOFS` that shows the margin positive over the region, or None."""
+    pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
+    if first_order.lower(pair, eps) > 0:
+        return "first_order"
+    radius = pair.row.radius(eps)
+    # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
+    # negative, there is nothing to compute.
+    y = pair.row.model.white.rows.T @ _corner(pair, eps)
+    ceiling = pair.margin + float(pair.first @ y) + float(y @ pair.second @ y)
+    if ceiling > bounds.second.rest(radius) and bounds.second.lower(eps) > 0:
+        return "second_order"
+    if box and _pays(bounds.second, eps) and bounds.touching(bounds.second, eps) > 0:
+        return "touching"
+    if ceiling > bounds.third.rest(radius) and bounds.third.lower(eps) > 0:
+        return "third_order"
+    if box and _pays(bounds.third, eps) and bounds.touching(bounds.third, eps) > 0:
+        return "touching"
+    if box and _share(bounds.third, eps) < _CAPS_PAY and bounds.caps.passes(eps):
+        return "caps"
+    if bounds.fourth.lower(eps) > 0:
+        return "fourth_order"
+    if box and bounds.deep_caps.shrinkage(eps) < _PROMISING and bounds.deep_caps.passes(eps):
+        return "caps"
+    return None
+
+
+def _share(order: SecondOrder | ThirdOrder | FourthOrder, eps: float) -> float:
+    """The part of the margin that an order charges for the terms beyond the quadratic ones."""
+    return order.rest(order.pair.row.radius(eps)) / order.pair.margin
+
+
+def _pays(order: SecondOrder | ThirdOrder, eps: float) -> bool:
+    return _share(order, eps) < _TOUCHING_PAYS[order.name]
 
 
 def _rivals(row: Row) -> list[tuple[Bounds, float]]:
@@ -109,13 +221,99 @@ def _rivals(row: Row) -> list[tuple[Bounds, float]]:
     return sorted(found, key=lambda item: item[1])
 
 
-def _does_not_bind(row: Row, bounds: Bounds, orders: tuple[str, ...], eps: float) -> bool:
+def _does_not_bind(row: Row, bounds: Bounds, method: str, eps: float) -> bool:
     """Is this rival certified at the radius that another one allows?"""
     if math.isinf(eps):
         return row.model.constants.delta_F == 0 and bounds.pair.margin > bounds.pair.value_slack(0.0)
-    if eps == 0 or (len(orders) > 1 and bounds.quickly_passes(eps)):
+    if eps == 0:
         return True
-    return any(bounds.lower(order, eps) > 0 for order in orders)
+    if method != "best":
+        return bounds.lower(method, eps) > 0
+    if bounds.quickly_passes(eps):
+        return True
+    return not _broken_at_corner(bounds.pair, eps) and first_proof(bounds, eps) is not None
+
+
+def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
+    """The largest eps a proof was found for, and the proof; dear ones only where cheap ones fall short."""
+    pair = bounds.pair
+    aim = _corner_radius(pair, guess) * (1 - _TOLERANCE) if row.model.region.norm == "linf" else math.inf
+    if not 0 < aim < math.inf:
+        return _largest(row, bounds, "third_order", guess, ceiling), "third_order"
+    top = min(aim, ceiling)
+    radius, settled = 0.0, "touching"
+    orders: tuple[SecondOrder | ThirdOrder, ...] = (bounds.second, bounds.third)
+    for order in orders:
+        if _pays(order, top):
+            radius = max(radius, _descend(partial(bounds.touching, order), top, pair.margin))
+        if radius >= _NO_BETTER * top:
+            return radius, settled
+    if radius < _ENOUGH * top:
+        for caps in (bounds.caps, bounds.deep_caps):
+            if caps is bounds.caps and _share(bounds.third, top) > _CAPS_PAY:
+                continue
+            found = _by_caps(caps, radius, top)
+            if found > 0:
+                radius, settled = found, "caps"
+                break
+    order_name = "third_order" if radius > 0 else "fourth_order"
+    if radius > 0 and not bounds.lower(order_name, radius) > 0:
+        return radius, settled
+    found = _largest(row, bounds, order_name, guess, top)
+    return (found, order_name) if found > radius else (radius, settled)
+
+
+def _by_caps(caps: Caps, floor: float, top: float) -> float:
+    """The largest of a few promising radii that caps certify; 0 if none."""
+    eps = _promising(caps, max(floor, _HALF * top), _CLOSE * top)
+    for share in _AGAIN:
+        if share * eps > floor and caps.passes(share * eps):
+            return share * eps
+    return 0.0
+
+
+def _descend(lower: Callable[[float], float], top: float, margin: float) -> float:
+    """The first eps from the top down where the bound is positive, by secants; 0 if there was none."""
+    eps = top
+    for _ in range(_SECANTS):
+        value = lower(eps)
+        if value > 0:
+            return eps
+        # The margin falls by some margin / top per unit of eps, its bound by a little more.
+        eps *= 1 + 1.05 * value / margin - _TOLERANCE
+        if eps < _HOPELESS * top:
+            break
+    return 0.0
+
+
+def _promising(caps: Caps, low: float, high: float) -> float:
+    """About the largest eps whose first cap is so much smaller than the region that caps will likely do."""
+    if caps.shrinkage(high) < _PROMISING:
+        return high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if caps.shrinkage(middle) < _PROMISING:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _corner_radius(pair: Pair, guess: float) -> float:
+    """About where the margin vanishes in the corner its gradient points to, or inf: an aim, no bound."""
+    eps = guess
+    if not math.isfinite(guess):
+        return math.inf
+    for _ in range(4):
+        value, slope = _at_corner(pair, eps)
+        if slope >= 0:
+            return math.inf
+        step = max(min(-value / slope, eps), -eps / 2)
+        eps += step
+        if abs(step) < 1e-4 * eps:
+            break
+    # An aim that is too low would cut the radius short.
+    return eps if _broken_at_corner(pair, eps * (1 + 1e-3)) else math.inf
 
 
 def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float) -> float:
@@ -158,17 +356,29 @@ def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float)
     return low
 
 
+def _corner(pair: Pair, eps: float) -> Array:
+    """Where the linear part is least."""
+    row = pair.row
+    region = row.model.region
+    if region.norm == "l2":
+        length = float(np.linalg.norm(pair.slopes))
+        return -eps * pair.slopes / length if length > 0 else 0 * pair.slopes
+    low, high = region.interval(row.x, eps)
+    result: Array = np.where(pair.slopes > 0, low, high)
+    return result
+
+
+def _at_corner(pair: Pair, eps: float) -> tuple[float, float]:
+    """The margin in the corner, and its slope as the region grows."""
+    row = pair.row
+    step = _corner(pair, eps)
+    there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
+    moving = np.abs(step) >= eps * (1 - 1e-9) if row.model.region.norm == "linf" else np.ones(len(step), bool)
+    return there.margin, float(there.slopes[moving] @ step[moving]) / eps
+
+
 def _broken_at_corner(pair: Pair, eps: float) -> bool:
     """Is the margin negative where its linear part is least? Then no bound can certify."""
     row = pair.row
-    weights, region = row.model.weights, row.model.region
-    scale = region.scale.numpy()
-    if region.norm == "l2":
-        length = float(np.linalg.norm(pair.slopes))
-        step = -eps * pair.slopes / length if length > 0 else 0 * pair.slopes
-    else:
-        low, high = region.interval(row.x, eps)
-        step = np.where(pair.slopes > 0, low, high)
-    E = exponentials(weights.matrix(row.x + step * scale))
-    bias = float(weights.V[row.label] - weights.V[pair.rival])
-    return bool(bias + float((pair.W * E).sum()) < 0)
+    at = row.x + _corner(pair, eps) * row.model.region.scale.numpy()
+    return row.moved(at).pair(pair.rival).margin < 0

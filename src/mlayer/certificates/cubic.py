@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.ellipsoid import INFLATE, top_eigenvalue
+from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
 
 Array = NDArray[np.float64]
 
@@ -53,18 +53,3 @@ def symmetric_norm(C: Array) -> float:
         if proves_positive(trial * np.eye(len(form)) - form):
             return min(upper, float(np.sqrt(trial)) * INFLATE)
     return upper
-
-
-def proves_positive(A: Array) -> bool:
-    """Is the symmetric A certainly positive semidefinite? By a Cholesky factorisation with a shift.
-
-    Rump (BIT 46, 2006): if the factorisation of A - s with s >= n u trace(A) / (1 - n u) goes through
-    in floating point, A is positive semidefinite. The shift taken is four times that.
-    """
-    n = len(A)
-    shift = 4 * (n + 2) * 2.0**-53 * float(np.abs(np.diag(A)).sum())
-    try:
-        np.linalg.cholesky(A - shift * np.eye(n))
-    except np.linalg.LinAlgError:
-        return False
-    return True

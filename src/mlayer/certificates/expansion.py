@@ -108,6 +108,10 @@ class Row:
         """The margin over one rival class."""
         return Pair(self, rival)
 
+    def moved(self, x: Array) -> Row:
+        """The same label at another input."""
+        return Row(self.model, x, self.label)
+
     def radius(self, eps: float) -> float:
         """|y| <= radius for all steps of size eps: lemma 2, with the data's box."""
         region, white = self.model.region, self.model.white

@@ -8,15 +8,17 @@ L2: the dual of the trust-region problem.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.ellipsoid import top_eigenvalue
+from mlayer.certificates.ellipsoid import proves_positive, top_eigenvalue
 from mlayer.certificates.expansion import Pair
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 12  # of the choice of d
+_ROUNDS = 9  # of the choice of d
 _SHARPNESS = 40.0  # of the weights of the eigenvectors
 _DESCENT = 24  # steps towards the minimum of the convex function
 
@@ -26,56 +28,77 @@ def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
     return float(np.minimum(slopes * low, slopes * high).sum())
 
 
+@dataclass(frozen=True)
+class Minorant:
+    """The linear function constant + slopes . delta."""
+
+    constant: float
+    slopes: Array
+
+    def minimum(self, low: Array, high: Array) -> float:
+        """Over the box."""
+        return self.constant + linear_minimum(self.slopes, low, high)
+
+
 class BoxQuadratic:
-    """Lower bounds over L-infinity regions, for one pair; the shift d is fitted at one radius.
+    """Linear lower bounds over L-infinity regions, for one pair; the shift d is fitted at one box.
 
     Args:
         pair: the pair.
-        eps: where to fit.
+        low: lower ends of the box to fit at, (m,).
+        high: its upper ends.
         rounds: of the fit; 1 takes the model's own weights.
+        bend: the form made convex is H - bend |y|^2.
     """
 
-    def __init__(self, pair: Pair, eps: float, rounds: int = _ROUNDS) -> None:
+    def __init__(self, pair: Pair, low: Array, high: Array, rounds: int = _ROUNDS, bend: float = 0.0) -> None:
         self._pair = pair
         self._rows = pair.row.model.white.rows
-        self._near: Array | None = None  # the last point, in units of the box
-        self.shift = self._fit(eps, rounds)
+        self._near: Array | None = None  # the last point, from 0 (low end) to 1 (high end)
+        self._form: Array = pair.second - bend * np.eye(len(pair.second))
+        self.shift = self._fit(low, high, rounds)
 
-    def _fit(self, eps: float, rounds: int) -> Array:
-        rows, H, slopes = self._rows, self._pair.second, self._pair.slopes
-        m = len(rows)
+    def _fit(self, low: Array, high: Array, rounds: int) -> Array:
+        rows, H, slopes = self._rows, self._form, self._pair.slopes
+        m, width = len(rows), high - low
         used = (rows != 0).any(1)
-        w = np.where(used, self._pair.row.model.white.w, 0.0)
-        rows_u, start = rows[used], w[used]
         best, shift = np.inf, np.zeros(m)
         if not used.any():
             return shift
-        corner = -eps * np.sign(slopes[used])
-        resistance = np.sign(slopes[used]) * (slopes[used] + 2 * rows_u @ (H @ (rows_u.T @ corner)))
+        corner = np.where(slopes > 0, low, high)
+        resistance = np.sign(slopes) * (slopes + 2 * rows @ (H @ (rows.T @ corner)))
+        if not used.all():
+            rows, width, resistance = rows[used], width[used], resistance[used]
         typical = float(np.abs(resistance).mean()) + 1e-300
-        log_w = np.log(start + 1e-3 / len(start))
+        log_w = np.log(self._pair.row.model.white.w[used] + 1e-3 / len(rows))
         for _ in range(rounds):
             w = np.exp(log_w - log_w.max())
             w /= w.sum()
-            Q = rows_u.T @ (rows_u / w[:, None])
+            Q = rows.T @ (rows / w[:, None])
             Q += 1e-11 * np.trace(Q) / len(Q) * np.eye(len(Q))
             L = np.linalg.cholesky(Q)
-            values, vectors = np.linalg.eigh(-L.T @ H @ L)
-            top = float(values[-1]) + 1e-12 * len(values) * float(np.abs(values).max())
+            form = -L.T @ H @ L
+            form = (form + form.T) / 2
+            values, vectors = np.linalg.eigh(form)
+            top = float(values[-1]) + 1e-11 * len(values) * float(np.abs(values).max())
+            if not proves_positive(top * np.eye(len(form)) - form):
+                top = float(top_eigenvalue(form))
             if top <= 0:  # convex already
                 return np.zeros(m)
             d = top * w
-            loss = float(np.maximum(2 * eps * d - resistance, 0.0).sum())
+            loss = float(np.maximum(width * d - resistance, 0.0) @ width)
             if loss < best:
                 best, shift = loss, np.zeros(m)
                 shift[used] = d
+            if loss <= 0:
+                break
             share = np.exp(_SHARPNESS * (values - values[-1]) / top)  # the largest is 1: the sum is never 0
             share /= share.sum()
             keep = share > 1e-4
             dual = np.linalg.solve(L.T, vectors[:, keep])
-            pull = np.sqrt(((rows_u @ dual) ** 2) @ share[keep])
+            pull = np.sqrt(((rows @ dual) ** 2) @ share[keep])
             # Where the gradient resists, a shift costs nothing: it may be large there.
-            cost = 0.02 + 0.98 * np.clip((2 * eps * d - resistance) / (0.3 * typical) + 0.5, 0.0, 1.0)
+            cost = 0.02 + 0.98 * np.clip((width * d - resistance) / (0.3 * typical) + 0.5, 0.0, 1.0)
             wanted = pull / np.sqrt(cost)
             total = float(wanted.sum())
             if total <= 0:
@@ -83,36 +106,49 @@ class BoxQuadratic:
             log_w = 0.5 * np.log(w) + 0.5 * np.log(wanted / total + 1e-4 / len(w))
         return shift
 
-    def lower(self, low: Array, high: Array) -> float:
-        """Lower bound of the two terms over the box."""
-        rows, H, d = self._rows, self._pair.second, self.shift
+    def descend(self, low: Array, high: Array, tilt: float = 0.0) -> Array:
+        """A point near the minimum over the box of the convex function less ``tilt`` of its linear term."""
+        rows, H, d = self._rows, self._form, self.shift
         # -d delta^2 >= -d ((low + high) delta - low high) for low <= delta <= high.
-        slopes = self._pair.slopes - d * (low + high)
-        constant = float((d * low * high).sum())
-        doubled = 2 * d
-        size = max(float(high.max()), -float(low.min()))
-        if self._near is None:
-            point = np.where(slopes > 0, low, high)
-        else:  # the minimum moves little with the radius
-            point = np.clip(self._near * size, low, high)
-        best = -np.inf
+        slopes = (1 - tilt) * self._pair.slopes - d * (low + high)
+        # The minimum moves little with the radius: begin at the last one.
+        near = np.where(slopes > 0, 0.0, 1.0) if self._near is None else self._near
+        point = low + near * (high - low)
+        best, kept = -np.inf, point
         for _ in range(_DESCENT):
             y = rows.T @ point
             Hy = H @ y
             linear = slopes + 2 * (rows @ Hy)
-            gradient = linear + doubled * point
+            gradient = linear + 2 * d * point
             # h(p) - grad h(p) . p = -H[y, y] - d p^2 for a quadratic h without constant.
             bound = linear_minimum(gradient, low, high) - float(y @ Hy) - float(d @ point**2)
-            if bound > best and size > 0:
-                self._near = point / size
+            if bound > best:
+                kept = point
             done = bound <= best + 1e-6 * abs(best) and best > -np.inf
             best = max(best, bound)
             if done:
                 break
             with np.errstate(divide="ignore", invalid="ignore"):
-                target = np.where(doubled > 0, -linear / doubled, np.where(linear > 0, -np.inf, np.inf))
+                target = np.where(d > 0, -linear / (2 * d), np.where(linear > 0, -np.inf, np.inf))
             point = 0.5 * point + 0.5 * np.clip(target, low, high)
-        return best + constant
+        if tilt == 0.0:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                self._near = np.where(high > low, (kept - low) / (high - low), 0.0)
+        return kept
+
+    def minorant(self, low: Array, high: Array, tilt: float = 0.0) -> Minorant:
+        """A linear function below the linear and quadratic terms on the box; H itself must be its form."""
+        rows, H, d = self._rows, self._form, self.shift
+        point = self.descend(low, high, tilt)
+        y = rows.T @ point
+        Hy = H @ y
+        slopes = self._pair.slopes - d * (low + high) + 2 * (rows @ Hy) + 2 * d * point
+        constant = float((d * low * high).sum()) - float(y @ Hy) - float(d @ point**2)
+        return Minorant(constant, slopes)
+
+    def lower(self, low: Array, high: Array) -> float:
+        """Lower bound of the two terms over the box."""
+        return self.minorant(low, high).minimum(low, high)
 
 
 class BallQuadratic:

@@ -48,6 +48,16 @@ def norm_remainder(pair: Pair, radius: float, K: int) -> float:
     return factor * pair.growth * exponential_tail(radius * constants.delta_2, K) * INFLATE
 
 
+def norm_bend(pair: Pair, radius: float, K: int) -> float:
+    """Half the second derivative of the terms from order K on, at most: theorem 7 with theorem 2's factor."""
+    constants = pair.row.model.constants
+    if constants.delta_F == 0:
+        return 0.0
+    ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
+    factor = min(pair.nuclear, pair.spectral * ratio) * pair.growth * constants.delta_2**2
+    return 0.5 * factor * exponential_tail(radius * constants.delta_2, K - 2) * INFLATE
+
+
 class ReadoutRemainder:
     """Theorem 4: the two outermost N in Frobenius norm against the readout, the inner ones by delta_2.
 
@@ -108,6 +118,22 @@ class ReadoutRemainder:
         for m in range(K - 2, _ORDERS + 1):
             total += self.coefficients[m] * q**m / math.factorial(m)
         return float(radius**2 * total * INFLATE)
+
+    def bend(self, radius: float, K: int) -> float:
+        """Half the second derivative of the terms from order K on, at most: theorem 7."""
+        q = radius * self._delta_2
+        # (m + 2)(m + 1) = m (m - 1) + 4 m + 2, so the tail is one of three exponential tails.
+        last = self.coefficients[_ORDERS]
+        tails = [exponential_tail(q, _ORDERS + 1 - k) for k in range(3)]
+        total = last * (q**2 * tails[2] + 4 * q * tails[1] + 2 * tails[0])
+        for m in range(K - 2, _ORDERS + 1):
+            total += (m + 2) * (m + 1) * self.coefficients[m] * q**m / math.factorial(m)
+        return float(0.5 * total * INFLATE)
+
+    def size_of_order(self, k: int) -> float:
+        """Bound of |P_k| at |y| = 1."""
+        m = k - 2
+        return float(self.coefficients[m] * self._delta_2**m / math.factorial(m))
 
 
 def _cells(nodes: Array, bend: Array) -> Array:

@@ -1,8 +1,8 @@
 """`rigorous=True`: the claim is checked again with f_0, gradient, H and C enclosed by Arb balls.
 
-docs/theory/certificates-rounding.md. The tensors of the float64 bound are compared with their enclosures;
-what they can be wrong by at most, times the size of the region, takes the place of the estimated rounding
-errors, and the inequality is evaluated again. A claim that fails is lowered by steps until one passes.
+docs/theory/certificates-rounding.md. The tensors of the float64 bound are compared with their enclosures: a
+proof counts only if they are wrong by no more than the allowance that the bound already contains. A claim
+without such a proof is lowered by steps until one is found.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.cascade import CLOSED_FORMS, ORDERS, Answer, Bounds
+from mlayer.certificates.caps import Step
+from mlayer.certificates.cascade import CLOSED_FORMS, ORDERS, Answer, Bounds, radius_of
 from mlayer.certificates.expansion import Pair, Row
 from mlayer.certificates.jets import sorted_pairs, sorted_triples
 from mlayer.errors import MissingPackageError
@@ -23,7 +24,9 @@ Array = NDArray[np.float64]
 
 _BITS = 128
 _DEGREE = 24
-_LOWERING = (1.0, 1 - 1e-6, 1 - 1e-4, 0.999, 0.997, 0.99, 0.9, 0.5)
+ENCLOSED = ORDERS[:3]
+TOUCHING, CAPS = "touching", "caps"
+_LOWERING = (1.0, 1 - 1e-6, 1 - 1e-4, 0.999, 0.996, 0.99, 0.98, 0.96, 0.93, 0.9, 0.85, 0.8, 0.7, 0.5)
 
 
 def require_flint() -> Any:
@@ -41,11 +44,15 @@ def confirm(row: Row, answer: Answer, method: str, eps: float | None) -> Answer:
         # Closed forms are rounded down by far more than their few operations can be wrong; an infinite
         # radius belongs to a model that does not depend on its input.
         return answer
-    orders = ORDERS if method == "best" else (method,)
+    # The quartic tensor has no enclosure: claims that need it are lowered to what the other proofs reach.
+    orders = (*ENCLOSED, TOUCHING, CAPS) if method in ("best", "fourth_order") else (method,)
     check = _Check(row)
-    for factor in (1.0,) if eps is not None else _LOWERING:
-        radius = answer.radius * factor
-        if check.passes(radius, orders):
+    radii = [answer.radius] if eps is not None else [answer.radius * factor for factor in _LOWERING]
+    if eps is None and method in ("best", "fourth_order"):
+        third = radius_of(row, "third_order").radius
+        radii = sorted([*radii, third, third * (1 - 1e-4)], reverse=True)
+    for radius in radii:
+        if radius <= answer.radius and check.passes(radius, orders):
             return Answer(radius, answer.rival, answer.method)
     return Answer(0.0, answer.rival, answer.method)
 
@@ -64,25 +71,61 @@ class _Check:
         return all(self._rival_passes(rival, eps, orders) for rival in rivals)
 
     def _rival_passes(self, rival: int, eps: float, orders: Iterable[str]) -> bool:
-        pair = self._row.pair(rival)
-        bounds = Bounds(pair)
+        bounds = Bounds(self._row.pair(rival))
         for order in orders:
-            # Cheap test first: enclosures only where the float64 bound is positive at all.
-            if not bounds.lower(order, eps) > 0:
-                continue
-            terms = 1 + ORDERS.index(order)
-            error = self._error(pair, eps, terms)
-            slack = pair.value_slack(eps)
-            if terms > 1:
-                slack += pair.tensor_slack(self._row.radius(eps), terms)
-            # The float64 bound with its estimated slack replaced by the enclosed error; what is left of
-            # the slack still covers the few sums of the final inequality.
-            if bounds.lower(order, eps) + 0.5 * slack - error > 0:
+            if order == TOUCHING:
+                found = self._touching_passes(bounds, eps)
+            elif order == CAPS:
+                found = self._caps_pass(bounds, eps)
+            else:
+                # Cheap test first: enclosures only where the float64 bound is positive at all.
+                found = bounds.lower(order, eps) > 0 and self._covered(
+                    bounds.pair, self._row.radius(eps), eps, 1 + ORDERS.index(order)
+                )
+            if found:
                 return True
         return False
 
-    def _error(self, pair: Pair, eps: float, terms: int) -> float:
-        """At most how far the float64 expansion is from the true one, over the region."""
+    def _covered(self, pair: Pair, radius: float, eps: float, terms: int) -> bool:
+        """Is the expansion wrong by no more than its allowance, within |y| <= radius and |delta_i| <= eps?"""
+        slack = pair.value_slack(eps)
+        if terms > 1:
+            slack += pair.tensor_slack(radius, terms)
+        errors = self.errors(pair, terms)
+        return sum(error * radius**k for k, error in enumerate(errors)) * (1 + 1e-12) <= slack
+
+    def _touching_passes(self, bounds: Bounds, eps: float) -> bool:
+        """Theorem 7: H at the centre, value and gradient at the point, enclosed."""
+        pair, row = bounds.pair, self._row
+        if row.model.region.norm != "linf" or not bounds.touching(bounds.second, eps) > 0:
+            return False
+        radius = row.radius(eps)
+        if self.errors(pair, 2)[2] > bounds.second.bend_slack(radius):
+            return False
+        there = bounds.touched_at
+        assert there is not None
+        low, high = row.model.region.interval(row.x, eps)
+        return _Check(there.row)._covered(there, 2 * radius, float((high - low).max()), 1)
+
+    def _caps_pass(self, bounds: Bounds, eps: float) -> bool:
+        """Theorem 8 from the third order: every expansion on the way enclosed."""
+        if self._row.model.region.norm != "linf" or not bounds.caps.passes(eps):
+            return False
+        return all(_Check(step.pair.row)._step_covered(step) for step in bounds.caps.trail)
+
+    def _step_covered(self, step: Step) -> bool:
+        if not self._covered(step.pair, step.radius, step.width, 3):
+            return False
+        if step.there is None:
+            return True
+        slack = 6 * step.pair.tensor_slack(step.radius, 3) / step.radius**2
+        _, _, second, third = self.errors(step.pair, 3)
+        if second + 3 * third * step.radius > slack:
+            return False
+        return _Check(step.there.row)._covered(step.there, 2 * step.radius, step.width, 1)
+
+    def errors(self, pair: Pair, terms: int) -> list[float]:
+        """At most how far value, gradient, H and C are from the true ones, in Frobenius norm."""
         row, context = self._row, self._flint.ctx
         before = context.prec
         context.prec = _BITS
@@ -91,8 +134,7 @@ class _Check:
             W = [[float(v) for v in line] for line in pair.W]
             bias = row.model.weights.V
             value = self._read(jets[0][0], W) + self._arb(bias[row.label]) - self._arb(bias[pair.rival])
-            total = abs(value - self._arb(pair.margin)).upper()
-            radius = self._arb(row.radius(eps))
+            result = [float(abs(value - self._arb(pair.margin)).upper())]
             found: list[Array] = [pair.first]
             d = len(row.model.white.T)
             if terms > 1:
@@ -108,10 +150,9 @@ class _Check:
                     # A product: ** of a ball around 0 is not a number.
                     off = abs(self._read(ball, W) - self._arb(number)).upper()
                     square += int(copies) * off * off
-                # Frobenius norm of the tensor's error times |y|^order; the upper end, for the root of a ball
-                # around 0 has none.
-                total = total + square.upper().sqrt() * radius**order
-            return float(self._arb(total).upper()) * (1 + 1e-12)
+                # The upper end, for the root of a ball around 0 has none.
+                result.append(float(square.upper().sqrt().upper()) * (1 + 1e-12))
+            return result
         finally:
             context.prec = before
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mlayer.certificates.expansion import Pair
 from mlayer.certificates.quadratic import BallQuadratic, BoxQuadratic
-from mlayer.certificates.remainder import ReadoutRemainder, norm_remainder
+from mlayer.certificates.remainder import ReadoutRemainder, norm_bend, norm_remainder
 
 # The shift of the quadratic bound is fitted again when the radius has moved by more than this factor.
 _REFIT = 1.15
@@ -15,6 +15,8 @@ _REFIT = 1.15
 
 class SecondOrder:
     """The bound for one pair, with what it computes once."""
+
+    name = "second_order"
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -30,17 +32,42 @@ class SecondOrder:
         if row.model.region.norm == "l2":
             self._ball = self._ball or BallQuadratic(self.pair)
             return self._ball.lower(eps)
+        low, high = row.model.region.interval(row.x, eps)
         away = max(eps / self._fitted_at, self._fitted_at / eps) if self._fitted_at else 2 * _REFIT
         if self._box is None or away > _REFIT:
-            self._box, self._fitted_at = BoxQuadratic(self.pair, eps), eps
-        return self._box.lower(*row.model.region.interval(row.x, eps))
+            self._box, self._fitted_at = BoxQuadratic(self.pair, low, high), eps
+        return self._box.lower(low, high)
+
+    @property
+    def readout(self) -> ReadoutRemainder:
+        """The remainder with the readout inside."""
+        self._remainder = self._remainder or ReadoutRemainder(self.pair)
+        return self._remainder
 
     def remainder(self, radius: float, K: int) -> float:
         """The smaller of the two remainders from order K on."""
         if self.pair.row.model.constants.delta_F == 0:
             return 0.0
-        self._remainder = self._remainder or ReadoutRemainder(self.pair)
-        return min(norm_remainder(self.pair, radius, K), self._remainder(radius, K))
+        return min(norm_remainder(self.pair, radius, K), self.readout(radius, K))
+
+    def remainder_bend(self, radius: float, K: int) -> float:
+        """Half the second derivative of the terms from order K on, at most (theorem 7)."""
+        if self.pair.row.model.constants.delta_F == 0:
+            return 0.0
+        return min(norm_bend(self.pair, radius, K), self.readout.bend(radius, K))
+
+    def rest(self, radius: float) -> float:
+        """What lies beyond the quadratic terms is at least minus this, rounding included."""
+        pair = self.pair
+        return self.remainder(radius, 3) + pair.tensor_slack(radius, 2)
+
+    def bend(self, radius: float) -> float:
+        """Half the second derivative of the margin is at least H minus this, rounding included."""
+        return self.remainder_bend(radius, 3) + self.bend_slack(radius)
+
+    def bend_slack(self, radius: float) -> float:
+        """Rounding of H, as a norm."""
+        return self.pair.tensor_slack(radius, 2) / radius**2 if radius > 0 else 0.0
 
     def quick_lower(self, eps: float) -> float:
         """A weaker bound at a fraction of the cost, for rivals that are far from binding."""
@@ -48,14 +75,16 @@ class SecondOrder:
         if row.model.region.norm == "l2":
             terms = self.quadratic_terms(eps)
         else:
-            self._plain = self._plain or BoxQuadratic(pair, eps, rounds=1)
-            terms = self._plain.lower(*row.model.region.interval(row.x, eps))
+            low, high = row.model.region.interval(row.x, eps)
+            self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
+            terms = self._plain.lower(low, high)
         radius = row.radius(eps)
-        slack = pair.value_slack(eps) + pair.tensor_slack(radius, 2)
-        return pair.margin + terms - norm_remainder(pair, radius, 3) - slack
+        level = pair.margin + terms - pair.value_slack(eps)
+        quick = level - norm_remainder(pair, radius, 3) - pair.tensor_slack(radius, 2)
+        # The readout's remainder is dearer: only where it can help.
+        return quick if quick > 0 or level <= 0 else level - self.rest(radius)
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""
         pair, radius = self.pair, self.pair.row.radius(eps)
-        slack = pair.value_slack(eps) + pair.tensor_slack(radius, 2)
-        return pair.margin + self.quadratic_terms(eps) - self.remainder(radius, 3) - slack
+        return pair.margin + self.quadratic_terms(eps) - self.rest(radius) - pair.value_slack(eps)

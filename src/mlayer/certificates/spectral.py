@@ -32,28 +32,33 @@ class SpectralPath:
     """
 
     def __init__(self, M: Array, T: Array, values: Complex, vectors: Complex) -> None:
-        self._values, self._V, self._Vi = values, vectors, np.linalg.inv(vectors)
-        self._T = np.ascontiguousarray(self._Vi @ T @ self._V)  # (d, n, n)
+        self.values, self._V, self._Vi = values, vectors, np.linalg.inv(vectors)
+        self.generators = np.ascontiguousarray(self._Vi @ T @ self._V)  # (d, n, n)
         self._differences: Differences | None = None
         half = values.imag >= 0
-        self._half = np.flatnonzero(half)
-        self._times = np.where(values.imag[half] > 0, 2.0, 1.0)
+        self.half = np.flatnonzero(half)
+        self.times = np.where(values.imag[half] > 0, 2.0, 1.0)
 
     def _f(self, fourth: bool) -> Differences:
         f = self._differences
         if f is None or (fourth and f.four is None):
-            f = self._differences = differences(self._values, fourth)
+            f = self._differences = differences(self.values, fourth)
         return f
+
+    def readout(self, W: Array) -> Complex:
+        """V^-1 W^T V."""
+        result: Complex = self._Vi @ W.T @ self._V
+        return result
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""
-        T, f = self._T, self._f(False).three
+        T, f = self.generators, self._f(False).three
         d = len(T)
-        half = self._half
-        Wt = self._Vi @ W.T @ self._V  # [k, i]
+        half = self.half
+        Wt = self.readout(W)  # [k, i]
         Z = f[:, half, :].transpose(1, 0, 2) * Wt.T[None]  # (j, i, k)
         X = T[:, :, half].transpose(2, 0, 1) @ Z  # (j, d, k)
-        X *= self._times[:, None, None]
+        X *= self.times[:, None, None]
         Tj = T[:, half, :].transpose(1, 2, 0)  # (j, k, d)
         left = X.transpose(1, 0, 2).reshape(d, -1)
         right = Tj.reshape(-1, d)
@@ -62,13 +67,13 @@ class SpectralPath:
 
     def third(self, W: Array) -> Array:
         """C with P_3 = C[z, z, z], not yet symmetric.  (d, d, d)"""
-        T, f = self._T, self._f(True).four
+        T, f = self.generators, self._f(True).four
         assert f is not None
         d, n, _ = T.shape
-        half = self._half
-        Wt = self._Vi @ W.T @ self._V  # [l, i]
+        half = self.half
+        Wt = self.readout(W)  # [l, i]
         Z = f[:, half].transpose(1, 0, 2, 3) * Wt.T[None, :, None, :]  # (j, i, k, l)
-        Z *= self._times[:, None, None, None]
+        Z *= self.times[:, None, None, None]
         X = T[:, :, half].transpose(2, 0, 1) @ Z.reshape(len(half), n, n * n)  # (j, a, (k, l))
         X = X.reshape(len(half) * d, n, n).transpose(1, 0, 2)  # (k, (j, a), l)
         Y = X @ T.transpose(1, 2, 0)  # (k, (j, a), c)

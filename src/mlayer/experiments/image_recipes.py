@@ -83,6 +83,7 @@ def _text(penalty: float, kind: ActivityKind, floor: float = 0.0) -> Settings:
         activity_kind=kind,
         metrics=("accuracy",),
         monitor="accuracy",
+        on_divergence="stop",  # the best epoch so far is tested, and the row says what happened
     )
 
 

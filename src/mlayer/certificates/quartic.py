@@ -1,0 +1,154 @@
+"""The quartic term: c_4 with Q[y, y, y, y] >= -c_4 |y|^4.
+
+docs/theory/certificates.md, theorem 6. In the eigenvectors of M,
+
+    P_4 = sum W~_mi f[ijklm] N~_ij N~_jk N~_kl N~_lm,   f[ijklm] = int_0^1 f_{1-t}[im] f_t[jkl] dt
+
+with f_t the divided differences of exp(t x). Gauss's rule makes the integral a short sum, so that the form is
+a sum of products of two forms in pairs of indices; the error of the rule is bounded and added.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlayer.certificates.divided import Complex, differences
+from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
+from mlayer.certificates.expansion import Pair
+from mlayer.certificates.jets import sorted_pairs
+from mlayer.certificates.spectral import SpectralPath
+
+Array = NDArray[np.float64]
+
+_NODES = range(5, 17)  # of Gauss's rule
+_LANCZOS_STEPS = 40
+_TRIES = 6
+
+
+class Quartic:
+    """The quartic tensor of one pair.
+
+    Args:
+        pair: the pair.
+        tolerance: of the quadrature, as a norm of the tensor.
+    """
+
+    def __init__(self, pair: Pair, tolerance: float) -> None:
+        self.fall = math.inf
+        path = pair.row.derivatives
+        if not isinstance(path, SpectralPath):
+            return  # no eigenvectors, no quartic tensor: the third order stands
+        size = spectral_size(path, pair)
+        nodes, error = _rule(path.values, size, tolerance)
+        if nodes == 0:
+            return
+        form = symmetric_form(tensor(path, pair.W, nodes), len(path.generators))
+        # Rounding, relative to the bound of everything that goes into it, eigenvectors included.
+        rounding = pair.row.unit * size / 24
+        self.fall = (least_eigenvalue(form) + error + rounding) * INFLATE
+
+
+def spectral_size(path: SpectralPath, pair: Pair) -> float:
+    """Bound of 24 |P_4| in the eigenvectors' basis: ||W~||_F e^{max Re l} max ||N~||_F^4 over |y| <= 1."""
+    flat = path.generators.reshape(len(path.generators), -1)
+    gram = flat.real @ flat.real.T + flat.imag @ flat.imag.T
+    largest = float(top_eigenvalue(gram))
+    growth = math.exp(min(float(path.values.real.max()), 700.0))
+    return float(np.linalg.norm(path.readout(pair.W))) * growth * largest**2 * INFLATE
+
+
+def _rule(values: Complex, size: float, tolerance: float) -> tuple[int, float]:
+    """Nodes of Gauss's rule, and the error of the tensor in norm; (0, inf) if no rule is good enough."""
+    spread = float(np.abs(values[:, None] - values[None, :]).max()) * INFLATE
+    for nodes in _NODES:
+        error = size * gauss_error(nodes, spread)
+        if error <= tolerance:
+            return nodes, error
+    return 0, math.inf
+
+
+def gauss_error(nodes: int, spread: float) -> float:
+    """Error of Gauss's rule for (1 - t) t^2 / 2 times an average of e^{a (1 - t) + b t}, |a - b| <= spread.
+
+    In units of the largest |e^a|: the derivative of order p = 2 nodes by Leibniz' rule, the polynomial
+    t^2 - t^3 and its derivatives being at most 4/27, 1, 4, 6.
+    """
+    p = 2 * nodes
+    derivative = sum(
+        math.comb(p, j) * bound * spread ** (p - j) for j, bound in enumerate((4 / 27, 1.0, 4.0, 6.0))
+    )
+    scale = math.factorial(nodes) ** 4 / ((p + 1) * math.factorial(p) ** 3)
+    return 0.5 * derivative * scale * INFLATE
+
+
+def tensor(path: SpectralPath, W: Array, nodes: int) -> Array:
+    """Q_{ab,cd}, symmetric in a, b and in c, d, over sorted pairs.  (pairs, pairs)"""
+    T, half, times = path.generators, path.half, path.times
+    d, n, _ = T.shape
+    i, j = sorted_pairs(d)[0].T
+    Wt = path.readout(W)
+    x, weights = np.polynomial.legendre.leggauss(nodes)
+    left, right = [], []
+    rows_of_T = np.ascontiguousarray(T[:, half, :].transpose(1, 0, 2))  # (j, c, k)
+    columns = np.ascontiguousarray(T[:, :, half])  # (b, i, j)
+    for t, weight in zip((x + 1) / 2, weights / 2, strict=True):
+        two = differences(path.values * (1 - t), False).two * (1 - t)
+        three = differences(path.values * t, False).three * t**2
+        TA = T @ (Wt * two.T)  # (a, l, i)
+        outer = (TA[i] @ columns[j] + TA[j] @ columns[i]) * (0.5 * weight * times)  # (pairs, l, j)
+        inner = np.empty((len(half), d, d, n), complex)  # (j, c, d, l)
+        for place, node in enumerate(half):
+            B = (three[node] * T).transpose(1, 0, 2).reshape(n, d * n)  # (k, (d, l))
+            inner[place] = (rows_of_T[place] @ B).reshape(d, d, n)
+        picked = (inner[:, i, j] + inner[:, j, i]) * 0.5  # (j, pairs, l)
+        left.append(outer.reshape(len(i), -1))
+        right.append(picked.transpose(1, 2, 0).reshape(len(i), -1))
+    one, two_ = np.concatenate(left, 1), np.concatenate(right, 1)
+    result: Array = one.real @ two_.real.T - one.imag @ two_.imag.T
+    return result
+
+
+def symmetric_form(Q: Array, d: int) -> Array:
+    """The form of the fully symmetric tensor on y y^T, in coordinates sqrt(2) y_a y_b off the diagonal."""
+    pairs, place = sorted_pairs(d)
+    i, j = pairs.T
+    Q = (Q + Q.T) / 2
+    A, B, C, D = i[:, None], j[:, None], i[None, :], j[None, :]
+    form = (Q + Q[place[A, C], place[B, D]] + Q[place[A, D], place[B, C]]) / 3
+    weight = np.where(i == j, 1.0, np.sqrt(2.0))
+    form *= weight[:, None] * weight[None, :]
+    result: Array = (form + form.T) / 2
+    return result
+
+
+def least_eigenvalue(form: Array) -> float:
+    """Some c >= 0 with form + c positive semidefinite, near the least: guessed by Lanczos, then proved."""
+    size = float(np.linalg.norm(form))
+    if size == 0:
+        return 0.0
+    guess = max(-_lanczos(form), 1e-6 * size)
+    for k in range(_TRIES):
+        trial = guess * (1.005 + 0.02 * k)
+        if proves_positive(trial * np.eye(len(form)) + form):
+            return trial
+    return float(top_eigenvalue(-form))
+
+
+def _lanczos(form: Array) -> float:
+    """The least Ritz value after some steps: at least the least eigenvalue, and near it."""
+    steps = min(_LANCZOS_STEPS, len(form))
+    basis = np.zeros((steps, len(form)))
+    v = np.cos(np.arange(len(form), dtype=np.float64))
+    for k in range(steps):
+        for _ in range(2):  # orthogonal to the earlier ones, twice for rounding
+            v = v - basis[:k].T @ (basis[:k] @ v)
+        length = float(np.linalg.norm(v))
+        if length <= 1e-300:
+            basis = basis[:k]
+            break
+        basis[k] = v / length
+        v = form @ basis[k]
+    return float(np.linalg.eigvalsh(basis @ form @ basis.T)[0])

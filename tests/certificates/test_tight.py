@@ -1,0 +1,258 @@
+"""The tighter proofs, piece by piece: quartic tensor, touching functions, caps; attacked and mutated."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from unittest import mock
+
+import flint
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from certificate_layers import KINDS, random_layer
+from mlayer.certificates import Certifier, attack, cascade, quartic, touch
+from mlayer.certificates.caps import cap
+from mlayer.certificates.cascade import METHODS, Bounds
+from mlayer.certificates.ellipsoid import top_eigenvalue
+from mlayer.certificates.expansion import Row
+from mlayer.certificates.quadratic import Minorant
+from mlayer.certificates.spectral import SpectralPath
+
+
+def rows_of(kind: str, seed: int, **kwargs: object) -> list[Row]:
+    layer, x, labels = random_layer(kind, seed)
+    certifier = Certifier(layer, fit_steps=10, **kwargs)  # type: ignore[arg-type]
+    return [Row(certifier._model, row, int(label)) for row, label in zip(x.numpy(), labels, strict=True)][:3]
+
+
+def fourth_coefficient(M: np.ndarray, N: np.ndarray, W: np.ndarray) -> float:
+    """Of W : exp(M + t N) at t^4, by Arb on the block matrix."""
+    n = len(M)
+    block = np.kron(np.eye(5), M) + np.kron(np.diag(np.ones(4), 1), N)
+    E = flint.arb_mat(block.tolist()).exp()
+    return sum(W[r, c] * float(E[r, 4 * n + c].mid()) for r, c in product(range(n), repeat=2))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_quartic_tensor_against_balls(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    row = rows_of("full", seed)[0]
+    pair = row.pair((row.label + 1) % len(row.outputs))
+    path = row.derivatives
+    if not isinstance(path, SpectralPath):
+        pytest.skip("no good eigenvectors")
+    d = len(row.model.white.T)
+    form = quartic.symmetric_form(quartic.tensor(path, pair.W, 12), d)
+    i, j = np.array([(a, b) for a in range(d) for b in range(a, d)]).T
+    fall = quartic.Quartic(pair, 1e-9).fall
+    for _ in range(20):
+        y = random.standard_normal(d)
+        y /= np.linalg.norm(y)
+        z = y[i] * y[j] * np.where(i == j, 1.0, math.sqrt(2))
+        true = fourth_coefficient(row.M, np.tensordot(y, row.model.white.T, 1), pair.W)
+        assert z @ form @ z == pytest.approx(true, rel=1e-7, abs=1e-9)
+        assert true >= -fall
+
+
+def test_error_of_gauss_rule() -> None:
+    """The bound holds, and is not far off, for the integrands it is about."""
+    for spread in (0.5, 3.0, 6.0):
+        for nodes in (4, 6, 8):
+            x, weights = np.polynomial.legendre.leggauss(nodes)
+            t, w = (x + 1) / 2, weights / 2
+            for a, b in ((0.0, spread), (spread, 0.0)):
+
+                def integrand(s: np.ndarray, a: float = a, b: float = b) -> np.ndarray:
+                    return 0.5 * (1 - s) * s**2 * np.exp(a * (1 - s) + b * s - max(a, b))
+
+                fine, fine_w = np.polynomial.legendre.leggauss(40)
+                exact = float(fine_w / 2 @ integrand((fine + 1) / 2))
+                off = abs(float(w @ integrand(t)) - exact)
+                assert off <= quartic.gauss_error(nodes, spread) + 1e-16
+
+
+def test_no_rule_good_enough() -> None:
+    assert quartic._rule(np.array([0.0, 1e3], complex), 1.0, 1e-9) == (0, math.inf)
+
+
+def test_eigenvalue_claims_are_proved() -> None:
+    random = np.random.default_rng(0)
+    A = random.standard_normal((4, 6, 6))
+    A = A + A.transpose(0, 2, 1)
+    exact = np.linalg.eigvalsh(A)[:, -1]
+    np.testing.assert_allclose(top_eigenvalue(A), exact, rtol=1e-8)
+    assert bool((top_eigenvalue(A) >= exact).all())
+    with mock.patch("numpy.linalg.cholesky", side_effect=np.linalg.LinAlgError):
+        assert float(top_eigenvalue(A[0])) == pytest.approx(float(np.linalg.norm(A[0])))
+
+
+@pytest.mark.parametrize("kind", ["full", "large", "nilpotent"])
+def test_touching_functions_stay_below(kind: str) -> None:
+    random = np.random.default_rng(0)
+    for seed in (3, 4, 5):
+        for row in rows_of(kind, seed)[:2]:
+            weights = row.model.weights
+            pair = row.pair((row.label + 1) % len(row.outputs))
+            bounds = Bounds(pair)
+            for order in (bounds.second, bounds.third, bounds.fourth):
+                for eps in (0.05, 0.5):
+                    radius = row.radius(eps)
+                    low, high = row.model.region.interval(row.x, eps)
+                    bend = order.bend(radius)
+                    box = touch.BoxQuadratic(pair, low, high, 9, bend)
+                    found = touch.touching(pair, box, low, high, radius)
+                    assert found is not None
+                    for k in range(40):
+                        step = random.uniform(-eps, eps, len(low))
+                        if k % 2:
+                            step = eps * np.sign(step)
+                        M = torch.from_numpy(weights.matrix(row.x + step))
+                        E = torch.linalg.matrix_exp(M).numpy()
+                        true = float(weights.V[row.label] - weights.V[pair.rival]) + float((pair.W * E).sum())
+                        bound = found.linear.constant + float(found.linear.slopes @ step)
+                        assert bound <= true + 1e-12 * max(1.0, abs(true))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.0, 1.0))
+def test_caps_hold_what_they_should(seed: int, m: int, share: float) -> None:
+    """Every corner, and many points, of the box where the linear function is <= 0 lie in the ball."""
+    random = np.random.default_rng(seed)
+    low, high = -random.random(m), random.random(m)
+    w = random.random(m) + 1e-3
+    slopes = random.standard_normal(m) * (random.random(m) < 0.8)
+    least = np.minimum(slopes * low, slopes * high).sum()
+    most = np.maximum(slopes * low, slopes * high).sum()
+    cut = Minorant(float(-least - share * (most - least)), slopes)
+    centre, radius = cap(cut, low, high, w)
+    points = np.concatenate(
+        [
+            low + (high - low) * np.array(list(product((0.0, 1.0), repeat=m))),
+            random.uniform(low, high, (300, m)),
+        ]
+    )
+    inside = points[cut.constant + points @ slopes <= 0]
+    assert bool((((inside - centre) ** 2 @ w) <= radius**2 * (1 + 1e-12) + 1e-15).all())
+    whole = float(w @ ((high - low) / 2) ** 2)
+    assert radius**2 <= whole * (1 + 1e-6)
+
+
+# ---- A weakened constant is found out: each true radius is known or attacked. ----------------------------
+
+
+def exact_case(change: float) -> tuple[float, float]:
+    """Touching functions of 3 - exp(x) against 0, with the bend scaled: radius and truth."""
+    from mlayer import MLayer
+
+    readout = torch.tensor([[[-1.0]], [[0.0]]], dtype=torch.float64)
+    layer = MLayer.from_weights(
+        torch.ones(1, 1, 1, dtype=torch.float64), readout, output_bias=torch.tensor([3.0, 0.0]).double()
+    )
+    certifier = Certifier(layer, fit_steps=0)
+    row = Row(certifier._model, np.zeros(1), 0)
+    bounds = Bounds(row.pair(1))
+    eps = math.log(3)
+    return change * bounds.second.bend(eps), 0.5 * 3.0 - 0.5
+
+
+def test_bend_is_exact_where_it_should_be_and_counts() -> None:
+    """Half the second derivative of 3 - e^x falls from -1/2 at 0 to -3/2 at log 3: the bend is 1."""
+    bend, true = exact_case(1.0)
+    assert true <= bend <= true * (1 + 1e-6)
+    assert exact_case(0.95)[0] < true
+
+
+def test_fall_counts() -> None:
+    """P_4 of 3 - e^x is -x^4 / 24; 5 % less would not hold."""
+    from mlayer import MLayer
+
+    readout = torch.tensor([[[-1.0]], [[0.0]]], dtype=torch.float64)
+    layer = MLayer.from_weights(
+        torch.ones(1, 1, 1, dtype=torch.float64), readout, output_bias=torch.tensor([3.0, 0.0]).double()
+    )
+    row = Row(Certifier(layer, fit_steps=0)._model, np.zeros(1), 0)
+    fall = quartic.Quartic(row.pair(1), 1e-9).fall
+    assert 1 / 24 <= fall <= 1.01 / 24
+    assert 0.95 * fall < 1 / 24
+
+
+def test_cap_radius_counts() -> None:
+    """Four coordinates, of which one may cross: the ball touches those corners, and 5 % less misses them."""
+    low, high = -np.ones(4), np.ones(4)
+    centre, radius = cap(Minorant(2.0, np.ones(4)), low, high, np.ones(4))
+    np.testing.assert_allclose(centre, -0.5, rtol=1e-6)
+    far = float(np.linalg.norm(np.array([1.0, -1.0, -1.0, -1.0]) - centre))
+    assert far <= radius <= far * (1 + 1e-6)
+    assert far == pytest.approx(math.sqrt(3), rel=1e-6)
+    assert 0.95 * radius < far
+
+
+# ---- Random layers: every certificate of every method is attacked. ----------------------------------------
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(KINDS),
+    st.integers(0, 10**5),
+    st.sampled_from(["linf", "l2", "boxed"]),
+    st.sampled_from([1e-3, 0.3, 1.0, 4.0]),
+)
+def test_random_layers_are_never_broken(kind: str, seed: int, norm: str, size: float) -> None:
+    check_random_layer(kind, seed, norm, size)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(KINDS),
+    st.integers(0, 10**5),
+    st.sampled_from(["linf", "l2", "boxed"]),
+    st.floats(1e-4, 8.0),
+)
+def test_many_random_layers_are_never_broken(kind: str, seed: int, norm: str, size: float) -> None:
+    check_random_layer(kind, seed, norm, size)
+
+
+def check_random_layer(kind: str, seed: int, norm: str, size: float) -> None:
+    """All methods on all rows: attack, sampling, corners. No tolerance."""
+    layer, x, labels = random_layer(kind, seed)
+    with torch.no_grad():
+        layer.readout.mul_(size)
+    labels = layer(x).argmax(1).detach()
+    where: dict[str, object] = {"norm": "l2" if norm == "l2" else "linf"}
+    if norm == "boxed":
+        where["box"] = (0, 1)
+    certifier = Certifier(layer, fit_steps=4, **where)  # type: ignore[arg-type]
+    broken = attack(layer, x, labels, starts=2, **where).radius  # type: ignore[arg-type]
+    random = torch.Generator().manual_seed(seed)
+    for method in METHODS:
+        radius = certifier(x, labels, method=method).radius
+        assert bool((radius <= broken).all()), method
+        reach = radius.clamp(max=10.0)[:, None, None]
+        noise = torch.rand(len(x), 60, x.shape[1], generator=random, dtype=x.dtype) * 2 - 1
+        noise[:, ::2] = noise[:, ::2].sign()
+        if norm == "l2":
+            noise = noise / noise.norm(dim=2, keepdim=True)
+        points = x[:, None] + reach * noise
+        points = points.clamp(0, 1) if norm == "boxed" else points
+        outputs = layer(points.flatten(0, 1)).detach().reshape(*points.shape[:2], -1)
+        own = outputs.gather(2, labels[:, None, None].expand(-1, 60, 1))[..., 0]
+        others = outputs.scatter(2, labels[:, None, None].expand(-1, 60, 1), -torch.inf).max(2).values
+        assert bool((own > others)[radius > 0].all()), method
+
+
+def test_proofs_are_all_used() -> None:
+    """The cascade reaches every kind of proof on some row, so the tests above attack them all."""
+    seen: set[str] = set()
+    for kind, seed in product(("full", "large"), range(12)):
+        layer, x, labels = random_layer(kind, seed)
+        found = Certifier(layer, fit_steps=10)(x, labels)
+        seen |= set(found.method)
+        if {"touching", "caps"} <= seen:
+            break
+    assert {"touching", "caps"} <= seen
+    assert set(cascade.PROOFS) >= seen - {"misclassified"}
