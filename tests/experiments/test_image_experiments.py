@@ -244,3 +244,13 @@ def test_the_first_seed_of_all_comes_first(monkeypatch: pytest.MonkeyPatch) -> N
     images.run(config, Where(keeper=lambda results: kept.append(len(results["trainings"]))))
     assert trained == [("a", PAPER, 7), ("a", NOTEBOOK, 7), ("b", QUICK, 7), ("a", PAPER, 8)]
     assert kept == [1, 2, 3, 4]
+
+
+def test_a_diverged_training_is_a_row_too() -> None:
+    """The text's rate is too large for some seeds: the others of the table must not be lost with it."""
+    assert PAPER.settings.on_divergence == NOTEBOOK.settings.on_divergence == "stop"
+    recipe = replace(PAPER, settings=replace(PAPER.settings, learning_rate=1e6, epochs=2))
+    row = train_images(digits(), recipe, 0, Where(), "part", matrix_size=3, embedding_size=4)
+    assert row["stopped"] == "diverged"
+    assert "norm of M" in row["message"]
+    assert 0 <= row["test_accuracy"] <= 100
