@@ -58,7 +58,10 @@ def test_asking_for_eps(case) -> None:  # type: ignore[no-untyped-def]
     eps = float(radius[:-1].median())
     asked = certifier(x, labels, eps=eps * 0.999)
     assert torch.equal(asked.certified, radius >= eps * 0.999)
-    assert asked.certified_accuracy(2 * eps) == 0.0
+    with pytest.raises(ArgumentError, match=r"eps must be at most .*, which was asked for"):
+        asked.certified_accuracy(2 * eps)
+    with pytest.raises(ArgumentTypeError, match="eps must be a number; got str"):
+        asked.certified_accuracy("far")  # type: ignore[arg-type]
 
 
 def test_float32_layers_are_certified_as_their_exact_function(case) -> None:  # type: ignore[no-untyped-def]
@@ -132,13 +135,16 @@ def test_estimators_by_to_mlayer(case) -> None:  # type: ignore[no-untyped-def]
         ({"x": [[0.0]]}, ArgumentTypeError, "x must be a torch.Tensor; got list"),
         ({"x": torch.zeros(2, 3, dtype=torch.int64)}, ArgumentTypeError, "of a floating point dtype"),
         ({"x": torch.zeros(2, 4)}, ArgumentError, "x must be of shape (rows, 3); got shape (2, 4)"),
+        ({"x": torch.zeros(2, 3, device="meta")}, ArgumentTypeError, "with data; got a tensor without data"),
+        ({"x": torch.zeros(2, 3).to_sparse()}, ArgumentTypeError, "x must be a dense tensor with data"),
+        ({"norm": torch.zeros(2)}, ArgumentTypeError, "norm must be one of 'linf', 'l2'; got of type Tensor"),
         ({"x": torch.full((2, 3), torch.nan)}, ArgumentError, "x must be finite; got NaN"),
         ({"x": torch.full((2, 3), 2.0), "box": (0, 1)}, ArgumentError, "x must be inside the box"),
         ({"labels": [0, 1]}, ArgumentTypeError, "labels must be a torch.Tensor; got list"),
         ({"labels": torch.zeros(2)}, ArgumentTypeError, "labels must be of an integer dtype"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, ArgumentError, "labels must be of shape (2,)"),
         ({"labels": torch.tensor([0, 2])}, ArgumentError, "between 0 and 1; got values from 0 to 2"),
-        ({"norm": "l1"}, ArgumentError, "norm must be 'linf' or 'l2'; got 'l1'"),
+        ({"norm": "l1"}, ArgumentError, "norm must be one of 'linf', 'l2'; got 'l1'"),
         ({"scale": -1.0}, ArgumentError, "scale must be non-negative"),
         ({"scale": torch.ones(4)}, ArgumentError, "scale must be a number or a vector of 3"),
         ({"scale": "wide"}, ArgumentTypeError, "scale must be a number or a vector of 3; got str"),
@@ -166,8 +172,21 @@ def test_complaints(kwargs: dict[str, object], error: type[Exception], words: st
 def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     layer, x, labels = case
     certifier = Certifier(layer, fit_steps=0)
-    with pytest.raises(ArgumentError, match=r"method must be one of paper, .* got 'magic'"):
-        certifier(x, labels, method="magic")  # type: ignore[arg-type]
+    with pytest.raises(
+        ArgumentError,
+        match=r"method must be one of 'paper', .* got 'first-order'. Did you mean 'first_order'",
+    ):
+        certifier(x, labels, method="first-order")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="rigorous must be True or False; got 'no'"):
+        certifier(x, labels, rigorous="no")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="constants must be a path; got 3"):
+        Certifier(layer, constants=3)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match=r"no file nowhere.npz; Certifier\(layer, ...\).save"):
+        Certifier(layer, constants="nowhere.npz")
+    with pytest.raises(ArgumentError, match="references must be at least one row; got none"):
+        Certifier(layer, references=x[:0])
+    with pytest.raises(ArgumentError, match="references must be of shape"):
+        Certifier(layer, references=x[:, 1:])
     with pytest.raises(ArgumentError, match="workers must be an integer >= 1"):
         certifier(x, labels, workers=0)
     with pytest.raises(ArgumentTypeError, match="progress must be callable"):

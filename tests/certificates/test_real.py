@@ -26,7 +26,7 @@ def test_no_certificate_of_the_real_model_is_broken(monkeypatch: pytest.MonkeyPa
         pytest.skip("needs the data: $MLAYER_DATA has not the model and CIFAR-10")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     sys.modules.pop("certificates", None)
-    from certificates import images, violations  # type: ignore[import-not-found]
+    from certificates import images, violations
 
     layer = load_authors_model(data / "cifar10_model.npy", dtype=torch.float64)
     x, y = images(batch, 200)

@@ -19,7 +19,7 @@ from mlayer.certificates.caps import cap
 from mlayer.certificates.cascade import METHODS, Bounds
 from mlayer.certificates.ellipsoid import top_eigenvalue
 from mlayer.certificates.expansion import Row
-from mlayer.certificates.quadratic import Minorant
+from mlayer.certificates.quadratic import BoxQuadratic, Minorant
 from mlayer.certificates.spectral import SpectralPath
 
 
@@ -103,7 +103,7 @@ def test_touching_functions_stay_below(kind: str) -> None:
                     radius = row.radius(eps)
                     low, high = row.model.region.interval(row.x, eps)
                     bend = order.bend(radius)
-                    box = touch.BoxQuadratic(pair, low, high, 9, bend)
+                    box = BoxQuadratic(pair, low, high, 9, bend)
                     found = touch.touching(pair, box, low, high, radius)
                     assert found is not None
                     for k in range(40):

@@ -152,7 +152,7 @@ def test_reproduce_writes_results_picture_and_page(folder: Path, capsys: pytest.
 
 def test_mistakes_of_reproduce(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "determinan"]) == 2
-    assert "must be one of spiral" in capsys.readouterr().err
+    assert "must be one of 'spiral'" in capsys.readouterr().err
     Path("file").write_text("")
     assert main(["reproduce", "spiral", "-o", "file"]) == 2
     assert "-o names a folder" in capsys.readouterr().err

@@ -178,7 +178,9 @@ def test_all_goes_on_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_complaints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ArgumentError, match=r"name must be one of spiral, .*; got 'spirals'"):
+    with pytest.raises(
+        ArgumentError, match=r"name must be one of 'spiral', .*; got 'spirals'. Did you mean 'spiral'"
+    ):
         reproduce("spirals", out=tmp_path)
     with pytest.raises(ArgumentError, match="scale must be one of smoke, default, full; got 'tiny'"):
         reproduce("spiral", "tiny", out=tmp_path)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from mlayer.certificates.expansion import Model, Row
 from mlayer.certificates.region import Norm, make_region
 from mlayer.certificates.result import Certificates
 from mlayer.certificates.weights import float64_copy, weights_of
+from mlayer.checks import file_path, flag, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 Box = tuple[Tensor | float, Tensor | float]
@@ -66,7 +67,7 @@ class Certifier:
             raise ArgumentError("fit_steps", "an integer >= 0", repr(fit_steps), "0 skips the fit.")
         weights = weights_of(self.layer, self.region)
         if constants is not None:
-            path = os.fspath(constants)
+            path = file_path("constants", constants)
             self.constants = Constants.load(path, digest_of(weights, self.region.norm))
             white = whitened(weights, self.constants, self.region.norm)
         else:
@@ -77,7 +78,10 @@ class Certifier:
 
     def _references(self, references: Tensor | None) -> np.ndarray[Any, np.dtype[np.float64]]:
         if references is not None:
-            return as_inputs(self.layer, references).numpy()
+            rows = as_inputs(self.layer, references, "references")
+            if not len(rows):
+                raise ArgumentError("references", "at least one row", "none", "Leave it out, or give inputs.")
+            return rows.numpy()
         if self.region.low is not None and self.region.high is not None:
             return ((self.region.low + self.region.high) / 2)[None].numpy()
         return np.zeros((1, self.layer.in_features))
@@ -103,16 +107,15 @@ class Certifier:
             x: (rows, in_features).
             labels: (rows,), the classes that should be kept.
             eps: ask only "is it certified at eps?", which is cheaper. None: the radius.
-            method: "paper", "lipschitz", "first_order", "second_order", "third_order" or "best".
+            method: "paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order" or
+                "best".
             rigorous: check every claim again in ball arithmetic (needs python-flint); claims that do
                 not pass are lowered until they do.
             progress: called with (rows done, rows) after each row.
             workers: threads.
         """
-        if method not in METHODS:
-            raise ArgumentError(
-                "method", "one of " + ", ".join(METHODS), repr(method), "'best' is the default."
-            )
+        one_of("method", method, METHODS, "'best' is the default.")
+        flag("rigorous", rigorous)
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
         if progress is not None and not callable(progress):

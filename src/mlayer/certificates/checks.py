@@ -35,24 +35,29 @@ def as_layer(layer: Any) -> MLayer:
     return layer
 
 
-def as_inputs(layer: MLayer, x: Any) -> Tensor:
+def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
     """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
     if not isinstance(x, Tensor):
         raise ArgumentTypeError(
-            "x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x)."
+            argument, "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor."
         )
     if not x.is_floating_point():
-        raise ArgumentTypeError("x", "of a floating point dtype", str(x.dtype), "Convert it with x.float().")
+        raise ArgumentTypeError(
+            argument, "of a floating point dtype", str(x.dtype), "Convert it with .float()."
+        )
+    if x.is_meta or x.layout != torch.strided:
+        came = "a tensor without data (meta)" if x.is_meta else f"layout {x.layout}"
+        raise ArgumentTypeError(argument, "a dense tensor with data", came, "Convert it with .to_dense().")
     if x.dim() != 2 or x.shape[1] != layer.in_features:
         raise ArgumentError(
-            "x",
+            argument,
             f"of shape (rows, {layer.in_features})",
             f"shape {tuple(x.shape)}",
             "Flatten images first: x.flatten(1).",
         )
     x = x.detach().to(device="cpu", dtype=torch.float64)
     if not bool(x.isfinite().all()):
-        raise ArgumentError("x", "finite", "NaN or infinity", "Remove such rows.")
+        raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
     return x
 
 

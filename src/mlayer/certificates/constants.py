@@ -64,7 +64,7 @@ class Constants:
             fields |= {name: float(value) for name, value in content.items()}
             result = cls(found, **fields)
         except FileNotFoundError:
-            raise
+            raise FileNotFoundError(f"no file {path}; Certifier(layer, ...).save(path) writes one") from None
         except Exception as error:
             raise FileFormatError(
                 path, "constants that a Certifier saved", f"something else ({error})", hint

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlayer.checks import one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 Norm = Literal["linf", "l2"]
@@ -87,8 +88,7 @@ def make_region(
     box: tuple[Tensor | float, Tensor | float] | None,
 ) -> Region:
     """A checked region."""
-    if norm not in NORMS:
-        raise ArgumentError("norm", "'linf' or 'l2'", repr(norm), "L-infinity is the usual one.")
+    one_of("norm", norm, NORMS, "L-infinity is the usual one.")
     unit = _vector("scale", 1.0 if scale is None else scale, in_features)
     if not bool((unit >= 0).all()):
         raise ArgumentError(

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mlayer.certificates.checks import as_radius
 from mlayer.certificates.region import Norm
+from mlayer.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,13 @@ class Certificates:
 
         From certificates that were asked for one ``eps``, only that one (or less) can be told.
         """
+        eps = as_radius(eps)
+        if self.eps is not None and eps > self.eps:
+            raise ArgumentError(
+                "eps", f"at most {self.eps:g}, which was asked for", f"{eps:g}", "Certify again with it."
+            )
         if not len(self):
             return float("nan")
-        if self.eps is not None and eps > self.eps:
-            return 0.0
         return float((self.correct & (self.radius >= eps)).double().mean())
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from mlayer.errors import ArgumentError
+from mlayer.checks import one_of
 from mlayer.experiments.protocol import Experiment
 
 # In the order of the paper.
@@ -25,8 +25,5 @@ EXPERIMENTS: dict[str, str] = {
 
 def experiment(name: str) -> Experiment:
     """The module of an experiment, loaded now."""
-    if name not in EXPERIMENTS:
-        raise ArgumentError(
-            "name", f"one of {', '.join(EXPERIMENTS)}", repr(name), "'all' runs every one of them."
-        )
+    one_of("name", name, EXPERIMENTS, "'mlayer reproduce all' runs every one of them.")
     return cast(Experiment, import_module(EXPERIMENTS[name]))
