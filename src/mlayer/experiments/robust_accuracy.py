@@ -96,7 +96,7 @@ def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float, rounds: int = _R
     """Which rows keep their class at every point that a targeted attack within eps and [0, 1] visits.
 
     For each rival class: from the middle of the box to the corner where the linearised margin is least, and
-    again with the gradient at that corner. (The fixed point of docs/theory/certificates-attack.md, at one eps.)
+    again with the gradient at that corner; the fixed point of docs/theory/certificates-attack.md at one eps.
     """
     low, high = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
     unbroken = torch.ones(len(x), dtype=torch.bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from mlayer.datasets import ImageSet, Split
 from mlayer.disk import replace_bytes
 from mlayer.experiments.dense import parameter_count
+from mlayer.experiments.graded import Graded, scaled_down
 from mlayer.experiments.image_augmentation import Augment, Augmentation
-from mlayer.experiments.image_training import fold_in, split
+from mlayer.experiments.image_training import fold_in
 from mlayer.experiments.protocol import Where
 from mlayer.experiments.robust_accuracy import tally_of
 from mlayer.experiments.robust_loss import PixelModel, RobustCrossEntropy
@@ -31,58 +32,48 @@ class RobustRecipe:
     """How a robust classifier is trained.
 
     Attributes:
-        matrix_size: n.
+        blocks: of the matrices; three give an M-layer of degree two, see `graded`. n is their sum.
         embedding_size: d.
         epochs: of one cycle of the learning rate.
         learning_rate: its largest.
         weight_decay: of the optimiser.
-        attack_steps: gradient steps to the point where the loss is taken.
+        gradient_clip: largest norm of a gradient.
+        attack_steps: gradient steps to the corner where the loss is taken.
         ramp: the part of the training over which eps grows from 0.
-        overshoot: eps in training over eps in the test.
-        remainder: weight of the penalty on what certificates lose, see `robust_loss`.
         augmentation: of training images.
         batch_size: of the optimiser.
     """
 
-    matrix_size: int = 30
-    embedding_size: int = 35
-    epochs: int = 60
-    learning_rate: float = 0.03
+    blocks: tuple[int, ...]
+    embedding_size: int
+    epochs: int
+    learning_rate: float = 0.1
     weight_decay: float = 3e-4
+    gradient_clip: float = 1.0
     attack_steps: int = 1
     ramp: float = 0.0
-    overshoot: float = 1.0
-    remainder: float = 0.0
     augmentation: Augmentation = field(default_factory=Augmentation)
     batch_size: int = 128
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """For `mlayer.training.train`."""
         batches = self.epochs * math.ceil(examples / self.batch_size)
-        loss = RobustCrossEntropy(
-            eps=self.overshoot * eps,
-            steps=self.attack_steps,
-            ramp=round(self.ramp * batches),
-            remainder=self.remainder,
-        )
         return Settings(
             epochs=self.epochs,
             batch_size=self.batch_size,
-            loss=loss,
+            loss=RobustCrossEntropy(eps, self.attack_steps, round(self.ramp * batches)),
             optimizer="sgd",
             optimizer_options={"momentum": 0.9, "nesterov": True},
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             schedule="one_cycle",
-            gradient_clip=1.0,
-            activity_penalty=1e-3,
-            activity_kind="l1",
+            gradient_clip=self.gradient_clip,
             restore_best=False,
             seed=seed,
         )
 
 
-def train_robustly(
+def train_robustly(  # noqa: PLR0917
     images: ImageSet,
     recipe: RobustRecipe,
     eps: float,
@@ -92,7 +83,7 @@ def train_robustly(
     *,
     linear: bool = False,
     test_images: int | None = None,
-    fit_steps: int = 250,
+    fit_steps: int = 0,
 ) -> dict[str, Any]:
     """Train one model at eps and test it once.
 
@@ -133,11 +124,11 @@ def train_robustly(
         progress=where.follow(f"{part}: training"),
         augment=Augment(recipe.augmentation, shape, *plain, training.white),
     )
-    _fold(body, mean.repeat(pixels), deviation.repeat(pixels))
+    tested_model = _plain(body, recipe, mean.repeat(pixels), deviation.repeat(pixels))
     trained = time.monotonic()
     tested = images.test if test_images is None else images.test.take(slice(0, test_images))
     tally = tally_of(
-        body,
+        tested_model,
         tested,
         eps,
         training.images(slice(0, _REFERENCES)),
@@ -169,7 +160,13 @@ def _body(
 ) -> MLayer | nn.Linear:
     if not linear:
         return MLayer(
-            inputs, classes, recipe.matrix_size, recipe.embedding_size, init="notebook", generator=generator
+            inputs,
+            classes,
+            sum(recipe.blocks),
+            recipe.embedding_size,
+            structure=Graded(recipe.blocks),
+            init="balanced",
+            generator=generator,
         )
     layer = nn.Linear(inputs, classes)
     with torch.no_grad():  # from nothing: a convex problem needs no luck
@@ -179,13 +176,17 @@ def _body(
 
 
 @torch.no_grad()
-def _fold(body: MLayer | nn.Linear, mean: Tensor, deviation: Tensor) -> None:
-    """Change a model of (x - mean) / deviation into the same model of x."""
+def _plain(
+    body: MLayer | nn.Linear, recipe: RobustRecipe, mean: Tensor, deviation: Tensor
+) -> MLayer | nn.Linear:
+    """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
     if isinstance(body, MLayer):
-        fold_in(body, mean, deviation)
-    else:
-        body.weight.div_(deviation)
-        body.bias.sub_(body.weight @ mean)
+        layer = scaled_down(body, recipe.blocks)
+        fold_in(layer, mean, deviation)
+        return layer
+    body.weight.div_(deviation)
+    body.bias.sub_(body.weight @ mean)
+    return body
 
 
 def _colours(images: Split, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

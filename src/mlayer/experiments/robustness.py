@@ -1,12 +1,12 @@
-"""Certified radii of the authors' released CIFAR-10 model: section 3.7, the histogram, and how far it really is.
+"""Certified radii of the authors' released CIFAR-10 model: section 3.7, the histogram and the truth.
 
-    mlayer reproduce robustness             the first 2,000 test images; our radii and attacks on 1,000 of them
+    mlayer reproduce robustness             the first 2,000 test images; ours and the attack on 1,000 of them
     mlayer reproduce robustness --full      all 10,000: our radii of all 5,279 that are classified correctly
     mlayer reproduce robustness --smoke     seconds, on a small untrained layer; no data needed
 
 Expected (paper): delta_in about 200, ||S||_2 about 3, ||M||_2 between 3 and 4, radii of about 1e-5 on the
-correctly classified test images. The model is looked for in the data folder as ``cifar10_model.npy``. Radii are
-L-infinity, without a box, as in the paper. Every image has paper's radius <= ours <= the true one <= attack's.
+correctly classified test images. The model is looked for in the data folder as ``cifar10_model.npy``. Radii
+are L-infinity, without a box, as in the paper: for every image paper's <= ours <= true <= attack's.
 """
 
 from __future__ import annotations
