@@ -36,6 +36,7 @@ MODEL = "cifar10_model.npy"
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CHUNK = 50
 _REFERENCES = 64
+_UNBROKEN = 1e9
 _ASKED = {"1_255": 1 / 255, "2_255": 2 / 255, "4_255": 4 / 255}
 
 
@@ -121,7 +122,8 @@ def _bracket(
         part = slice(begin, begin + _CHUNK)
         ours = certifier(x[part], labels[part]).radius
         attacked = attack(layer, x[part], labels[part]).radius
-        pairs += torch.stack([ours, attacked], 1).tolist()
+        # Beyond any use: a number for what nothing breaks, because JSON has no infinity.
+        pairs += torch.stack([ours, attacked], 1).clamp(max=_UNBROKEN).tolist()
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             replace_bytes(kept, json.dumps(pairs).encode())
