@@ -113,7 +113,7 @@ class Config:
     seed: int = 0
     seeds: int = 1
     tasks: tuple[Task, ...] = TASKS
-    test_images: int | None = 1000
+    test_images: int | None = 500
     fit_steps: int = 0
 
 
