@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.special import lambertw
 
-from mlayer.certificates import Attack
+from mlayer.certificates import Attack, Certifier, attack
 from mlayer.errors import MissingDataError
 from mlayer.experiments import reproduce, robustness
 from mlayer.experiments.protocol import Where
@@ -77,14 +77,13 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     pairs = json.loads(kept.read_text())
     kept.write_text(json.dumps(pairs[:10]))
     asked = []
-    real = robustness.attack
 
     def watched(layer: MLayer, x: torch.Tensor, labels: torch.Tensor) -> Attack:
         asked.append(len(x))
-        return real(layer, x, labels)
+        return attack(layer, x, labels)
 
     monkeypatch.setattr(robustness, "attack", watched)
-    monkeypatch.setattr(robustness.Certifier, "save", None)  # constants are read, not fitted again
+    monkeypatch.setattr(Certifier, "save", None)  # constants are read, not fitted again
     assert robustness.run(config, where) == whole
     assert asked == [5, 5]
 

@@ -202,7 +202,8 @@ def plot(results: Results) -> Figure:
         axes.set_title(f"{name}, eps {radius.replace('_', '/')}")
         axes.set_ylim(0, 108)
     figure.axes[0].set_ylabel("test accuracy, %")
-    figure.axes[0].legend(fontsize=8, loc="lower left")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(KINDS), fontsize=8)
     figure.suptitle(
         "One M-layer and a linear layer, trained alike; *: published, convolutional nets", fontsize=10
     )

@@ -212,6 +212,7 @@ def plot(results: Results) -> Figure:
     first.axvline(results["radius"]["0.5"], color="k", lw=1, label=f"median {results['radius']['0.5']:.2e}")
     first.set_xlabel("certified $L_\\infty$ radius, the paper's bound")
     first.set_ylabel("correctly classified images")
+    first.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)
     first.legend(fontsize=8)
     _both_histograms(second, ours)
@@ -247,6 +248,7 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
     """Shares of all images, so that the curves begin at the clean accuracy."""
     import numpy as np
 
+    start = min(ours["paper_radii"]) / 2
     for key, label, colour in (
         ("attack_radii", "withstands the attack", "C1"),
         ("radii", "certified, ours", "C0"),
@@ -255,17 +257,17 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
         radii = np.sort(np.array(ours[key]))
         left = 100 * np.arange(len(radii), 0, -1) / ours["images"]
         axes.step(
-            np.concatenate([[radii[0] / 10], radii]),
+            np.concatenate([[start], radii]),
             np.concatenate([left[:1], left]),
             where="pre",
             color=colour,
             label=label,
         )
     axes.axvline(2 / 255, color="0.5", lw=0.8, ls=":")
-    axes.text(2 / 255, axes.get_ylim()[1], " 2/255", va="top", fontsize=8, color="0.4")
+    axes.text(2 / 255, 1, "2/255 ", ha="right", fontsize=8, color="0.4")
     axes.set_xscale("log")
     axes.set_ylim(0, None)
     axes.set_xlabel("$L_\\infty$ radius eps")
     axes.set_ylabel("accuracy, %")
     axes.set_title("Accuracy against eps", fontsize=10)
-    axes.legend(fontsize=8, loc="lower left")
+    axes.legend(fontsize=7, loc="lower left")
