@@ -1,7 +1,8 @@
-"""The paper's radii, against scipy's Lambert W and norms written out."""
+"""The paper's radii, against scipy's Lambert W and norms written out; ours between them and the attack's."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import pytest
 import torch
 from scipy.special import lambertw
 
+from mlayer.certificates import Attack, Certifier, attack
 from mlayer.errors import MissingDataError
 from mlayer.experiments import reproduce, robustness
 from mlayer.experiments.protocol import Where
+from mlayer.nn import MLayer
 
 
 def test_radii_are_the_formulas() -> None:
     config = robustness.SCALES["smoke"]
-    layer, x, labels = robustness._small(config)
+    layer, x, labels, _ = robustness._small(config)
     results = robustness.run(config, Where())
     assert layer.embedding is not None
     T, U = layer.generators.detach().numpy(), layer.embedding.detach().numpy()
@@ -39,6 +42,52 @@ def test_radii_are_the_formulas() -> None:
     assert results["accuracy"] == 100
 
 
+def test_our_radii_lie_between_the_papers_and_the_attacks() -> None:
+    config = robustness.SCALES["smoke"]
+    results = robustness.run(config, Where())
+    ours = results["ours"]
+    assert ours["images"] == ours["correct"] == config.ours
+    assert ours["violations"] == 0
+    assert ours["paper_radii"] == results["radii"][: config.ours]
+    table = np.array([ours["paper_radii"], ours["radii"], ours["attack_radii"]])
+    assert (np.diff(table, axis=0) >= 0).all()
+    assert ours["over_paper"]["0.5"] == pytest.approx(np.median(table[1] / table[0]), rel=1e-4)
+    assert ours["over_attack"]["0.5"] == pytest.approx(np.median(table[1] / table[2]), rel=1e-4)
+    for name, eps in (("1_255", 1 / 255), ("2_255", 2 / 255), ("4_255", 4 / 255)):
+        assert ours["certified"][name] == pytest.approx(100 * np.mean(table[1] >= eps))
+        assert ours["attacked"][name] == pytest.approx(100 * np.mean(table[2] > eps))
+
+
+def test_shares_are_of_all_images_and_violations_are_counted() -> None:
+    paper = torch.tensor([1e-6, 1e-6, 2e-6], dtype=torch.float64)
+    ours = torch.tensor([5e-3, 9e-3, 1e-6], dtype=torch.float64)
+    attacked = torch.tensor([6e-3, 8e-3, 2e-2], dtype=torch.float64)
+    found = robustness._compared(10, paper, ours, attacked)
+    assert found["certified"] == {"1_255": 20.0, "2_255": 10.0, "4_255": 0.0}
+    assert found["attacked"] == {"1_255": 30.0, "2_255": 20.0, "4_255": 10.0}
+    assert found["violations"] == 2  # one above the attack, one below the paper
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robustness, "_CHUNK", 5)
+    config = robustness.SCALES["smoke"]
+    where = Where(checkpoints=tmp_path)
+    whole = robustness.run(config, where)
+    kept = tmp_path / "ours" / "radii.json"
+    pairs = json.loads(kept.read_text())
+    kept.write_text(json.dumps(pairs[:10]))
+    asked = []
+
+    def watched(layer: MLayer, x: torch.Tensor, labels: torch.Tensor) -> Attack:
+        asked.append(len(x))
+        return attack(layer, x, labels)
+
+    monkeypatch.setattr(robustness, "attack", watched)
+    monkeypatch.setattr(Certifier, "save", None)  # constants are read, not fitted again
+    assert robustness.run(config, where) == whole
+    assert asked == [5, 5]
+
+
 def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
     record = reproduce("robustness", "smoke", out=tmp_path)
     assert record["headline"]["robustness.paper_median_radius"] > 0
@@ -58,8 +107,10 @@ def test_the_released_model_has_the_papers_constants() -> None:
     folder = Path(os.environ.get("MLAYER_DATA") or Path(__file__).parents[3] / "shared" / "data")
     if not (folder / robustness.MODEL).is_file():
         pytest.skip(f"no {robustness.MODEL} in {folder}")
-    results = robustness.run(robustness.Config(images=300), Where(data=folder))
+    results = robustness.run(robustness.Config(images=300, ours=20, fit_steps=20), Where(data=folder))
     assert torch.isfinite(torch.tensor(results["radii"])).all()
     assert results["delta_in"] == pytest.approx(213.598, abs=1e-3)
     assert results["readout_norm"] == pytest.approx(3.153, abs=1e-3)
     assert 3e-6 < results["radius"]["0.5"] < 1.2e-5
+    assert results["ours"]["violations"] == 0
+    assert results["ours"]["over_paper"]["0.5"] > 500

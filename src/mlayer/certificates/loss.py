@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from mlayer.certificates.checks import as_layer
 from mlayer.certificates.region import make_region
 from mlayer.errors import ArgumentError
 from mlayer.exponential import expm
+from mlayer.exponential.operator import frechet
 from mlayer.nn.layer import MLayer
 
 
@@ -58,41 +60,63 @@ class CertifiedLoss(nn.Module):
             lower = torch.maximum(lower, self.low.to(x))
             upper = torch.minimum(upper, self.high.to(x))
         centre, reach = (lower + upper) / 2, (upper - lower) / 2  # (b, m)
-        rows, n = len(x), layer.matrix_size
-        M = layer.matrix(centre)
-        E = expm(M)
-        S = layer.readout
-        W = S[labels][:, None] - S[None]  # (b, c, n, n)
-        value = (W * E[:, None]).sum((-2, -1))
-        if layer.output_bias is not None:
-            value = value + layer.output_bias[labels][:, None] - layer.output_bias[None]
-        # Gradients of all outputs: the adjoint derivative, by one block exponential each.
-        c = len(S)
-        Mt = M.mT[:, None].expand(rows, c, n, n)
-        top = torch.cat([Mt, S[None].expand(rows, c, n, n)], -1)
-        bottom = torch.cat([torch.zeros_like(Mt), Mt], -1)
-        adjoint = expm(torch.cat([top, bottom], -2))[..., :n, n:]  # (b, c, n, n)
-        T = layer.generators
-        features = torch.einsum("bcjk,ajk->bca", adjoint, T)
-        U = torch.eye(layer.in_features, dtype=x.dtype, device=x.device)
-        if layer.embedding is not None:
-            U = layer.embedding.mT  # (m, d)
-        slopes = features[torch.arange(rows), labels][:, None] - features  # (b, c, d)
-        linear = torch.einsum("bcm,bm->bc", (slopes @ U.mT).abs(), reach)
+        M = layer.matrix(centre)  # (b, n, n)
+        S, T = layer.readout, layer.generators
+        rows, c = len(x), len(S)
+        outputs = linear(expm(M).flatten(1), S.flatten(1), layer.output_bias)  # (b, c)
+        value = outputs.gather(1, labels[:, None]) - outputs
+        # Gradients of all outputs in the directions T_a: the adjoint derivative of exp at M, applied to S.
+        shape = (rows, *S.shape)
+        adjoint = frechet(M.mT[:, None].expand(shape), S.expand(shape))  # (b, c, n, n)
+        features = adjoint.flatten(2) @ T.flatten(1).mT  # (b, c, d)
+        slopes = features[torch.arange(rows), labels][:, None] - features
+        U = layer.embedding  # (d, m)
+        slopes = slopes if U is None else slopes @ U
+        linear_term = (slopes.abs() @ reach[..., None])[..., 0]  # (b, c)
         # ||N||_F <= q for every step of the box.
         w = torch.softmax(self.weight_logits.to(x), 0)
-        Q = U.mT @ (U / w[:, None])
-        flat = T.flatten(1)
-        delta_squared = torch.linalg.eigvalsh(flat.mT @ Q @ flat)[-1].clamp_min(0)
-        q = (delta_squared * (w * reach**2).sum(-1) + 1e-30).sqrt()  # (b,)
+        Q = torch.diag(1 / w) if U is None else (U / w) @ U.mT
+        delta_squared = top_of_product(T.flatten(1), Q).clamp_min(0)
+        q = (delta_squared * (reach**2 @ w) + 1e-30).sqrt()  # (b,)
         mu = torch.linalg.eigvalsh((M + M.mT) / 2)[:, -1]
-        spectral = torch.linalg.matrix_norm(W, 2)  # (b, c)
         # e^q - 1 - q loses digits for small q; expm1 and the quadratic bound keep the order right.
         tail = torch.where(q < 1e-2, q**2 / 2 * (1 + q / 2), torch.expm1(q) - q)
-        bound = value - linear - spectral * (mu.exp() * tail)[:, None]
+        bound = value - linear_term - pair_norms(S)[labels] * (mu.exp() * tail)[:, None]
         own = nn.functional.one_hot(labels, c).bool()
         return bound.masked_fill(own, 0.0)
 
     def forward(self, layer: MLayer, x: Tensor, labels: Tensor, eps: float) -> Tensor:
         """The mean loss: log sum_j exp(-margin_j), with each margin at its lower bound."""
         return torch.logsumexp(-self.margins(layer, x, labels, eps), 1).mean()
+
+
+def pair_norms(S: Tensor) -> Tensor:
+    """||S_i - S_j||_2 for all pairs of classes, each computed once.  (c, n, n) -> (c, c)"""
+    c = len(S)
+    i, j = torch.triu_indices(c, c, offset=1, device=S.device)
+    norms = torch.linalg.matrix_norm(S[i] - S[j], 2)
+    table = S.new_zeros(c, c).index_put((i, j), norms)
+    return table + table.mT
+
+
+def top_of_product(flat: Tensor, Q: Tensor) -> Tensor:
+    """The largest eigenvalue of flat^T Q flat, for Q positive semidefinite.  (d, k), (d, d) -> scalar
+
+    Of the two matrices with these eigenvalues, flat^T Q flat and (flat flat^T)^(1/2) Q (flat flat^T)^(1/2),
+    the smaller is decomposed, without derivatives; the value is the Rayleigh quotient of the eigenvector v,
+    whose derivative at fixed v is that of a simple eigenvalue.
+    """
+    d, k = flat.shape
+    if k <= d:
+        return torch.linalg.eigvalsh(flat.mT @ Q @ flat)[-1]
+    with torch.no_grad():
+        values, vectors = torch.linalg.eigh(flat @ flat.mT)
+        root = (vectors * values.clamp_min(0).sqrt()) @ vectors.mT
+        top = torch.linalg.eigh(root @ Q @ root)[1][:, -1]
+        v = flat.mT @ (Q @ (root @ top))
+        length = torch.linalg.vector_norm(v)
+        if not length > 0:
+            v, length = torch.ones_like(v), torch.linalg.vector_norm(torch.ones_like(v))
+        v = v / length
+    image = flat @ v
+    return image @ (Q @ image)

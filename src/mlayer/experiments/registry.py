@@ -20,6 +20,7 @@ EXPERIMENTS: dict[str, str] = {
     "baselines": "mlayer.experiments.baselines",
     "timing": "mlayer.experiments.timing",
     "robustness": "mlayer.experiments.robustness",
+    "certified": "mlayer.experiments.certified",
 }
 
 

@@ -1,0 +1,249 @@
+"""Certified training: layers of degree two, the robust loss, accuracies against enumerated corners."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from mlayer.certificates import Certifier, attack
+from mlayer.datasets import Split, digits
+from mlayer.experiments import certified, reproduce, robust_accuracy
+from mlayer.experiments.certified import EXPECTED, TASKS, Task
+from mlayer.experiments.graded import Graded, scaled_down
+from mlayer.experiments.protocol import Where
+from mlayer.experiments.robust_accuracy import certified_in_box, tally_of, withstands
+from mlayer.experiments.robust_loss import PixelModel, RobustCrossEntropy, box_of, worst_corner
+from mlayer.experiments.robust_training import RobustRecipe, _plain, train_robustly
+from mlayer.nn import MLayer
+from mlayer.training import Settings, train
+
+BLOCKS = (2, 3, 2)
+INPUTS, CLASSES = 5, 3
+EPS = 0.15
+
+
+def degree_two(seed: int = 0, size: float = 4.0) -> MLayer:
+    generator = torch.Generator().manual_seed(seed)
+    layer = MLayer(INPUTS, CLASSES, 7, 4, structure=Graded(BLOCKS), init="balanced", generator=generator)
+    with torch.no_grad():
+        layer.free_generators.mul_(size)
+        layer.readout.mul_(size)
+    return layer
+
+
+def pictures(count: int, seed: int = 0) -> Tensor:
+    """With black and white pixels among them, whose boxes are cut."""
+    generator = torch.Generator().manual_seed(seed)
+    return (1.4 * torch.rand(count, INPUTS, generator=generator) - 0.2).clamp(0, 1)
+
+
+def corners(x: Tensor) -> Tensor:
+    """(rows, 2^m, m)"""
+    low, high = (x - EPS).clamp(min=0), (x + EPS).clamp(max=1)
+    choices = torch.tensor(list(itertools.product([0.0, 1.0], repeat=x.shape[1])), dtype=x.dtype)
+    return low[:, None] + choices * (high - low)[:, None]
+
+
+def test_three_blocks_give_a_quadratic_function() -> None:
+    layer = degree_two()
+    x = pictures(6)
+    M = layer.matrix(x)
+    torch.testing.assert_close(torch.linalg.matrix_exp(M), torch.eye(7) + M + M @ M / 2)
+    along = layer(x[0] + torch.linspace(-3, 3, 7)[:, None] * (x[1] - x[0])).double()
+    third = along[3:] - 3 * along[2:-1] + 3 * along[1:-2] - along[:-3]
+    assert float(third.abs().max().detach()) < 1e-4 * float(along.abs().max().detach())
+
+
+def test_scaling_down_keeps_the_function_and_shrinks_the_matrices() -> None:
+    layer, x = degree_two().double(), pictures(20).double()
+    small = scaled_down(layer, BLOCKS, power=8)
+    torch.testing.assert_close(small(x), layer(x), rtol=1e-11, atol=1e-11)
+    ratio = torch.linalg.matrix_norm(small.matrix(x)) / torch.linalg.matrix_norm(layer.matrix(x))
+    assert float(ratio.max().detach()) <= 2.0**-8
+
+
+def test_scaling_down_is_what_makes_certificates_tight() -> None:
+    layer, x = degree_two(size=5.0), pictures(8).double()
+    with torch.no_grad():
+        labels = layer(x.float()).argmax(1)
+    plain = Certifier(layer.with_structure("full"), fit_steps=0)(x, labels, method="second_order").radius
+    scaled = Certifier(scaled_down(layer, BLOCKS), fit_steps=0)(x, labels, method="second_order").radius
+    broken = attack(layer, x, labels).radius
+    assert bool((plain < scaled).all())
+    assert bool((scaled <= broken).all())
+    assert float((broken - scaled).sum()) < 0.25 * float((broken - plain).sum())
+
+
+def test_the_worst_corner_of_a_linear_model_is_the_worst_of_all() -> None:
+    generator = torch.Generator().manual_seed(3)
+    body = nn.Linear(INPUTS, 2)
+    with torch.no_grad():
+        body.weight.copy_(torch.randn(2, INPUTS, generator=generator))
+    model = PixelModel(body, torch.full((INPUTS,), 0.3), torch.full((INPUTS,), 0.5))
+    x, y = pictures(20), torch.arange(20) % 2
+    found = worst_corner(model, y, *box_of(x, EPS), steps=1)
+    assert bool(((found - x).abs() <= EPS + 1e-6).all())
+    assert bool(((found >= 0) & (found <= 1)).all())
+    with torch.no_grad():
+        losses = cross_entropy(model(found), y, reduction="none")
+        everywhere = model(corners(x).flatten(0, 1))
+        worst = (
+            cross_entropy(everywhere, y.repeat_interleave(2**INPUTS), reduction="none").view(20, -1).amax(1)
+        )
+    torch.testing.assert_close(losses, worst)
+
+
+def test_the_model_standardises_and_its_plain_form_does_not_need_to() -> None:
+    mean, deviation = torch.linspace(0.1, 0.5, INPUTS), torch.linspace(0.5, 2.0, INPUTS)
+    recipe = RobustRecipe(BLOCKS, 4, epochs=1)
+    x = pictures(10)
+    for body in (degree_two(), nn.Linear(INPUTS, CLASSES)):
+        model = PixelModel(body, mean, deviation)
+        expected = model(x).detach()
+        torch.testing.assert_close(expected, body((x - mean) / deviation))
+        torch.testing.assert_close(expected, model.unwatched(x))
+        torch.testing.assert_close(_plain(body, recipe, mean, deviation)(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_ramps_up_and_counts_in_the_state() -> None:
+    model = PixelModel(degree_two(), torch.zeros(INPUTS), torch.ones(INPUTS))
+    x, y = pictures(30), torch.arange(30) % CLASSES
+    loss = RobustCrossEntropy(EPS, steps=2, ramp=4)
+    plain = cross_entropy(model(x), y, reduction="none")
+    means = [loss(model, x, y)[1].mean() for _ in range(6)]
+    torch.testing.assert_close(means[0], plain.mean())  # eps is 0 at first
+    assert all(bool(a < b) for a, b in itertools.pairwise(means[:5]))
+    torch.testing.assert_close(means[4], means[5])
+    assert int(model.state_dict()["batches"]) == 6
+    model.eval()
+    torch.testing.assert_close(loss(model, x, y)[1], plain)
+    assert int(model.batches) == 6
+
+
+def test_a_stopped_training_goes_on_with_its_ramp(tmp_path: Path) -> None:
+    x, y = pictures(64), torch.arange(64) % CLASSES
+    settings = Settings(
+        epochs=4, batch_size=16, loss=RobustCrossEntropy(EPS, ramp=12), learning_rate=0.01, restore_best=False
+    )
+
+    def fresh() -> PixelModel:
+        return PixelModel(degree_two(), torch.zeros(INPUTS), torch.ones(INPUTS))
+
+    whole, halves = fresh(), fresh()
+    train(whole, (x, y), settings)
+    train(fresh(), (x, y), replace(settings, epochs=2), checkpoint=tmp_path)
+    train(halves, (x, y), settings, checkpoint=tmp_path)
+    assert int(halves.batches) == 16
+    for a, b in zip(whole.state_dict().values(), halves.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_attack_and_the_certificates_bracket_the_corners(tmp_path: Path) -> None:
+    layer = scaled_down(degree_two(), BLOCKS)
+    x = pictures(60)
+    with torch.no_grad():
+        y = layer(x).argmax(1)
+        at_corners = (layer(corners(x)).argmax(-1) == y[:, None]).all(1)
+        middle = sum(box_of(x, EPS)) / 2
+        at_middle = layer(middle).argmax(1) == y
+    found = withstands(layer, x, y, EPS)
+    assert bool((found | ~(at_corners & at_middle)).all())  # what it breaks is broken
+    assert float((found == (at_corners & at_middle)).float().mean()) > 0.95  # and it breaks nearly all of it
+    constants = tmp_path / "constants.npz"
+    Certifier(layer, box=(0, 1), fit_steps=0).save(constants)
+    proved = torch.tensor(
+        [certified_in_box(layer, x[i].double(), y[i], EPS, constants) for i in range(len(x))]
+    )
+    assert 0 < int(proved.sum()) < len(x)
+    assert bool((found | ~proved).all())
+    generator = torch.Generator().manual_seed(0)
+    low, high = box_of(x.double(), EPS)
+    inside = (
+        low[:, None] + torch.rand(len(x), 200, INPUTS, generator=generator).double() * (high - low)[:, None]
+    )
+    with torch.no_grad():
+        same = (layer.double()(inside).argmax(-1) == y[:, None]).all(1)
+    assert bool((same | ~proved).all())
+    assert bool((at_corners | ~proved).all())
+    assert int(proved.sum()) >= 0.9 * int(found.sum())
+
+
+def some_split(count: int) -> Split:
+    pixels = (255 * pictures(count, seed=9)).round().to(torch.uint8)
+    return Split(pixels, torch.arange(count) % CLASSES)
+
+
+def test_a_linear_tally_is_that_of_all_corners() -> None:
+    generator = torch.Generator().manual_seed(4)
+    model = nn.Linear(INPUTS, CLASSES)
+    with torch.no_grad():
+        model.weight.copy_(torch.randn(CLASSES, INPUTS, generator=generator))
+    images = some_split(300)
+    found = tally_of(model, images, EPS, images.images(), fit_steps=0)
+    x, y = images.images(), images.labels
+    with torch.no_grad():
+        robust = (model(corners(x)).argmax(-1) == y[:, None]).all(1)
+        clean = model(x).argmax(1) == y
+    assert found.images == 300
+    assert found.clean == int(clean.sum())
+    assert found.attacked == found.certified == int(robust.sum()) > 0
+
+
+def test_a_tally_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robust_accuracy, "_CHUNK", 10)
+    layer, images = scaled_down(degree_two(), BLOCKS), some_split(25)
+    whole = tally_of(layer, images, EPS, images.images(), fit_steps=0)
+    assert whole.images == 25
+    assert 0 < whole.certified <= whole.attacked <= whole.clean < 25
+    seen: list[float] = []
+    first = tally_of(layer, images, EPS, images.images(), fit_steps=0, folder=tmp_path, progress=seen.append)
+    assert first == whole
+    assert seen == [0.4, 0.8, 1.0]
+    kept = json.loads((tmp_path / "tally.json").read_text())
+    (tmp_path / "tally.json").write_text(json.dumps(kept[:2]))
+    again = tally_of(layer, images, EPS, images.images(), fit_steps=0, folder=tmp_path, progress=seen.append)
+    assert again == whole
+    assert seen == [0.4, 0.8, 1.0, 1.0]
+
+
+def test_one_training_on_digits(tmp_path: Path) -> None:
+    recipe = RobustRecipe(
+        (3, 4, 3), 12, epochs=12, attack_steps=2, ramp=0.3, batch_size=32, gradient_clip=2.0
+    )
+    where = Where(checkpoints=tmp_path)
+    images = digits()
+    row = train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60)
+    assert row["test_images"] == 60
+    assert 60 < row["certified"] <= row["attacked"] <= row["clean"] < 100
+    assert row["losses"][-1] < row["losses"][0]
+    assert row["parameters"] == 64 * 12 + 12 + 13 * 100 + 10 * 100 + 10
+    assert train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60) == row
+
+
+def test_tasks() -> None:
+    assert Task("cifar10", "2/255", TASKS[0].recipe).eps == 2 / 255
+    assert Task("mnist", "0.3", TASKS[0].recipe).eps == 0.3
+    assert set(EXPECTED) == {task.name for task in TASKS if task.set != "digits"}
+
+
+def test_a_set_that_is_missing_is_left_out_and_named(tmp_path: Path) -> None:
+    config = replace(certified.SCALES["default"], tasks=TASKS[1:2])
+    results = certified.run(config, Where(data=tmp_path))
+    assert results["rows"] == []
+    assert "mnist" in results["left_out"]["mnist_0.1"].lower()
+
+
+def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
+    record = reproduce("certified", "smoke", out=tmp_path)
+    start = "certified.digits_0.05"
+    figures = record["headline"]
+    assert figures[f"{start}.certified"] <= figures[f"{start}.attacked"] <= figures[f"{start}.clean"]
+    assert figures[f"{start}.linear.certified"] == figures[f"{start}.linear.attacked"]
+    assert (tmp_path / "certified.smoke.png").stat().st_size > 5000
