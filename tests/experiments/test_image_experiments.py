@@ -224,3 +224,23 @@ def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
     assert record["headline"]["images.digits.our_recipe.seeds"] == 1
     assert (Path(tmp_path) / "images.smoke.png").stat().st_size > 5000
     assert {row["parameters"] for row in record["results"]["trainings"]} == {8 * 65 + 8 * 36 + 36 + 360 + 10}
+
+
+def test_the_first_seed_of_all_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[str, Recipe, int]] = []
+    kept: list[int] = []
+
+    def quick(images_: Any, recipe: Any, seed: int, where: Where, part: str, **sizes: int) -> dict[str, Any]:
+        trained.append((images_, recipe, seed))
+        return {"set": images_, "seed": seed}
+
+    monkeypatch.setattr(images, "train_images", quick)
+    monkeypatch.setattr(images, "load_images", lambda name, data: name)
+    config = images.Config(
+        seed=7,
+        seeds={"a": {"x": 2, "y": 1}, "b": {"y": 1}},
+        recipes={"a": {"x": PAPER, "y": NOTEBOOK}, "b": {"y": QUICK}},
+    )
+    images.run(config, Where(keeper=lambda results: kept.append(len(results["trainings"]))))
+    assert trained == [("a", PAPER, 7), ("a", NOTEBOOK, 7), ("b", QUICK, 7), ("a", PAPER, 8)]
+    assert kept == [1, 2, 3, 4]
