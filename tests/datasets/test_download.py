@@ -193,7 +193,7 @@ def test_sets_by_name(server: Server, tmp_path: Path, monkeypatch: pytest.Monkey
     assert leftovers(tmp_path) == ["set/one", "set/two"]
     with pytest.raises(ArgumentError, match=r"names must be of 'mnist', .*; got 'digits'"):
         fetch_sets(["mnist", "digits"])
-    assert set(by_name.FILES) == {*IMAGE_SETS, "temperatures"} - {"digits"}
+    assert set(by_name.FILES) == {*IMAGE_SETS, "temperatures", "authors_model"} - {"digits"}
 
 
 def test_a_download_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,20 @@ from mlayer.errors import ArgumentError
 
 _FROM_FILES: dict[str, Callable[..., ImageSet]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
 IMAGE_SETS = (*_FROM_FILES, "digits")
+_MODEL = "cifar10_model.npy"
+AUTHORS_MODEL = SourceFile(
+    _MODEL,
+    ("2519dd0afb4452c645d46ca84c581b21",),
+    "https://raw.githubusercontent.com/google-research/google-research/master/m_layer/" + _MODEL,
+    (".",),
+)
 # What `fetch_sets` can fetch.
 FILES: dict[str, tuple[SourceFile, ...]] = {
     "mnist": tuple(mnist_idx.FILES.values()),
     "cifar10": (*cifar10_binary.TRAIN, *cifar10_binary.TEST),
     "svhn": (svhn_mat.TRAIN, svhn_mat.TEST),
     "temperatures": (melbourne.FILE,),
+    "authors_model": (AUTHORS_MODEL,),
 }
 
 
@@ -57,7 +65,8 @@ def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progres
     Sums are checked before a file gets its name; a download that fails or is stopped leaves nothing behind.
 
     Args:
-        names: of "mnist", "cifar10", "svhn", "temperatures".
+        names: of "mnist", "cifar10", "svhn", "temperatures", and "authors_model", the CIFAR-10 model that
+            the authors released.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         progress: called with name, bytes so far, bytes in all (or None).
     """

@@ -70,6 +70,7 @@ def run(config: Config, where: Where) -> Results:
         if of not in sets:
             sets[of] = load_images(of, where.data)
         rows.append(_row(sets[of], name, config, where))
+        where.keep({"rows": rows})
     return {"rows": rows}
 
 

@@ -9,12 +9,12 @@ from mlayer.experiments.registry import EXPERIMENTS, experiment
 
 
 def needed_sets(name: str, scale: Scale = "default") -> tuple[str, ...]:
-    """Names of the sets that ``mlayer.datasets.fetch_sets`` can fetch; the authors' model is not among them.
+    """What ``mlayer.datasets.fetch_sets`` has to fetch for an experiment, or for "all".
 
     >>> needed_sets("temperatures"), needed_sets("spiral"), needed_sets("images", "smoke")
     (('temperatures',), (), ())
     >>> needed_sets("all", "full")
-    ('temperatures', 'mnist', 'cifar10', 'svhn')
+    ('temperatures', 'mnist', 'cifar10', 'svhn', 'authors_model')
     """
     if name == "all":
         every = [of for each in EXPERIMENTS for of in needed_sets(each, scale)]
@@ -27,7 +27,7 @@ def needed_sets(name: str, scale: Scale = "default") -> tuple[str, ...]:
     if name == "baselines":
         return _from_files(of for of, _ in config.rows)
     if name == "robustness":
-        return ("cifar10",) if config.released else ()
+        return ("cifar10", "authors_model") if config.released else ()
     return ()
 
 
