@@ -92,7 +92,9 @@ PAPER = Recipe(_text(1e-4, "frobenius"))
 NOTEBOOK = Recipe(_text(1e-3, "l1", floor=1e-5), init="notebook")
 
 
-def _ours(epochs: int, augmentation: Augmentation, weight_decay: float) -> Recipe:
+def _ours(
+    epochs: int, augmentation: Augmentation, weight_decay: float, rate: float = 0.03, penalty: float = 1e-3
+) -> Recipe:
     """Shifted images, larger batches, clipped steps on a schedule of known length, all examples trained on.
 
     From short trials on a tenth of CIFAR-10's training set that was set aside. With a schedule that
@@ -105,11 +107,11 @@ def _ours(epochs: int, augmentation: Augmentation, weight_decay: float) -> Recip
             loss="cross_entropy",
             optimizer="sgd",
             optimizer_options={"momentum": 0.9, "nesterov": True},
-            learning_rate=0.03,
+            learning_rate=rate,
             weight_decay=weight_decay,
             schedule="one_cycle",
             gradient_clip=1.0,
-            activity_penalty=1e-3,
+            activity_penalty=penalty,
             activity_kind="l1",
             restore_best=False,
         ),
@@ -124,7 +126,8 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     name: {"paper_recipe": PAPER, "notebook_recipe": NOTEBOOK, "our_recipe": ours}
     for name, ours in {
         "mnist": _ours(30, Augmentation(shift=2), 2e-4),
-        "cifar10": _ours(120, Augmentation(shift=4, flip=True), 3e-4),
+        # Images that vary need less of the penalty.
+        "cifar10": _ours(120, Augmentation(shift=4, flip=True), 3e-4, rate=0.02, penalty=2e-4),
         "svhn": _ours(40, Augmentation(shift=2), 2e-4),
     }.items()
 }
