@@ -1,7 +1,7 @@
 """Determinants of 3 x 3 matrices: section 4.3 and its figure of error against parameters and examples.
 
     mlayer reproduce determinant            some 20 minutes on one core, most of them for the text's recipe
-    mlayer reproduce determinant --full     the whole grid, to 2^17 examples: a day
+    mlayer reproduce determinant --full     the whole grid, to 2^17 examples: up to 10 hours
     mlayer reproduce determinant --smoke    seconds
 
 Expected (paper): 2e-4 with 811 parameters on 2^17 examples; the best DNN 0.003 with 3,121.
