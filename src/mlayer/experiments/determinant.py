@@ -203,6 +203,8 @@ def plot(results: Results) -> Figure:
     for kind, marker, colour in (("M-layer", "o", "tab:red"), ("DNN", "s", "tab:blue")):
         for count in counts:
             chosen = [p for p in points if p["model"] == kind and p["examples"] == count]
+            if not chosen:
+                continue
             left.scatter(
                 [p["parameters"] for p in chosen],
                 [p["test_mse"] for p in chosen],
