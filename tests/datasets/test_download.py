@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mlayer.datasets import DataWarning, temperatures
+from mlayer.datasets import IMAGE_SETS, DataWarning, by_name, fetch_sets, temperatures
 from mlayer.datasets.download import fetch
 from mlayer.datasets.places import SourceFile
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError
@@ -25,6 +25,7 @@ class Server:
     files: dict[str, bytes]
     asked: list[str]
     cut: int = 0
+    chunked: bool = False
 
 
 @pytest.fixture
@@ -38,10 +39,16 @@ def server() -> Iterator[Server]:
             if content is None:
                 self.send_error(404)
                 return
+            sent = content[: len(content) - state.cut]
             self.send_response(200)
+            if state.chunked:
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(b"%x\r\n" % len(content) + sent + b"\r\n0\r\n\r\n" * (not state.cut))
+                return
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content[: len(content) - state.cut])
+            self.wfile.write(sent)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -105,24 +112,88 @@ def test_failures_say_what_to_put_where(server: Server, tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
-def test_an_archive_lands_in_its_folder_only(server: Server, tmp_path: Path) -> None:
+def archive(*members: tuple[str, bytes]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        for name in ("cifar/one.bin", "../../outside.bin", "/abs.bin"):
+        for name, content in members:
             member = tarfile.TarInfo(name)
-            member.size = 4
-            tar.addfile(member, io.BytesIO(b"abcd"))
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
         link = tarfile.TarInfo("link.bin")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
-    server.files["/all.tar.gz"] = stream.getvalue()
-    file = SourceFile("one.bin", ("0",), f"{server.url}/all.tar.gz", ("set",))
-    fetch(tmp_path / "data", [file])
-    assert leftovers(tmp_path) == ["data/set/abs.bin", "data/set/one.bin", "data/set/outside.bin"]
-    server.files["/all.tar.gz"] = b"no archive"
-    other = SourceFile("two.bin", ("0",), f"{server.url}/all.tar.gz", ("set",))
-    with pytest.raises(FileFormatError, match=r"a .tar.gz archive; got something else"):
-        fetch(tmp_path / "data", [other])
+    return stream.getvalue()
+
+
+def member(server: Server, name: str, content: bytes) -> SourceFile:
+    return SourceFile(name, (hashlib.md5(content).hexdigest(),), f"{server.url}/all.tar.gz", ("set",))
+
+
+def test_an_archive_gives_what_was_asked_for(server: Server, tmp_path: Path) -> None:
+    server.files["/all.tar.gz"] = archive(
+        ("cifar/one.bin", b"1111"), ("../../outside.bin", b"2222"), ("/abs.bin", b"3333"), ("readme", b"4")
+    )
+    files = [member(server, "one.bin", b"1111"), member(server, "outside.bin", b"2222")]
+    fetch(tmp_path / "data", files)
+    assert leftovers(tmp_path) == ["data/set/one.bin", "data/set/outside.bin"]
+    assert (tmp_path / "data/set/outside.bin").read_bytes() == b"2222"
+    assert server.asked == ["/all.tar.gz"]  # once for both
+    with pytest.raises(FileFormatError, match=r"all.tar.gz must be an archive that holds two.bin, link.bin"):
+        fetch(tmp_path / "data", [member(server, "two.bin", b""), member(server, "link.bin", b"")])
+
+
+def test_a_bad_archive(server: Server, tmp_path: Path) -> None:
+    server.files["/all.tar.gz"] = archive(("one.bin", b"right"), ("two.bin", b"wrong"))
+    files = [member(server, "one.bin", b"right"), member(server, "two.bin", b"right")]
+    with pytest.raises(FileFormatError, match=r"two.bin must be the published file"):
+        fetch(tmp_path, files)
+    assert leftovers(tmp_path) == ["set/one.bin"]  # whole, and its sum is right
+    whole = archive(("one.bin", bytes(range(256)) * 999), ("two.bin", b"right"))
+    for content in (b"no archive", whole[: len(whole) // 2], whole[:100] + b"\0" * 50 + whole[150:]):
+        server.files["/all.tar.gz"] = content
+        with pytest.raises(FileFormatError, match=r"a .tar.gz archive; got something else"):
+            fetch(tmp_path / "other", files[1:])
+        assert leftovers(tmp_path / "other") == []
+
+
+def test_one_who_stops_a_download_finds_no_half_file(server: Server, tmp_path: Path) -> None:
+    content = bytes(3_000_000)
+    file = source(server, content)
+    seen: list[list[str]] = []
+
+    def stop(name: str, come: int, total: int | None) -> None:
+        seen.append(leftovers(tmp_path))
+        if come > 1_000_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(tmp_path, [file], stop)
+    assert all(len(files) == 1 and files[0].endswith(".tmp") for files in seen)
+    assert leftovers(tmp_path) == []
+    fetch(tmp_path, [file])
+    assert (tmp_path / "set/a.bin").read_bytes() == content
+
+
+def test_a_chunked_answer_that_breaks_off(server: Server, tmp_path: Path) -> None:
+    file = source(server, b"x" * 5000)
+    server.chunked = True
+    fetch(tmp_path / "whole", [file])  # no length is known beforehand
+    assert leftovers(tmp_path / "whole") == ["set/a.bin"]
+    server.cut = 10
+    with pytest.raises(MissingDataError, match=r"The download failed \(IncompleteRead"):
+        fetch(tmp_path / "cut", [file])
+    assert leftovers(tmp_path / "cut") == []
+
+
+def test_sets_by_name(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = (source(server, b"one", "one"), source(server, b"two", "two"))
+    monkeypatch.setitem(by_name.FILES, "mnist", files)
+    monkeypatch.setenv("MLAYER_DATA", str(tmp_path))
+    fetch_sets(["mnist"])
+    assert leftovers(tmp_path) == ["set/one", "set/two"]
+    with pytest.raises(ArgumentError, match=r"names must be one of 'mnist', .*; got 'digits'"):
+        fetch_sets(["mnist", "digits"])
+    assert set(by_name.FILES) == {*IMAGE_SETS, "temperatures", "authors_model"} - {"digits"}
 
 
 def test_a_download_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from mlayer.experiments import reproduce, timing
 from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.image_rivals import Maxout, ODEBlock, rival
+from mlayer.experiments.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, rival
 from mlayer.experiments.protocol import Where
 
 CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
@@ -22,7 +23,7 @@ CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
         ("sigmoid", "cifar10", CIFAR, 8_049_010),
         ("ReLU", "cifar10", CIFAR, 8_049_010),
         ("PReLU", "cifar10", CIFAR, 8_049_010 + 3),
-        ("maxout", "cifar10", CIFAR, 6_484_010),
+        ("maxout", "cifar10", CIFAR, 8_049_010),
         ("NODE", "mnist", MNIST, 84_395),
         ("ANODE", "mnist", MNIST, 84_816),
         ("NODE", "cifar10", CIFAR, 172_358),
@@ -31,6 +32,29 @@ CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
 )
 def test_parameter_counts(name: str, of: str, shape: tuple[int, ...], count: int) -> None:
     assert parameter_count(rival(name, of, shape, 10, torch.Generator())) == count
+
+
+def maxout_count(widths: tuple[int, ...], maps: int) -> int:
+    sizes = (3072, *widths)
+    hidden = sum((a + 1) * maps * b for a, b in pairwise(sizes))
+    return hidden + (sizes[-1] + 1) * 10
+
+
+def test_what_is_said_of_maxout_widths() -> None:
+    assert maxout_count((1600, 1200, 1000), 2) == 16_088_010
+    assert 3073 * 1600 + 801 * 1200 + 601 * 1000 + 501 * 10 == 6_484_010
+    assert maxout_count(MAXOUT_WIDTHS, 2) == maxout_count((1600, 1200, 1000), 1) == 8_049_010
+    for maps in (2, 3, 4, 5):
+        for first in range(100, 8_049_010 // (3073 * maps), 100):
+            # With one and two given, the count is linear in the width of a further layer.
+            rest = 8_049_010 - maxout_count((first,), maps)
+            assert rest != 0
+            given = 8_049_000 - 3073 * maps * first
+            assert given % ((first + 1) * maps + 10) or (given // ((first + 1) * maps + 10)) % 100
+            for second in range(100, given // (maps * (first + 1)) + 1, 100):
+                left = given - (first + 1) * maps * second
+                third, over = divmod(left, (second + 1) * maps + 10)
+                assert over or third % 100 or third == 0
 
 
 def test_maxout_takes_the_larger_of_each_pair() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,30 @@ def test_draws_and_judges() -> None:
     assert [h["after"] for h in Levenberg(steps=5, rows=100, judges=50, seed=3)(again, x, y)] == [
         h["after"] for h in history
     ]
+
+
+class Stubborn:
+    """A linearisation whose first steps lead nowhere."""
+
+    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, bad: int, made: list[int]) -> None:
+        made.append(len(x))
+        self.inner = DenseJacobian(model, x, y) if len(made) > bad else None
+        self.size = sum(p.numel() for p in model.parameters())
+
+    def step(self, damping: float) -> tuple[Tensor, float] | None:
+        if self.inner is None:
+            return torch.full((self.size,), 100.0, dtype=torch.float64), 1.0
+        return self.inner.step(damping)
+
+
+@pytest.mark.parametrize(("bad", "rows", "draws"), [(4, 100, 7), (5, 100, 5), (1, None, 1)])
+def test_a_draw_that_helps_nothing_is_followed_by_the_next(bad: int, rows: int | None, draws: int) -> None:
+    layer, x, y = problem()
+    made: list[int] = []
+    lineariser = partial(Stubborn, bad=bad, made=made)
+    history = Levenberg(steps=7, rows=rows)(layer, x, y, lineariser=lineariser)
+    assert len(made) == draws  # five in a row end it; with all rows there is no other draw
+    assert [record["step"] for record in history] == [*range(bad + 1, draws + 1)]
 
 
 def test_takes_up_where_it_stopped(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mlayer.datasets import random_cosines
-from mlayer.experiments import periodic, polynomials, spectral, spiral, temperatures
+from mlayer.experiments import determinant, periodic, polynomials, spectral, spiral, temperatures
 from mlayer.experiments.dense import dense_net, parameter_count
 from mlayer.experiments.polynomials import Problem
 
@@ -37,6 +37,37 @@ def test_dense_nets_are_glorot_and_draw_from_their_generator() -> None:
     assert isinstance(net[1], nn.Tanh)
     assert isinstance(net[-1], nn.Linear)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_notebook_recipe_for_determinants() -> None:
+    layer = polynomials.notebook_layer(3, 8, 0)
+    assert parameter_count(layer) == 641
+    limit = math.sqrt(6 / 65)
+    assert 0.9 * limit < layer.readout.abs().max() <= limit  # Keras: 64 inputs, one output
+    assert layer.output_bias is not None
+    assert not layer.output_bias.any()
+    assert layer.generators.std().item() == pytest.approx(0.05, rel=0.15)
+    settings = polynomials.notebook_settings(256, 0, 1e-4)
+    assert settings.plateau is not None
+    assert (settings.epochs, settings.plateau.patience, settings.plateau.floor) == (150, 5, 1e-5)
+    assert settings.learning_rate == polynomials.text_settings(256, 0, 1e-4).learning_rate
+
+
+@pytest.mark.parametrize("parts", [(), ("m_layer",), ("m_layer", "dnn")])
+def test_a_run_on_its_way_can_be_told_and_drawn(parts: tuple[str, ...]) -> None:
+    point = {"parameters": 811, "examples": 2**17, "test_mse": 1e-4}
+    results = {
+        "ours": {"parameters": 811, "test_mse": 1e-9, "history": [[1, 0.1], [2, 0.01]]},
+        "headline": dict.fromkeys(parts, point),
+        "notebook": None,
+        "grid": [],
+    }
+    keys = {"m_layer": "determinant3.paper_recipe_mse", "dnn": "determinant3.dnn_mse"}
+    assert set(determinant.headline(results)) == {"determinant3.best_mse", *(keys[part] for part in parts)}
+    assert len(determinant.plot(results).axes) == 2
+    results["notebook"] = point
+    assert determinant.headline(results)["determinant3.notebook_mse"] == 1e-4
+    assert len(determinant.plot(results).axes) == 2
 
 
 @pytest.mark.parametrize("polynomial", ["determinant", "permanent"])

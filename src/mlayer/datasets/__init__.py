@@ -1,6 +1,6 @@
 """Data sets: loaders of the real ones in their original formats, generators of the made-up ones."""
 
-from mlayer.datasets.by_name import IMAGE_SETS, images
+from mlayer.datasets.by_name import IMAGE_SETS, fetch_sets, images
 from mlayer.datasets.cifar10_binary import cifar10
 from mlayer.datasets.download import Progress
 from mlayer.datasets.melbourne import temperatures
@@ -35,6 +35,7 @@ __all__ = [
     "data_folder",
     "determinants",
     "digits",
+    "fetch_sets",
     "images",
     "mnist",
     "permanent",

@@ -1,20 +1,36 @@
-"""The image sets by name, as a command line has them."""
+"""The sets by name, as a command line has them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mlayer.checks import one_of
+from mlayer.datasets import cifar10_binary, melbourne, mnist_idx, svhn_mat
 from mlayer.datasets.cifar10_binary import cifar10
-from mlayer.datasets.download import Progress
+from mlayer.datasets.download import Progress, fetch
 from mlayer.datasets.mnist_idx import mnist
-from mlayer.datasets.places import DataPath
+from mlayer.datasets.places import DataPath, SourceFile
 from mlayer.datasets.sets import ImageSet
 from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
 
 _FROM_FILES: dict[str, Callable[..., ImageSet]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
 IMAGE_SETS = (*_FROM_FILES, "digits")
+_MODEL = "cifar10_model.npy"
+AUTHORS_MODEL = SourceFile(
+    _MODEL,
+    ("2519dd0afb4452c645d46ca84c581b21",),
+    "https://raw.githubusercontent.com/google-research/google-research/master/m_layer/" + _MODEL,
+    (".",),
+)
+# What `fetch_sets` can fetch.
+FILES: dict[str, tuple[SourceFile, ...]] = {
+    "mnist": tuple(mnist_idx.FILES.values()),
+    "cifar10": (*cifar10_binary.TRAIN, *cifar10_binary.TEST),
+    "svhn": (svhn_mat.TRAIN, svhn_mat.TEST),
+    "temperatures": (melbourne.FILE,),
+    "authors_model": (AUTHORS_MODEL,),
+}
 
 
 def images(
@@ -38,3 +54,21 @@ def images(
     if name == "digits":
         return digits()
     return _FROM_FILES[name](data, download=download, verify=verify, progress=progress)
+
+
+def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progress | None = None) -> None:
+    """Download the files of these sets that the data folder lacks, without reading them.
+
+    Sums are checked before a file gets its name; a download that fails or is stopped leaves nothing behind.
+
+    Args:
+        names: of "mnist", "cifar10", "svhn", "temperatures", and "authors_model", the CIFAR-10 model that
+            the authors released.
+        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
+        progress: called with name, bytes so far, bytes in all (or None).
+    """
+    names = tuple(names)
+    for name in names:
+        one_of("names", name, FILES, "Other sets need no files.")
+    for name in names:
+        fetch(data, FILES[name], progress)

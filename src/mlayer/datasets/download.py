@@ -1,16 +1,22 @@
-"""Fetching a file of a data set: to a temporary name, summed on the way, then renamed."""
+"""Fetching a file of a data set: to a temporary name, its sum checked, then renamed.
+
+Whatever stops a download, no file stays behind under a name that a loader looks for.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import secrets
 import tarfile
 import urllib.error
 import urllib.request
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 from mlayer.datasets.places import VARIABLE, DataPath, DataWarning, SourceFile, data_folder, locate, missing
 from mlayer.errors import ArgumentError, FileFormatError
@@ -29,11 +35,13 @@ def fetch(data: DataPath, files: Sequence[SourceFile], progress: Progress | None
             "data", f"given (or ${VARIABLE} set) for a download", "None", "Name the folder to download into."
         )
     for file in files:
-        if locate(folder, file) is None:
-            _fetch_one(folder, file, progress)
+        if locate(folder, file) is None:  # an archive may have brought it with another
+            _fetch_one(folder, file, files, progress)
 
 
-def _fetch_one(folder: Path, file: SourceFile, progress: Progress | None) -> None:
+def _fetch_one(
+    folder: Path, file: SourceFile, files: Sequence[SourceFile], progress: Progress | None
+) -> None:
     target = folder / file.folders[0] / file.name
     archive = file.url.endswith(".tar.gz")
     arriving = Path(file.url).name if archive else file.name
@@ -42,11 +50,11 @@ def _fetch_one(folder: Path, file: SourceFile, progress: Progress | None) -> Non
     try:
         try:
             digest = _stream(file.url, arriving, temporary, progress)
-        except OSError as error:  # urllib's errors are OSErrors
+        except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise missing(folder, file, f"The download failed ({reason}).") from None
         if archive:
-            _unpack(temporary, target.parent)
+            _unpack(temporary, folder, [other for other in files if other.url == file.url])
         else:
             _judge(digest, target, file)
             os.replace(temporary, target)
@@ -85,24 +93,35 @@ def _judge(digest: str, target: Path, file: SourceFile) -> None:
     warnings.warn(f"{file.url} has md5 {digest}, published {file.md5[0]}.", DataWarning, stacklevel=5)
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """The plain files of the archive, without its folders: nothing can land outside ``folder``."""
+def _unpack(archive: Path, folder: Path, files: Sequence[SourceFile]) -> None:
+    """Those members of the archive that are ``files``, by their names alone: nothing can land elsewhere."""
+    wanted = {file.name: file for file in files}
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
-                stream = tar.extractfile(member) if member.isfile() else None
-                if stream is None:
-                    continue
-                target = folder / Path(member.name).name
-                temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-                try:
-                    with temporary.open("wb") as out:
-                        while piece := stream.read(_PIECE):
-                            out.write(piece)
-                    os.replace(temporary, target)
-                finally:
-                    temporary.unlink(missing_ok=True)
-    except (tarfile.TarError, EOFError, OSError) as error:
+                file = wanted.get(Path(member.name).name)
+                stream = tar.extractfile(member) if file is not None and member.isfile() else None
+                if file is not None and stream is not None:
+                    _place(stream, folder / file.folders[0] / file.name, file)
+                    del wanted[file.name]
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise FileFormatError(
             archive, "a .tar.gz archive", f"something else ({error})", "Try again."
         ) from None
+    if wanted:
+        names = ", ".join(wanted)
+        raise FileFormatError(files[0].url, f"an archive that holds {names}", "one without", "Try again.")
+
+
+def _place(stream: IO[bytes], target: Path, file: SourceFile) -> None:
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with temporary.open("wb") as out:
+            while piece := stream.read(_PIECE):
+                out.write(piece)
+                digest.update(piece)
+        _judge(digest.hexdigest(), target, file)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -93,7 +93,7 @@ def missing(folder: Path | None, file: SourceFile, why: str = "") -> MissingData
     rest = " and name that DIR" if folder is None else ""
     return MissingDataError(
         f"{start} {why + ' ' if why else ''}Get it from {file.url} and put it at {where}{rest}; "
-        "or pass download=True where there is a network."
+        "or have it fetched where there is a network (download=True; mlayer reproduce --download)."
     )
 
 

@@ -105,6 +105,7 @@ def run(config: Config, where: Where) -> Results:
     results: Results = {"ours": None, "m_layer": None, "dnn": None}
     model = m_layer(5, config.matrix_size, config.seed)
     results["ours"] = _ours(problem, model, config, where)
+    where.keep(results)
     layers, width = config.dnn
     others: list[tuple[str, nn.Module, int, float]] = [
         ("m_layer", m_layer(5, config.matrix_size, config.seed), config.text_epochs, 1e-4),
@@ -122,6 +123,7 @@ def run(config: Config, where: Where) -> Results:
                 part=f"text-{name}",
                 where=where,
             ) | {"scatter": _scatter(problem, other)}
+            where.keep(results)
     return results
 
 

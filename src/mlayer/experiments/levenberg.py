@@ -26,6 +26,7 @@ from mlayer.training.checkpoints import Checkpoints
 
 _ROWS = 4096
 _TRIES = 12
+_DRAWS = 5
 
 
 class Linearised(Protocol):
@@ -48,7 +49,8 @@ class Levenberg:
     Attributes:
         steps: at most.
         damping: at the start.
-        rows: examples a step, drawn anew each time; all if None.
+        rows: examples a step, drawn anew each time; all if None. If no damping helps with the rows that were
+            drawn, the next draw is tried; five such draws in a row end the training.
         judges: further examples, drawn with them, on which the step is judged; the same ones if 0. Where
             the rows are not many times the parameters, a step that fits the rows may not fit the function.
         target: stop when the mean square on the examples of a step is below.
@@ -95,18 +97,24 @@ class Levenberg:
             damping, history = state["damping"], list(state["history"])
         before = history[-1]["seconds"] if history else 0.0
         started = saved = time.monotonic()
-        for number in range(len(history), self.steps):
+        # A step's number seeds its draw; draws that helped nothing leave no record.
+        number, failures = history[-1]["step"] if history else 0, 0
+        while number < self.steps:
             if history and (history[-1]["after"] <= self.target or history[-1]["seconds"] >= self.seconds):
                 break
             fitted, judged = self._draw(number, len(x))
             linear = linearise(model, x[fitted], y[fitted])
             record = _one_step(model, linear, x[judged], y[judged], damping)
-            if record is None:  # no damping helps: a minimum, to rounding
-                break
-            damping = record["damping"]
-            history.append({"step": number + 1, **record, "seconds": before + time.monotonic() - started})
+            number += 1
+            if record is None:  # no damping helps: a minimum, to rounding, or an unlucky draw
+                failures += 1
+                if self.rows is None or failures == _DRAWS:
+                    break
+                continue
+            damping, failures = record["damping"], 0
+            history.append({"step": number, **record, "seconds": before + time.monotonic() - started})
             if where is not None:
-                where.say(f"{what}, mean square {record['after']:.2e}", (number + 1) / self.steps)
+                where.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
             if kept is not None and time.monotonic() - saved > 60:
                 kept.folder.mkdir(parents=True, exist_ok=True)
                 kept.write({"model": dict(model.state_dict()), "damping": damping, "history": history})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,6 +87,15 @@ def m_layer(size: int, matrix_size: int, seed: int, dtype: torch.dtype = torch.f
     return layer.to(dtype)
 
 
+def notebook_layer(size: int, matrix_size: int, seed: int) -> MLayer:
+    """The authors' notebook's start: T as in the text, S Glorot uniform, V zero."""
+    layer, generator = m_layer(size, matrix_size, seed), torch.Generator().manual_seed(seed)
+    nn.init.xavier_uniform_(layer.readout.data.flatten(1), generator=generator)
+    assert layer.output_bias is not None
+    nn.init.zeros_(layer.output_bias)
+    return layer
+
+
 def dnn(size: int, layers: int, width: int, seed: int) -> nn.Sequential:
     """The text's dense nets.
 
@@ -114,6 +123,12 @@ def text_settings(epochs: int, seed: int, penalty: float) -> Settings:
     )
 
 
+def notebook_settings(epochs: int, seed: int, penalty: float) -> Settings:
+    """The authors' notebook's: at most 150 epochs, x 0.2 after 5, no rate below 1e-5; the rest as above."""
+    settings = text_settings(min(epochs, 150), seed, penalty)
+    return replace(settings, plateau=Plateau(factor=0.2, patience=5, floor=1e-5))
+
+
 def by_the_text(
     problem: Problem,
     model: nn.Module,
@@ -124,13 +139,14 @@ def by_the_text(
     penalty: float,
     part: str,
     where: Where,
+    recipe: Callable[[int, int, float], Settings] = text_settings,
 ) -> dict[str, Any]:
-    """Train ``model`` by the text's recipe and test it."""
+    """Train ``model`` by the text's recipe, or by another, and test it."""
     training, validation = problem.training(examples), problem.validation(max(1, examples // 4))
     result = train(
         model,
         (training.x, training.y),
-        text_settings(epochs, problem.seed, penalty),
+        recipe(epochs, problem.seed, penalty),
         validation=(validation.x, validation.y),
         checkpoint=where.checkpoint(part),
         progress=where.follow(part),

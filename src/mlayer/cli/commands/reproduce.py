@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mlayer.cli.options import FILE, Mistake, common
 @click.option("--smoke", "scale", flag_value="smoke", help="Seconds: does it run?")
 @click.option("--full", "scale", flag_value="full", help="The paper's scale: up to hours.")
 @click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
+@click.option("--download", is_flag=True, help="First fetch what the data folder lacks for NAME.")
 @click.option("-o", "--out", type=FILE, default=Path("results"), show_default=True, help="For results.")
 @click.option("--seed", type=click.IntRange(min=0), help="Instead of the experiment's own.")
 @click.option("--anew", is_flag=True, help="Do not take up a run that was stopped.")
@@ -24,6 +26,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     name: str,
     scale: str | None,
     data: Path | None,
+    download: bool,
     out: Path,
     seed: int | None,
     anew: bool,
@@ -33,19 +36,22 @@ def command(  # noqa: PLR0917 - click gives them by name
     """Run experiment NAME of the paper, or all; write OUT/NAME.json, OUT/NAME.png and OUT/report.html.
 
     Names: spiral, periodic, temperatures, determinant, determinant5, permanent, images, baselines, timing,
-    robustness; all. A run that is stopped is taken up by the same command.
+    robustness, certified; all. A run that is stopped is taken up by the same command.
     """
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")
-    if data is not None and not data.is_dir():
+    if data is not None and not data.is_dir() and not download:
         raise Mistake(f"there is no folder {data}; --data names the one with the data sets")
     from mlayer.experiments.comparison import compare
+    from mlayer.experiments.needs import needed_sets
     from mlayer.experiments.registry import EXPERIMENTS, experiment
     from mlayer.experiments.runner import reproduce, reproduce_all
     from mlayer.report.reproduction import write_report
 
     if name != "all":
         experiment(name)  # a wrong name is said before anything is written
+    if download:
+        _fetch(needed_sets(name, scale or "default"), data, quiet)  # type: ignore[arg-type]
     records: dict[str, dict[str, Any]]
     with show.bar(name, quiet) as bar:
 
@@ -73,3 +79,18 @@ def command(  # noqa: PLR0917 - click gives them by name
         if compared:
             show.table(["", "paper", "here", "goal"], compared)
     click.echo(f"report  {page}")
+
+
+def _fetch(names: Sequence[str], data: Path | None, quiet: bool) -> None:
+    from mlayer.datasets import data_folder, fetch_sets
+
+    if not names:
+        show.say("this experiment reads no data set: nothing to download", quiet)
+        return
+    with show.bar("download", quiet) as bar:
+        fetch_sets(
+            names,
+            data,
+            progress=lambda file, come, total: bar.update(come, total, f"{file}, {come / 1e6:.1f} MB"),
+        )
+    show.say(f"{', '.join(names)}: all files are in {data_folder(data)}", quiet)
