@@ -195,8 +195,17 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
         Certifier(layer, fit_steps=-1)
     with pytest.raises(ArgumentError, match="starts must be an integer >= 1"):
         attack(layer, x, labels, starts=0)
-    with pytest.raises(ArgumentError, match="eps must be not negative"):
-        CertifiedLoss(x.shape[1], None)(layer, x, labels, eps=-1.0)
+    loss = CertifiedLoss(x.shape[1], None)
+    with pytest.raises(ArgumentError, match="eps must be finite and not negative; got -1"):
+        loss(layer, x, labels, eps=-1.0)
+    with pytest.raises(ArgumentError, match=r"x must be of shape \(rows, \d+\)"):
+        loss(layer, x[:, 1:], labels, eps=0.1)
+    with pytest.raises(ArgumentTypeError, match="labels must be of an integer dtype"):
+        loss(layer, x, labels.double(), eps=0.1)
+    with pytest.raises(ArgumentError, match=r"layer must be of 2 inputs, as the loss is; got one of"):
+        CertifiedLoss(2)(layer, x, labels, eps=0.1)
+    with pytest.raises(ArgumentTypeError, match="in_features must be a positive integer; got float"):
+        CertifiedLoss(2.5)  # type: ignore[arg-type]
     with torch.no_grad():
         layer.readout[0] = torch.nan
     with pytest.raises(

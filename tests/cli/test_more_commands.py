@@ -130,7 +130,7 @@ def test_explain_of_a_plain_layer_and_of_one_that_needs_points(capsys: pytest.Ca
     generator = torch.Generator().manual_seed(0)
     mlayer.save(mlayer.MLayer(2, 1, 4, generator=generator), "full.safetensors")
     assert main(["explain", "full.safetensors"]) == 2
-    assert "data must be given" in capsys.readouterr().err
+    assert "full.safetensors has no exact formula; name a table" in capsys.readouterr().err
     assert main(["explain", "p.safetensors", "--plot", "p.gif"]) == 2
     assert ".png, .svg or .pdf" in capsys.readouterr().err
 

@@ -37,6 +37,13 @@ def as_layer(layer: Any) -> MLayer:
 
 def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
     """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
+    check_inputs(layer, x, argument)
+    result: Tensor = x.detach().to(device="cpu", dtype=torch.float64)
+    return result
+
+
+def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
+    """Raise if ``x`` is no finite floating point tensor of shape (rows, m)."""
     if not isinstance(x, Tensor):
         raise ArgumentTypeError(
             argument, "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor."
@@ -55,10 +62,8 @@ def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
             f"shape {tuple(x.shape)}",
             "Flatten images first: x.flatten(1).",
         )
-    x = x.detach().to(device="cpu", dtype=torch.float64)
     if not bool(x.isfinite().all()):
         raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
-    return x
 
 
 def as_labels(layer: MLayer, labels: Any, rows: int) -> Tensor:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from mlayer.certificates.checks import as_layer
+from mlayer.certificates.checks import as_labels, as_layer, as_radius, check_inputs
 from mlayer.certificates.region import make_region
+from mlayer.checks import positive_integer
 from mlayer.errors import ArgumentError
 from mlayer.exponential import expm
 from mlayer.exponential.operator import frechet
@@ -45,6 +46,7 @@ class CertifiedLoss(nn.Module):
         self, in_features: int, box: tuple[Tensor | float, Tensor | float] | None = (0.0, 1.0)
     ) -> None:
         super().__init__()
+        positive_integer("in_features", in_features)
         region = make_region(in_features, "linf", None, box)
         self.weight_logits = nn.Parameter(torch.zeros(in_features))
         self.register_buffer("low", region.low)
@@ -53,8 +55,16 @@ class CertifiedLoss(nn.Module):
     def margins(self, layer: MLayer, x: Tensor, labels: Tensor, eps: float) -> Tensor:
         """Lower bounds of output[label] - output[j] within eps; 0 for j = label.  (rows, classes)"""
         layer = as_layer(layer)
-        if not eps >= 0:
-            raise ArgumentError("eps", "not negative", f"{eps}", "For example 2 / 255.")
+        check_inputs(layer, x)
+        as_labels(layer, labels, len(x))
+        eps = as_radius(eps)
+        if layer.in_features != len(self.weight_logits):
+            raise ArgumentError(
+                "layer",
+                f"of {len(self.weight_logits)} inputs, as the loss is",
+                f"one of {layer.in_features}",
+                f"Make the loss with CertifiedLoss({layer.in_features}).",
+            )
         lower, upper = x - eps, x + eps
         if self.low is not None and self.high is not None:
             lower = torch.maximum(lower, self.low.to(x))
