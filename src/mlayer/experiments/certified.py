@@ -77,11 +77,11 @@ class Task:
 DIGITS = RobustRecipe(
     (4, 8, 4), 32, epochs=60, gradient_clip=2.0, attack_steps=3, ramp=0.3, batch_size=32, weight_decay=1e-4
 )
-CIFAR10 = RobustRecipe((6, 12, 6), 64, epochs=40, augmentation=Augmentation(shift=3, flip=True))
+CIFAR10 = RobustRecipe((8, 16, 8), 96, epochs=64, augmentation=Augmentation(shift=3, flip=True))
 MNIST = RobustRecipe(
     (5, 10, 5),
     64,
-    epochs=12,
+    epochs=40,
     learning_rate=0.15,
     weight_decay=1e-4,
     gradient_clip=2.0,
