@@ -77,17 +77,18 @@ class Task:
 DIGITS = RobustRecipe(
     (4, 8, 4), 32, epochs=60, gradient_clip=2.0, attack_steps=3, ramp=0.3, batch_size=32, weight_decay=1e-4
 )
-CIFAR10 = RobustRecipe((6, 12, 6), 64, epochs=40, augmentation=Augmentation(shift=3, flip=True))
+CIFAR10 = RobustRecipe(
+    (6, 12, 6), 64, epochs=60, learning_rate=0.03, augmentation=Augmentation(shift=3, flip=True)
+)
 MNIST = RobustRecipe(
     (5, 10, 5),
     64,
-    epochs=12,
-    learning_rate=0.15,
+    epochs=30,
+    learning_rate=0.05,
     weight_decay=1e-4,
     gradient_clip=2.0,
-    attack_steps=3,
+    attack_steps=2,
     ramp=0.3,
-    augmentation=Augmentation(shift=1),
 )
 TASKS = (
     Task("digits", "0.1", DIGITS),
