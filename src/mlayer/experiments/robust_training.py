@@ -95,7 +95,7 @@ def train_robustly(  # noqa: PLR0917
         where: data, checkpoints, progress.
         part: the name of this training.
         linear: a linear layer instead of an M-layer.
-        test_images: the first so many of the test set; all if None.
+        test_images: the last so many of the test set; all if None.
         fit_steps: of the constants of the certificates.
 
     Returns:
@@ -126,7 +126,7 @@ def train_robustly(  # noqa: PLR0917
     )
     tested_model = _plain(body, recipe, mean.repeat(pixels), deviation.repeat(pixels))
     trained = time.monotonic()
-    tested = images.test if test_images is None else images.test.take(slice(0, test_images))
+    tested = images.test if test_images is None else images.test.take(slice(-test_images, None))
     tally = tally_of(
         tested_model,
         tested,
