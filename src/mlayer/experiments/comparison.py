@@ -125,6 +125,15 @@ ROWS = (
     Row("SVHN, our recipe, %", "ANODE 83.5", "images.svhn.our_recipe", ".2f", at_least=83.5),
     Row("Time of an epoch, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f", at_most=2.1),
     Row("Their certified radius, their model, median", "about 1e-5", "robustness.paper_median_radius", ".2e"),
+    Row("Our certified radius, their model, median", "", "robustness.our_median_radius", ".2e"),
+    Row("Our radius / their radius, median", "", "robustness.median_ratio", ".0f", at_least=1000),
+    Row("Our radius / the attack's, median", "", "robustness.median_part_of_attack", ".3f", at_least=0.98),
+    Row(
+        "CIFAR-10 at 2/255, trained for it: clean, %", "", "certified.cifar10_2_255.clean", ".1f", at_least=52
+    ),
+    Row("CIFAR-10 at 2/255: certified, %", "", "certified.cifar10_2_255.certified", ".1f", at_least=45),
+    Row("MNIST at 0.1, trained for it: clean, %", "", "certified.mnist_0.1.clean", ".1f"),
+    Row("MNIST at 0.1: certified, %", "", "certified.mnist_0.1.certified", ".1f", at_least=85),
 )
 
 
