@@ -46,8 +46,8 @@ class Quartic:
         if nodes == 0:
             return
         form = symmetric_form(tensor(path, pair.W, nodes), len(path.generators))
-        # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; the inverse
-        # of the eigenvectors, which is in every factor, is off by their condition number (its square is at hand).
+        # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; their
+        # inverse, which is in every factor, is off by their condition number (its square is at hand).
         rounding = pair.row.unit * math.sqrt(pair.row.derivative_factor) * size / 24
         self.fall = (least_eigenvalue(form) + error + rounding) * INFLATE
 
