@@ -81,9 +81,9 @@ CIFAR10 = RobustRecipe(
     (8, 16, 8), 96, epochs=60, learning_rate=0.03, augmentation=Augmentation(shift=3, flip=True)
 )
 MNIST = RobustRecipe(
-    (8, 16, 8),
-    96,
-    epochs=50,
+    (5, 10, 5),
+    64,
+    epochs=30,
     learning_rate=0.05,
     weight_decay=1e-4,
     gradient_clip=2.0,
