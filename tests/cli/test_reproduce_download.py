@@ -55,9 +55,13 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_what_is_missing_is_fetched_and_read(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "temperatures", "--data", "new/data", "-o", "r", "--json"]
     assert main(command) == 2
+    assert "there is no folder new/data" in capsys.readouterr().err
+    Path("new/data").mkdir(parents=True)
+    assert main(command) == 2
     said = capsys.readouterr().err
     assert "--download" in said
     assert str(Path("new/data") / NAME) in said
+    Path("new/data").rmdir()
     assert main([*command, "--download"]) == 0
     out, err = capsys.readouterr()
     assert "temperatures: all files are in new/data" in err

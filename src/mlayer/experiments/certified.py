@@ -8,8 +8,9 @@ Sets whose files are not there are left out and named; the digits need none. Eac
 a linear layer by the same recipe (`robust_training`), attacks every test image, and certifies those that
 withstand.
 
-Expected (not in the paper): our goals are 45 % certified at 52 % clean for CIFAR-10 at 2/255, and 85 % certified
-for MNIST at 0.1. The published figures beside ours are of convolutional nets with many times as many parameters.
+Expected (not in the paper): our goals are 45 % certified at 52 % clean for CIFAR-10 at 2/255, and 85 %
+certified for MNIST at 0.1. Published figures beside ours are of convolutional nets with many times as many
+parameters.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")
     if data is not None and not data.is_dir() and not download:
-        raise Mistake(f"there is no folder {data}; --data names the one with the data sets, --download makes it")
+        raise Mistake(f"there is no folder {data}; --data names the one with the data, --download makes it")
     from mlayer.experiments.comparison import compare
     from mlayer.experiments.needs import needed_sets
     from mlayer.experiments.registry import EXPERIMENTS, experiment
