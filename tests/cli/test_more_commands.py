@@ -189,3 +189,11 @@ def test_the_demo_writes_one_page_that_needs_nothing_else(
     assert all(source.startswith("data:image/svg+xml;base64,") for source in reader.sources)
     assert "<script" not in text
     assert [p.name for p in folder.iterdir()] == ["d.html"]
+
+
+def test_certify_offers_every_method() -> None:
+    """The command has its own list, for `mlayer --help` to load no torch: it must not fall behind."""
+    from mlayer.certificates.cascade import METHODS
+    from mlayer.cli.commands import certify
+
+    assert set(certify.METHODS) == set(METHODS)

@@ -49,7 +49,7 @@ def train_images(
     generator = torch.Generator().manual_seed(seed)
     training, validation = split(images.train, recipe.validation, generator)
     shape = (*images.image_shape, 1)[:3]
-    mean, deviation = _colours(training, shape) if recipe.standardise else _plain(shape)
+    mean, deviation = colours(training, shape) if recipe.standardise else _plain(shape)
     inputs = recipe.augmentation.widened(training.pixels.view(-1, *shape))
     layer = MLayer(
         shape[0] * shape[1] * shape[2],
@@ -111,7 +111,8 @@ def fold_in(layer: MLayer, mean: Tensor, deviation: Tensor) -> None:
     layer.embedding_bias.sub_(layer.embedding @ mean)
 
 
-def _colours(images: Split, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def colours(images: Split, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each colour, of pixel values in [0, 1]."""
     sample = images.images(slice(None, None, _SAMPLE)).view(-1, shape[2]).double()
     return sample.mean(0).float(), sample.std(0).float()
 

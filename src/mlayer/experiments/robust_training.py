@@ -11,19 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.datasets import ImageSet, Split
+from mlayer.datasets import ImageSet
 from mlayer.disk import replace_bytes
 from mlayer.experiments.dense import parameter_count
 from mlayer.experiments.graded import Graded, scaled_down
 from mlayer.experiments.image_augmentation import Augment, Augmentation
-from mlayer.experiments.image_training import fold_in
+from mlayer.experiments.image_training import colours, fold_in
 from mlayer.experiments.protocol import Where
 from mlayer.experiments.robust_accuracy import tally_of
 from mlayer.experiments.robust_loss import PixelModel, RobustCrossEntropy
 from mlayer.nn import MLayer
 from mlayer.training import Settings, train
 
-_SAMPLE = 7  # every seventh image tells the colours' mean and deviation well enough
 _REFERENCES = 64
 
 
@@ -111,7 +110,7 @@ def train_robustly(  # noqa: PLR0917
     training = images.train
     shape = (*images.image_shape, 1)[:3]
     pixels = shape[0] * shape[1]
-    mean, deviation = _colours(training, shape)
+    mean, deviation = colours(training, shape)
     generator = torch.Generator().manual_seed(seed)
     body = _body(recipe, pixels * shape[2], len(images.classes), generator, linear)
     model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels))
@@ -187,8 +186,3 @@ def _plain(
     body.weight.div_(deviation)
     body.bias.sub_(body.weight @ mean)
     return body
-
-
-def _colours(images: Split, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    sample = images.images(slice(None, None, _SAMPLE)).view(-1, shape[2]).double()
-    return sample.mean(0).float(), sample.std(0).float()

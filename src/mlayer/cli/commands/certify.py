@@ -9,7 +9,7 @@ import click
 from mlayer.cli import show
 from mlayer.cli.options import FILE, Choice, Mistake, check_order, check_outputs, common, reading
 
-METHODS = ("best", "third_order", "second_order", "first_order", "lipschitz", "paper")
+METHODS = ("best", "fourth_order", "third_order", "second_order", "first_order", "lipschitz", "paper")
 SHOWN = 10
 
 
