@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mlayer.certificates.constants import Constants
 from mlayer.certificates.ellipsoid import Whitened, top_eigenvalue
+from mlayer.certificates.finite import FinitePath, degree_of
 from mlayer.certificates.jets import JetPath
 from mlayer.certificates.region import Region
 from mlayer.certificates.spectral import SpectralPath, symmetrised, usable_eigenvectors
@@ -35,6 +36,11 @@ class Model:
     def __init__(self, weights: Weights, region: Region, constants: Constants, white: Whitened) -> None:
         self.weights, self.region, self.constants, self.white = weights, region, constants, white
         self.T_gauge: Array = constants.P @ white.T @ constants.P_inverse
+
+    @cached_property
+    def degree(self) -> float:
+        """Of the outputs as polynomials in the features; mostly infinite."""
+        return degree_of(self.weights)
 
     @cached_property
     def right_products(self) -> Array:
@@ -87,15 +93,17 @@ class Row:
         return result
 
     @cached_property
-    def _derivatives(self) -> tuple[SpectralPath | JetPath, float]:
+    def _derivatives(self) -> tuple[SpectralPath | JetPath | FinitePath, float]:
         """The path to higher derivatives, and the factor of its rounding error."""
+        if self.model.degree <= 2:
+            return FinitePath(self.model.white.T), 1.0
         found = usable_eigenvectors(self.M)
         if found is None:
             return JetPath(self.M, self.model.white.T), 1.0
         return SpectralPath(self.M, self.model.white.T, *found), float(np.linalg.cond(found[1])) ** 2
 
     @property
-    def derivatives(self) -> SpectralPath | JetPath:
+    def derivatives(self) -> SpectralPath | JetPath | FinitePath:
         """Second and third derivative tensors."""
         return self._derivatives[0]
 

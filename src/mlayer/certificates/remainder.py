@@ -41,7 +41,7 @@ def exponential_tail(q: float, K: int) -> float:
 def norm_remainder(pair: Pair, radius: float, K: int) -> float:
     """Theorem 2: at most min(||W||_nuc, ||W||_2 (delta_F / delta_2)^2) e^mu sum_{k >= K} q^k / k!."""
     constants = pair.row.model.constants
-    if constants.delta_F == 0:
+    if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
         return 0.0
     ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
     factor = min(pair.nuclear, pair.spectral * ratio)
@@ -51,7 +51,7 @@ def norm_remainder(pair: Pair, radius: float, K: int) -> float:
 def norm_bend(pair: Pair, radius: float, K: int) -> float:
     """Half the second derivative of the terms from order K on, at most: theorem 7 with theorem 2's factor."""
     constants = pair.row.model.constants
-    if constants.delta_F == 0:
+    if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
         return 0.0
     ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
     factor = min(pair.nuclear, pair.spectral * ratio) * pair.growth * constants.delta_2**2

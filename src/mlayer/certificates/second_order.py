@@ -46,15 +46,13 @@ class SecondOrder:
 
     def remainder(self, radius: float, K: int) -> float:
         """The smaller of the two remainders from order K on."""
-        if self.pair.row.model.constants.delta_F == 0:
-            return 0.0
-        return min(norm_remainder(self.pair, radius, K), self.readout(radius, K))
+        by_norms = norm_remainder(self.pair, radius, K)
+        return min(by_norms, self.readout(radius, K)) if by_norms > 0 else 0.0
 
     def remainder_bend(self, radius: float, K: int) -> float:
         """Half the second derivative of the terms from order K on, at most (theorem 7)."""
-        if self.pair.row.model.constants.delta_F == 0:
-            return 0.0
-        return min(norm_bend(self.pair, radius, K), self.readout.bend(radius, K))
+        by_norms = norm_bend(self.pair, radius, K)
+        return min(by_norms, self.readout.bend(radius, K)) if by_norms > 0 else 0.0
 
     def rest(self, radius: float) -> float:
         """What lies beyond the quadratic terms is at least minus this, rounding included."""

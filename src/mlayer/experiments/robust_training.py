@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mlayer.datasets import ImageSet
 from mlayer.disk import replace_bytes
 from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.graded import Graded, scaled_down
+from mlayer.experiments.graded import Graded
 from mlayer.experiments.image_augmentation import Augment, Augmentation
 from mlayer.experiments.image_training import colours, fold_in
 from mlayer.experiments.protocol import Where
@@ -180,7 +180,7 @@ def _plain(
 ) -> MLayer | nn.Linear:
     """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
     if isinstance(body, MLayer):
-        layer = scaled_down(body, recipe.blocks)
+        layer = body.with_structure("full")
         fold_in(layer, mean, deviation)
         return layer
     body.weight.div_(deviation)

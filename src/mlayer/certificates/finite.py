@@ -1,0 +1,52 @@
+"""Layers whose expansion ends: matrices that lead one way only.
+
+docs/theory/certificates.md, theorem 10. If no walk of k steps exists along the entries that B and the T_a
+have, every product of k of them is 0: exp(M) is a polynomial of degree k - 1 in M, and all terms of the
+expansion beyond that degree vanish exactly. Layers written down from polynomials are of this kind, and those
+of `mlayer reproduce certified`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlayer.certificates.weights import Weights
+
+Array = NDArray[np.float64]
+
+
+def degree_of(weights: Weights) -> float:
+    """The degree of exp(M(x)) as a polynomial in the features; infinite if it is none.
+
+    Only zeros count: stored exactly, they stay exactly zero in every product.
+    """
+    steps = (weights.B != 0) | (weights.T0 != 0).any(0)
+    walks = steps
+    for degree in range(weights.n):
+        if not walks.any():
+            return degree
+        walks = (walks.astype(np.int64) @ steps.astype(np.int64)) > 0
+    return math.inf
+
+
+class FinitePath:
+    """Derivatives where exp(M) is of degree two: the quadratic term is <W, N^2> / 2, whatever M."""
+
+    def __init__(self, T: Array) -> None:
+        self._T = T
+
+    def second(self, W: Array) -> Array:
+        """H with P_2 = z^T H z, symmetric.  (d, d)"""
+        d = len(self._T)
+        # <W, T_a T_b> = <T_a^T W, T_b>
+        products = (self._T.mT @ W).reshape(d, -1) @ self._T.reshape(d, -1).T
+        result: Array = (products + products.T) / 4
+        return result
+
+    def third(self, W: Array) -> Array:
+        """Nothing of third order is left.  (d, d, d)"""
+        d = len(self._T)
+        return np.zeros((d, d, d))
