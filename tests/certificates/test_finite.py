@@ -83,7 +83,7 @@ def test_no_remainder_beyond_the_degree(blocks: int) -> None:
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.floats(0.02, 0.6))
 def test_bounds_hold_and_lose_only_what_the_tensors_lose(seed: int, blocks: int, eps: float) -> None:
-    """Least margins over random points and all corners: never below the bound; for degree one, equal to it."""
+    """Least margins over points and corners: never below the bound; for degree one equal to it."""
     layer = triangular(seed, 6, blocks)
     x = torch.from_numpy(np.random.default_rng(seed).standard_normal(4))
     row = row_of(layer, x)

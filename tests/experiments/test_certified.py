@@ -96,14 +96,13 @@ def test_the_worst_corner_of_a_linear_model_is_the_worst_of_all() -> None:
 
 def test_the_model_standardises_and_its_plain_form_does_not_need_to() -> None:
     mean, deviation = torch.linspace(0.1, 0.5, INPUTS), torch.linspace(0.5, 2.0, INPUTS)
-    recipe = RobustRecipe(BLOCKS, 4, epochs=1)
     x = pictures(10)
     for body in (degree_two(), nn.Linear(INPUTS, CLASSES)):
         model = PixelModel(body, mean, deviation)
         expected = model(x).detach()
         torch.testing.assert_close(expected, body((x - mean) / deviation))
         torch.testing.assert_close(expected, model.unwatched(x))
-        torch.testing.assert_close(_plain(body, recipe, mean, deviation)(x), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(_plain(body, mean, deviation)(x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_loss_ramps_up_and_counts_in_the_state() -> None:

@@ -124,7 +124,7 @@ class Config:
 
 SCALES = {
     "smoke": Config(
-        tasks=(Task("digits", "0.05", replace(DIGITS, blocks=(2, 3, 2), embedding_size=8, epochs=4)),),
+        tasks=(Task("digits", "0.05", replace(DIGITS, matrix_size=(2, 3, 2), embedding_size=8, epochs=4)),),
         test_images=40,
     ),
     "default": Config(),

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mlayer.nn import MLayer
-
 
 class Graded(nn.Module):
     """The parametrization: (n, n) numbers to matrices that lead from each block to later blocks only.

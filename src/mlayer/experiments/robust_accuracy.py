@@ -129,8 +129,7 @@ def certified_in_box(model: MLayer, x: Tensor, label: Tensor, eps: float, consta
     low, high = torch.nextafter(low, low - 1), torch.nextafter(high, high + 1)
     certifier = Certifier(model, box=(low, high), constants=constants)
     middle = ((low + high) / 2)[None]
-    # Of the second order: the layers in question are of degree two, and have no tensors beyond.
-    found = certifier(middle, label[None], eps=eps * (1 + 1e-12), method="second_order")
+    found = certifier(middle, label[None], eps=eps * (1 + 1e-12))
     return bool(found.certified[0])
 
 

@@ -31,7 +31,7 @@ class RobustRecipe:
     """How a robust classifier is trained.
 
     Attributes:
-        blocks: of the matrices; three give an M-layer of degree two, see `graded`. n is their sum.
+        matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `graded`.
         embedding_size: d.
         epochs: of one cycle of the learning rate.
         learning_rate: its largest.
@@ -43,7 +43,7 @@ class RobustRecipe:
         batch_size: of the optimiser.
     """
 
-    blocks: tuple[int, ...]
+    matrix_size: int | tuple[int, ...]
     embedding_size: int
     epochs: int
     learning_rate: float = 0.1
@@ -123,7 +123,7 @@ def train_robustly(  # noqa: PLR0917
         progress=where.follow(f"{part}: training"),
         augment=Augment(recipe.augmentation, shape, *plain, training.white),
     )
-    tested_model = _plain(body, recipe, mean.repeat(pixels), deviation.repeat(pixels))
+    tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels))
     trained = time.monotonic()
     tested = images.test if test_images is None else images.test.take(slice(-test_images, None))
     tally = tally_of(
@@ -158,13 +158,15 @@ def _body(
     recipe: RobustRecipe, inputs: int, classes: int, generator: torch.Generator, linear: bool
 ) -> MLayer | nn.Linear:
     if not linear:
+        blocks = recipe.matrix_size
+        whole = isinstance(blocks, int)
         return MLayer(
             inputs,
             classes,
-            sum(recipe.blocks),
+            blocks if isinstance(blocks, int) else sum(blocks),
             recipe.embedding_size,
-            structure=Graded(recipe.blocks),
-            init="balanced",
+            structure="full" if isinstance(blocks, int) else Graded(blocks),
+            init="notebook" if whole else "balanced",
             generator=generator,
         )
     layer = nn.Linear(inputs, classes)
@@ -175,9 +177,7 @@ def _body(
 
 
 @torch.no_grad()
-def _plain(
-    body: MLayer | nn.Linear, recipe: RobustRecipe, mean: Tensor, deviation: Tensor
-) -> MLayer | nn.Linear:
+def _plain(body: MLayer | nn.Linear, mean: Tensor, deviation: Tensor) -> MLayer | nn.Linear:
     """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
     if isinstance(body, MLayer):
         layer = body.with_structure("full")
