@@ -179,6 +179,8 @@ def first_proof(bounds: Bounds, eps: float) -> str | None:
     pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
     if first_order.lower(pair, eps) > 0:
         return "first_order"
+    if bounds.second.quick_lower(eps) > 0:  # most rivals are far from binding
+        return "second_order"
     radius = pair.row.radius(eps)
     # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
     # negative, there is nothing to compute.

@@ -94,7 +94,7 @@ def train_robustly(  # noqa: PLR0917
         where: data, checkpoints, progress.
         part: the name of this training.
         linear: a linear layer instead of an M-layer.
-        test_images: the last so many of the test set; all if None.
+        test_images: so many, spread evenly over the test set; all if None.
         fit_steps: of the constants of the certificates.
 
     Returns:
@@ -125,7 +125,7 @@ def train_robustly(  # noqa: PLR0917
     )
     tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels))
     trained = time.monotonic()
-    tested = images.test if test_images is None else images.test.take(slice(-test_images, None))
+    tested = images.test if test_images is None else images.test.take(evenly(len(images.test), test_images))
     tally = tally_of(
         tested_model,
         tested,
@@ -152,6 +152,15 @@ def train_robustly(  # noqa: PLR0917
     if finished is not None:
         replace_bytes(finished, json.dumps(row).encode())
     return row
+
+
+def evenly(total: int, count: int) -> slice:
+    """At least ``count`` of ``total`` places, at equal distances, as far as there are so many.
+
+    >>> list(range(10))[evenly(10, 3)], list(range(4))[evenly(4, 9)]
+    ([0, 3, 6, 9], [0, 1, 2, 3])
+    """
+    return slice(None, None, max(1, total // count))
 
 
 def _body(
