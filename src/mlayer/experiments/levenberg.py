@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,19 +28,6 @@ _TRIES = 12
 _DRAWS = 5
 
 
-class Linearised(Protocol):
-    """A model and its linearisation at the present weights, on some examples."""
-
-    def step(self, damping: float) -> tuple[Tensor, float] | None:
-        """The step of all parameters as one vector, and the decrease of the mean square it promises.
-
-        None if the damping is too small for the equations to be solved.
-        """
-
-
-Lineariser = Callable[[nn.Module, Tensor, Tensor], Linearised]
-
-
 @dataclass(frozen=True)
 class Levenberg:
     """How to run it.
@@ -51,8 +37,6 @@ class Levenberg:
         damping: at the start.
         rows: examples a step, drawn anew each time; all if None. If no damping helps with the rows that were
             drawn, the next draw is tried; five such draws in a row end the training.
-        judges: further examples, drawn with them, on which the step is judged; the same ones if 0. Where
-            the rows are not many times the parameters, a step that fits the rows may not fit the function.
         target: stop when the mean square on the examples of a step is below.
         seconds: stop after.
         seed: of the draws.
@@ -61,7 +45,6 @@ class Levenberg:
     steps: int = 100
     damping: float = 1e-2
     rows: int | None = None
-    judges: int = 0
     target: float = 0.0
     seconds: float = math.inf
     seed: int = 0
@@ -72,7 +55,6 @@ class Levenberg:
         x: Tensor,
         y: Tensor,
         *,
-        lineariser: Lineariser | None = None,
         checkpoint: Path | None = None,
         where: Where | None = None,
         what: str = "least squares",
@@ -83,12 +65,10 @@ class Levenberg:
             model: (N, k) -> (N, 1).
             x: inputs.
             y: targets, (N, 1).
-            lineariser: `DenseJacobian` if None.
             checkpoint: a folder; a run that was stopped is taken up.
             where: told about the progress.
             what: the words for it.
         """
-        linearise = DenseJacobian if lineariser is None else lineariser
         kept = None if checkpoint is None else Checkpoints(checkpoint)
         state = None if kept is None else kept.read()
         damping, history = self.damping, []
@@ -102,9 +82,8 @@ class Levenberg:
         while number < self.steps:
             if history and (history[-1]["after"] <= self.target or history[-1]["seconds"] >= self.seconds):
                 break
-            fitted, judged = self._draw(number, len(x))
-            linear = linearise(model, x[fitted], y[fitted])
-            record = _one_step(model, linear, x[judged], y[judged], damping)
+            drawn = self._draw(number, len(x))
+            record = _one_step(model, x[drawn], y[drawn], damping)
             number += 1
             if record is None:  # no damping helps: a minimum, to rounding, or an unlucky draw
                 failures += 1
@@ -124,19 +103,16 @@ class Levenberg:
             kept.write({"model": dict(model.state_dict()), "damping": damping, "history": history})
         return history
 
-    def _draw(self, number: int, count: int) -> tuple[Tensor | slice, Tensor | slice]:
-        """Which examples are fitted in a step, and which judge it."""
-        if self.rows is None or self.rows + self.judges > count:
-            return slice(None), slice(None)
+    def _draw(self, number: int, count: int) -> Tensor | slice:
+        """Which examples are fitted in a step."""
+        if self.rows is None or self.rows > count:
+            return slice(None)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-        order = torch.randperm(count, generator=generator)
-        fitted = order[: self.rows]
-        return fitted, order[self.rows : self.rows + self.judges] if self.judges else fitted
+        return torch.randperm(count, generator=generator)[: self.rows]
 
 
-def _one_step(
-    model: nn.Module, linear: Linearised, x: Tensor, y: Tensor, damping: float
-) -> dict[str, float] | None:
+def _one_step(model: nn.Module, x: Tensor, y: Tensor, damping: float) -> dict[str, float] | None:
+    linear = DenseJacobian(model, x, y)
     parameters = [p for p in model.parameters() if p.requires_grad]
     here = parameters_to_vector(parameters).detach().clone()
     loss = mean_square(model, x, y)
@@ -169,7 +145,7 @@ def mean_square(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 class DenseJacobian:
-    """Normal equations with the whole Jacobian: for models of some thousand parameters at most."""
+    """The linearisation with the whole Jacobian: for some thousand parameters at most."""
 
     def __init__(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
         named = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
@@ -194,7 +170,10 @@ class DenseJacobian:
         self.b /= len(x)
 
     def step(self, damping: float) -> tuple[Tensor, float] | None:
-        """Solve (H + damping) v = b."""
+        """Solve (H + damping) v = b: the step, and the decrease of the mean square that it promises.
+
+        None if the damping is too small for the equations to be solved.
+        """
         H = self.H.clone()
         H.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(H)

@@ -36,6 +36,7 @@ class RobustRecipe:
         epochs: of one cycle of the learning rate.
         learning_rate: its largest.
         weight_decay: of the optimiser.
+        activity_penalty: times the sum of |exp(M)|, added to the loss.
         gradient_clip: largest norm of a gradient.
         attack_steps: gradient steps to the corner where the loss is taken.
         ramp: the part of the training over which eps grows from 0.
@@ -48,6 +49,7 @@ class RobustRecipe:
     epochs: int
     learning_rate: float = 0.1
     weight_decay: float = 3e-4
+    activity_penalty: float = 0.0
     gradient_clip: float = 1.0
     attack_steps: int = 1
     ramp: float = 0.0
@@ -67,6 +69,8 @@ class RobustRecipe:
             weight_decay=self.weight_decay,
             schedule="one_cycle",
             gradient_clip=self.gradient_clip,
+            activity_penalty=self.activity_penalty,
+            activity_kind="l1",
             restore_best=False,
             seed=seed,
         )
@@ -95,7 +99,7 @@ def train_robustly(  # noqa: PLR0917
         part: the name of this training.
         linear: a linear layer instead of an M-layer.
         test_images: so many, spread evenly over the test set; all if None.
-        fit_steps: of the constants of the certificates.
+        fit_steps: of the constants of the certificates, where the layer's expansion does not end.
 
     Returns:
         Clean, attacked and certified accuracy in per cent, and how the training went. What a finished
@@ -131,7 +135,7 @@ def train_robustly(  # noqa: PLR0917
         tested,
         eps,
         training.images(slice(0, _REFERENCES)),
-        fit_steps=fit_steps,
+        fit_steps=fit_steps if isinstance(recipe.matrix_size, int) else 0,
         folder=folder,
         progress=lambda done: where.say(f"{part}: certifying", done),
     )
