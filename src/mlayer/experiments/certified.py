@@ -92,7 +92,7 @@ MNIST = RobustRecipe(
     96,
     epochs=40,
     learning_rate=0.05,
-    weight_decay=1e-4,
+    weight_decay=2e-3,
     gradient_clip=2.0,
     attack_steps=2,
     ramp=0.3,
