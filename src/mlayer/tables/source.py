@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlayer.checks import file_path, integer
-from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
+from mlayer.checks import brief, file_path, integer, texts
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
 from mlayer.tables.remarks import near_columns
 from mlayer.tables.sniff import Dialect, sniff
@@ -70,6 +70,8 @@ class Source:
 
     def check_target(self, target: str) -> None:
         """Is there such a column? Asked before a large table is read."""
+        if not isinstance(target, str):
+            raise ArgumentTypeError("target", "the name of a column", brief(target), "For example 'price'.")
         if target in self.columns and len(self.columns) > 1:
             return
         hint = near_columns(target, self.columns)
@@ -96,6 +98,10 @@ class Source:
         """
         if rows is not None:
             integer("rows", rows, 1)
+        texts("text", text, "names of columns", '("id",)')
+        if verbatim is not None and not (isinstance(verbatim, str) and verbatim in self.columns):
+            hint = near_columns(verbatim, self.columns) if isinstance(verbatim, str) else "Give its name."
+            raise ArgumentError("verbatim", "a column of the table", brief(verbatim), hint)
         if rows is None:
             self._check_memory()
         if self.dialect is not None:
@@ -115,6 +121,8 @@ class Source:
 
     def pieces(self, text: Collection[str] = (), size: int = CHUNK) -> Iterator[DataFrame]:
         """The table in pieces of ``size`` rows; the columns ``text`` are not turned into numbers."""
+        integer("size", size, 1)
+        texts("text", text, "names of columns", '("id",)')
         if self.dialect is None:
             for batch in _parquet(self.path).iter_batches(batch_size=size):
                 yield self._frame(batch)
