@@ -416,8 +416,19 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         mlayer.save(LAYER, tmp_path)
     assert not list(tmp_path.iterdir())
     for read in (mlayer.load, files.load_authors_model, files.load_keras_npz):
-        with pytest.raises(FileNotFoundError, match="no file"):
+        with pytest.raises(FileNotFoundError, match=r"no file .*, but a folder\. Check the path"):
             read(tmp_path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for m.safetensors. Make it first\."):
+        mlayer.save(LAYER, tmp_path / "nowhere" / "m.safetensors")
+    mlayer.save(LAYER, tmp_path / "m.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"no file .*n.safetensors. There are: m.safetensors\."):
+        mlayer.load(tmp_path / "n.safetensors")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(MLayerError, match=r"something else, or half of it .*Models end in .safetensors\."):
+        mlayer.load(tmp_path / "table.csv")
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

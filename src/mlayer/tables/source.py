@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlayer.checks import brief, file_path, integer, texts
+from mlayer.disk import absent
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
 from mlayer.tables.remarks import near_columns
@@ -230,9 +231,7 @@ def open_table(
     if path.is_dir():
         raise ArgumentError("the table", "a file", f"the folder {path}", "Name one csv or parquet file.")
     if not path.exists():
-        near = sorted(other.name for other in path.parent.glob("*") if other.suffix in (".csv", *_PARQUET))
-        hint = f"There are: {', '.join(near[:8])}." if path.parent.is_dir() and near else "Check the path."
-        raise FileNotFoundError(f"no file {path}. {hint}")
+        raise absent(path, (".csv", *_PARQUET), "Check the path.")
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == b"PAR1":

@@ -67,6 +67,13 @@ def command(  # noqa: PLR0917 - click gives them by name
         if fitted is not None:
             found = explain_table(fitted, frame, **options)
         else:
+            if frame is not None:
+                frame = frame.select_dtypes("number")
+                if frame.shape[1] != layer.in_features:
+                    raise Mistake(
+                        f"{table} must have {layer.in_features} columns of numbers, the inputs of {model}; "
+                        f"got {frame.shape[1]}. A model of `mlayer fit` picks its columns itself"
+                    )
             found = explain(layer, None if frame is None else frame.to_numpy(), **options)
     except ArgumentError as error:
         if table is None and error.argument == "data":
