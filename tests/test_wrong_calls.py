@@ -75,7 +75,11 @@ def page_of(**wrong: Any) -> Callable[[], Any]:
     def call() -> None:
         result = fitted()
         summary = result.summary() | {"source": "t.csv", "model": "m.safetensors"}
-        given = {"summary": summary, "truth": result.truth, "outputs": result.predictions.outputs}
+        given: dict[str, Any] = {
+            "summary": summary,
+            "truth": result.truth,
+            "outputs": result.predictions.outputs,
+        }
         report.fit_page(**(given | wrong))
 
     return call
@@ -260,7 +264,7 @@ CASES: list[tuple[Callable[[], Any], str]] = [
         "classes must be labels of one kind; got something else",
     ),
     (
-        lambda: mlayer.MLayerClassifier().partial_fit(ROWS, CLASSES, classes=3),  # type: ignore[arg-type]
+        lambda: mlayer.MLayerClassifier().partial_fit(ROWS, CLASSES, classes=3),
         "classes must be several labels; got shape ()",
     ),
     # Sizes without room, structures, spectra.
@@ -317,9 +321,9 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: datasets.mnist(download="no"), "download must be True or False; got 'no'"),  # type: ignore[arg-type]
     (lambda: datasets.svhn(verify=PAIR), "verify must be True or False; got of type ndarray"),  # type: ignore[arg-type]
     (
-        lambda: datasets.cifar10(progress=3),
+        lambda: datasets.cifar10(progress=3),  # type: ignore[arg-type]
         "progress must be a callable (name, bytes, bytes in all), or None",
-    ),  # type: ignore[arg-type]
+    ),
     (
         lambda: datasets.fetch_sets("mnist"),
         "names must be several names; got 'mnist'. For example [\"mnist\"]",
@@ -433,11 +437,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_numbers_of_numpy_are_numbers() -> None:
     """Sizes often come from arrays: counts of labels, shapes, what a grid search tries."""
-    layer = mlayer.MLayer(np.int64(3), CLASSES.max() + 1, matrix_size=np.int32(4), embedding_size=None)
+    sizes: Any = {"in_features": np.int64(3), "out_features": CLASSES.max() + 1, "matrix_size": np.int32(4)}
+    layer = mlayer.MLayer(**sizes, embedding_size=None)
     assert (layer.in_features, layer.out_features, layer.matrix_size) == (3, 2, 4)
     assert type(layer.matrix_size) is int
-    assert nn.BlockDiagonal(PAIR).config() == {"name": "block_diagonal", "blocks": [3, 4]}
-    model = mlayer.MLayerClassifier(
-        matrix_size=np.int64(3), alpha=np.float32(0.5), warm_start=np.bool_(False), max_iter=np.int64(2)
-    )
+    blocks: Any = PAIR
+    assert nn.BlockDiagonal(blocks).config() == {"name": "block_diagonal", "blocks": [3, 4]}
+    tried: Any = {"matrix_size": np.int64(3), "alpha": np.float32(0.5), "warm_start": np.bool_(False)}
+    model = mlayer.MLayerClassifier(**tried, max_iter=2)
     assert model.set_params(early_stopping=np.bool_(True)).fit(ROWS, CLASSES).alpha_ == 0.5

@@ -181,6 +181,10 @@ class Skew(_Scattered):
         return upper - upper.mT
 
 
+def _is_size(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) > 0
+
+
 class BlockDiagonal(_Scattered):
     """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters a matrix.
 
@@ -197,7 +201,7 @@ class BlockDiagonal(_Scattered):
                 "blocks", "positive integers", brief(blocks), "Give the sizes of the blocks, as [4, 4, 2]."
             )
         given: tuple[Any, ...] = tuple(blocks)  # of what came anything may be
-        if not given or not all(isinstance(b, Integral) and not isinstance(b, bool) and b > 0 for b in given):
+        if not given or not all(_is_size(b) for b in given):
             raise ArgumentError(
                 "blocks",
                 "positive integers",

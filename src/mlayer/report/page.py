@@ -40,6 +40,7 @@ th, td { text-align: left; padding: .4rem .7rem .4rem 0; border-bottom: 1px soli
   vertical-align: top; overflow-wrap: break-word; max-width: 22rem; }
 th { color: var(--soft); font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+@media (max-width: 40rem) { table { width: max-content; min-width: 100%; } th, td { max-width: 11rem; } }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
 figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6rem; padding: .8rem; }
 .figures > figure:only-child { max-width: 34rem; }
