@@ -126,7 +126,8 @@ def learn_schema(
     """
     check_frame(frame)
     names = list(map(str, frame.columns))
-    for name in texts("drop", drop, "names of columns", '("id",)'):
+    drop = texts("drop", drop, "names of columns", '("id",)')
+    for name in drop:
         if name not in names:
             raise ArgumentError("drop", "columns of the table", repr(name), near_columns(name, names))
     integer("max_categories", max_categories, 1)
