@@ -64,6 +64,7 @@ def picture(t: np.ndarray, y: np.ndarray, later: np.ndarray, curves: dict[str, n
         axis.set_title(name, loc="left")
     axes[0].legend(loc="upper left", ncols=3, frameon=False, fontsize=8)
     axes[0].set(xlim=(0, 20), ylim=(4, 24))
+    axes[1].set_ylabel("what is measured")
     axes[-1].set_xlabel("years; grey: not in the data")
     OUT.mkdir(exist_ok=True)
     file = OUT / "extrapolate_wave.png"

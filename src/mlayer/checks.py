@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from inspect import signature
+from numbers import Integral, Number, Real
 from pathlib import Path
+from typing import cast
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -35,31 +38,40 @@ def one_of(argument: str, value: object, known: Iterable[str], otherwise: str, *
 
 
 def positive_integer(argument: str, value: object) -> int:
-    """``value``, if it is one."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """``value``, if it is one; numpy's count too, for sizes often come from arrays."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(argument, "a positive integer", type(value).__name__, "For example 30.")
-    if value < 1:
-        raise ArgumentError(argument, "a positive integer", str(value), "For example 30.")
-    return value
+    whole = int(value)
+    if not 1 <= whole < 2**63:
+        raise ArgumentError(argument, "a positive integer", str(whole), "For example 30.")
+    return whole
 
 
 def integer(argument: str, value: object, least: int) -> None:
     """Raise if ``value`` is no integer of at least ``least``."""
     must_be = f"an integer of at least {least}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(argument, must_be, brief(value), "Give a whole number.")
-    if value < least:
-        raise ArgumentError(argument, must_be, repr(value), "Give a larger number.")
+        raise ArgumentTypeError(argument, must_be, brief(value), _plain(argument, value, "int"))
+    if not least <= value < 2**63:
+        hint = "Give a larger number." if value < least else "Give one below 2**63."
+        raise ArgumentError(argument, must_be, repr(value), hint)
 
 
 def number(argument: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
     """Raise if ``value`` is no finite number, or too small."""
-    bound = f"above {above:g}" if above is not None else f"at least {least:g}"
+    bound = f" above {above:g}" if above is not None else f" at least {least:g}" if least is not None else ""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentTypeError(argument, f"a number {bound}", brief(value), "For example 0.001.")
+        raise ArgumentTypeError(argument, f"a number{bound}", brief(value), _plain(argument, value, "float"))
     too_small = (above is not None and value <= above) or (least is not None and value < least)
     if not math.isfinite(value) or too_small:
-        raise ArgumentError(argument, f"a finite number {bound}", repr(value), "For example 0.001.")
+        raise ArgumentError(argument, f"a finite number{bound}", repr(value), "For example 0.001.")
+
+
+def _plain(argument: str, value: object, kind: str) -> str:
+    """What to do about a number that is none of Python's own: numpy's do not go into files as they are."""
+    if isinstance(value, Real):
+        return f"Give {kind}({argument})."
+    return "Give a whole number." if kind == "int" else "For example 0.001."
 
 
 def between(argument: str, value: object, low: float, high: float, hint: str) -> None:
@@ -78,10 +90,55 @@ def flag(argument: str, value: object) -> bool:
     return value
 
 
-def function(argument: str, value: object, like: str) -> None:
-    """Raise if ``value`` is neither None nor callable."""
-    if value is not None and not callable(value):
-        raise ArgumentTypeError(argument, f"a callable {like}, or None", brief(value), "Give a function.")
+def function(argument: str, value: object, like: str, count: int = 1) -> None:
+    """Raise if ``value`` is neither None nor callable with so many arguments."""
+    must_be = f"a callable {like}, or None"
+    if value is None:
+        return
+    if not callable(value):
+        raise ArgumentTypeError(argument, must_be, brief(value), "Give a function.")
+    if not takes(value, count):
+        came = "one that cannot be called so"
+        raise ArgumentTypeError(argument, must_be, came, f"Give a function of {count} argument(s).")
+
+
+def is_several(value: object) -> bool:
+    """Whether it holds several things, one after the other: not text, not a dict, not a 0-d array.
+
+    >>> is_several((1, 2)), is_several("ab"), is_several({"a": 1}), is_several(3)
+    (True, False, False, False)
+    """
+    if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
+        return False
+    return getattr(value, "ndim", 1) != 0
+
+
+def texts(argument: str, value: object, of: str, example: str) -> tuple[str, ...]:
+    """``value``, if it is several texts."""
+    if not is_several(value):
+        raise ArgumentTypeError(argument, f"several {of}", brief(value), f"For example {example}.")
+    listed = tuple(cast(Iterable[object], value))
+    for one in listed:
+        if not isinstance(one, str):
+            raise ArgumentTypeError(
+                argument, f"several {of}", f"{brief(one)} in it", f"For example {example}."
+            )
+    return cast(tuple[str, ...], listed)
+
+
+def takes(function: Callable[..., object], count: int) -> bool:
+    """Whether it can be called with so many arguments, as far as Python can tell.
+
+    >>> takes(lambda x: x, 1), takes(lambda x: x, 2), takes(max, 2)
+    (True, False, True)
+    """
+    try:
+        signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # written in C, without a signature
+        pass
+    return True
 
 
 def file_path(argument: str, value: object) -> Path:
@@ -93,7 +150,7 @@ def file_path(argument: str, value: object) -> Path:
 
 def brief(value: object) -> str:
     """Something that came, in a few words: numbers and short strings as they are, of others the type."""
-    if value is None or isinstance(value, bool | int | float | str | bytes):
+    if value is None or isinstance(value, Number | str | bytes):
         written = repr(value)
         return written if len(written) <= 60 else f"{written[:57]}..."
     if isinstance(value, type):

@@ -131,6 +131,9 @@ def test_explain_of_a_plain_layer_and_of_one_that_needs_points(capsys: pytest.Ca
     mlayer.save(mlayer.MLayer(2, 1, 4, generator=generator), "full.safetensors")
     assert main(["explain", "full.safetensors"]) == 2
     assert "full.safetensors has no exact formula; name a table" in capsys.readouterr().err
+    flowers()[["colour", "width"]].to_csv("t.csv", index=False)
+    assert main(["explain", "full.safetensors", "t.csv"]) == 2
+    assert "2 columns of numbers, the inputs of full.safetensors; got 1." in capsys.readouterr().err
     assert main(["explain", "p.safetensors", "--plot", "p.gif"]) == 2
     assert ".png, .svg or .pdf" in capsys.readouterr().err
 

@@ -128,5 +128,5 @@ def test_complaints() -> None:
         permanents(3, 1.5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match=r"seed must be an integer or a torch.Generator; got str"):
         spirals(4, seed="x")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="a positive spacing and a stop behind the start; got spacing 0"):
+    with pytest.raises(ArgumentError, match="spacing must be a finite number above 0; got 0"):
         cosine_samples(FIGURE_COSINES[0], spacing=0)

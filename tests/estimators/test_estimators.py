@@ -200,8 +200,8 @@ def test_early_stopping_on_larger_tables() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"matrix_size": 0}, "matrix_size must be a positive integer; got 0"),
-        ({"embedding_size": 1.5}, r"embedding_size must be a positive integer; got 1\.5"),
+        ({"matrix_size": 0}, "matrix_size must be a positive integer or 'auto'; got 0"),
+        ({"embedding_size": 1.5}, r"embedding_size must be a positive integer, 'auto' or None; got 1\.5"),
         ({"max_iter": -1}, "max_iter must be a positive integer"),
         ({"n_iter_no_change": 0}, "n_iter_no_change must be a positive integer"),
         ({"batch_size": "big"}, "batch_size must be a positive integer"),

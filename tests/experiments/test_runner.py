@@ -182,7 +182,7 @@ def test_complaints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ArgumentError, match=r"name must be one of 'spiral', .*; got 'spirals'. Did you mean 'spiral'"
     ):
         reproduce("spirals", out=tmp_path)
-    with pytest.raises(ArgumentError, match="scale must be one of smoke, default, full; got 'tiny'"):
+    with pytest.raises(ArgumentError, match="scale must be one of 'smoke', 'default', 'full'; got 'tiny'"):
         reproduce("spiral", "tiny", out=tmp_path)  # type: ignore[arg-type]
     monkeypatch.delenv("MLAYER_DATA", raising=False)
     with pytest.raises(MissingDataError, match=r"daily-min-temperatures\.csv is not in"):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from mlayer.checks import did_you_mean
+from mlayer.cli.show import say
 from mlayer.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from mlayer.tables import Source
 
 
 class Mistake(click.ClickException):
@@ -50,13 +56,35 @@ def common(function: F) -> F:
     return click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and results.")(function)
 
 
-def reading(function: F) -> F:
-    """How a text table is written."""
-    function = click.option("--encoding", help="Of a text table; UTF-8 if not given.")(function)
-    function = click.option("--decimal", help="'.' or ','; guessed if not given.")(function)
+@dataclass(frozen=True)
+class Written:
+    """How a text table is written, as far as the user has said so."""
+
+    delimiter: str | None
+    decimal: str | None
+    encoding: str | None
+
+    def open(self, table: Path, quiet: bool) -> Source:
+        """The table, and a line about what it was taken for."""
+        from mlayer.tables import open_table
+
+        source = open_table(table, delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding)
+        say(source.said, quiet)
+        return source
+
+
+def reading(function: Callable[..., None]) -> Callable[..., None]:
+    """--delimiter, --decimal and --encoding, which the command gets as one argument, ``written``."""
+
+    @wraps(function)
+    def call(*, delimiter: str | None, decimal: str | None, encoding: str | None, **others: Any) -> None:
+        function(written=Written(delimiter, decimal, encoding), **others)
+
+    call = click.option("--encoding", help="Of a text table; UTF-8 if not given.")(call)
+    call = click.option("--decimal", help="'.' or ','; guessed if not given.")(call)
     return click.option(
         "--delimiter", help="comma, semicolon, tab, pipe or any character; guessed if not given."
-    )(function)
+    )(call)
 
 
 def check_order(model: Path, table: Path | None) -> None:

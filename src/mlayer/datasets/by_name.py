@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mlayer.checks import one_of
+from mlayer.checks import brief, is_several, one_of
 from mlayer.datasets import cifar10_binary, melbourne, mnist_idx, svhn_mat
 from mlayer.datasets.cifar10_binary import cifar10
 from mlayer.datasets.download import Progress, fetch
@@ -13,6 +13,7 @@ from mlayer.datasets.places import DataPath, SourceFile
 from mlayer.datasets.sets import ImageSet
 from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
+from mlayer.errors import ArgumentTypeError
 
 _FROM_FILES: dict[str, Callable[..., ImageSet]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
 IMAGE_SETS = (*_FROM_FILES, "digits")
@@ -67,6 +68,8 @@ def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progres
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         progress: called with name, bytes so far, bytes in all (or None).
     """
+    if not is_several(names):
+        raise ArgumentTypeError("names", "several names", brief(names), 'For example ["mnist"].')
     names = tuple(names)
     for name in names:
         one_of("names", name, FILES, "Other sets need no files.")

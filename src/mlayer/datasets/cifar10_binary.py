@@ -47,9 +47,8 @@ def cifar10(
         progress: called during a download with name, bytes so far, bytes in all (or None).
     """
     folder = data_folder(data)
-    if download:
-        fetch(data, (*TRAIN, *TEST), progress)
-    elif locate(folder, TRAIN[0]) is None and folder is not None:
+    fetch(data, (*TRAIN, *TEST), progress, download=download)
+    if folder is not None and locate(folder, TRAIN[0]) is None:
         _complain_of_pickles(folder)
     halves = []
     for files in (TRAIN, TEST):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+from mlayer.checks import flag, function
 from mlayer.datasets.places import VARIABLE, DataPath, DataWarning, SourceFile, data_folder, locate, missing
 from mlayer.errors import ArgumentError, FileFormatError
 
@@ -27,8 +28,13 @@ Progress = Callable[[str, int, int | None], None]
 _PIECE = 1 << 18
 
 
-def fetch(data: DataPath, files: Sequence[SourceFile], progress: Progress | None = None) -> None:
-    """Download those of ``files`` that the data folder lacks."""
+def fetch(
+    data: DataPath, files: Sequence[SourceFile], progress: Progress | None = None, *, download: bool = True
+) -> None:
+    """Download those of ``files`` that the data folder lacks, if ``download`` says so."""
+    function("progress", progress, "(name, bytes, bytes in all)", 3)
+    if not flag("download", download):
+        return
     folder = data_folder(data)
     if folder is None:
         raise ArgumentError(

@@ -28,8 +28,7 @@ def temperatures(
         verify: warn if its sum is not that of the copy that was tested.
         progress: called during a download with name, bytes so far, bytes in all (or None).
     """
-    if download:
-        fetch(data, (FILE,), progress)
+    fetch(data, (FILE,), progress, download=download)
     path = find(data, FILE, verify=verify)
     dates, values = [], []
     with path.open(newline="", encoding="utf-8", errors="replace") as stream:

@@ -50,8 +50,7 @@ def mnist(
         verify: refuse files whose sums are not the published ones.
         progress: called during a download with name, bytes so far, bytes in all (or None).
     """
-    if download:
-        fetch(data, list(FILES.values()), progress)
+    fetch(data, list(FILES.values()), progress, download=download)
     halves = {}
     sources = []
     for half in ("train", "test"):

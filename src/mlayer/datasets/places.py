@@ -8,6 +8,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlayer.checks import flag
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDataError
 
 VARIABLE = "MLAYER_DATA"
@@ -72,11 +73,12 @@ def locate(folder: Path | None, file: SourceFile) -> Path | None:
 
 def find(data: DataPath, file: SourceFile, *, verify: bool = True) -> Path:
     """The path of ``file``, its sum checked, or an error that says what to put where."""
+    wanted = flag("verify", verify)
     folder = data_folder(data)
     path = locate(folder, file)
     if path is None:
         raise missing(folder, file)
-    if verify:
+    if wanted:
         check_sum(path, file)
     return path
 

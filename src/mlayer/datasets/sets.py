@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.checks import brief
-from mlayer.errors import ArgumentTypeError
+from mlayer.checks import brief, flag
+from mlayer.errors import ArgumentError, ArgumentTypeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +35,18 @@ class Split:
             index: which rows; all if None. A batch at a time keeps memory small.
             flat: one vector an image, in the order height, width, colour.
         """
-        chosen = self.pixels if index is None else self.pixels[_rows(index)]
+        flag("flat", flat)
+        chosen = self.pixels if index is None else self.pixels[_rows(index, len(self))]
         images = chosen.to(torch.float32).div_(self.white)
         return images.flatten(1) if flat else images
 
     def take(self, index: Tensor | slice) -> Split:
         """The rows ``index`` as a split of their own."""
-        rows = _rows(index)
+        rows = _rows(index, len(self))
         return Split(self.pixels[rows], self.labels[rows], self.white)
 
 
-def _rows(index: Tensor | slice) -> Tensor | slice:
+def _rows(index: Tensor | slice, count: int) -> Tensor | slice:
     one = isinstance(index, Tensor) and index.dim() != 1
     whole = not isinstance(index, Tensor) or index.dtype in (
         torch.bool,
@@ -58,6 +59,14 @@ def _rows(index: Tensor | slice) -> Tensor | slice:
         raise ArgumentTypeError(
             "index", "a vector of row numbers or a slice", came, "For one row: slice(i, i + 1)."
         )
+    if isinstance(index, Tensor) and index.numel():
+        fits = (
+            len(index) == count if index.dtype == torch.bool else -count <= index.min() <= index.max() < count
+        )
+        if not fits:
+            raise ArgumentError(
+                "index", f"of the {count} rows", "rows that are not there", f"They are 0 to {count - 1}."
+            )
     return index
 
 

@@ -37,8 +37,7 @@ def svhn(
             containers too, so they are not refused.
         progress: called during a download with name, bytes so far, bytes in all (or None).
     """
-    if download:
-        fetch(data, (TRAIN, TEST), progress)
+    fetch(data, (TRAIN, TEST), progress, download=download)
     paths = [find(data, file, verify=verify) for file in (TRAIN, TEST)]
     train, test = (_split(path) for path in paths)
     return ImageSet(train, test, "svhn", tuple(map(str, range(10))), SHAPE, str(paths[0].parent))

@@ -52,7 +52,7 @@ def spirals(count: int = 2000, *, extra_turn: bool = False, noise: float = 0.5, 
     points = torch.stack([angle.sin(), angle.cos()], 1) * angle[:, None] / 2
     labels = torch.arange(count) % 2
     points[labels == 1] *= -1
-    points += noise * (2 * torch.rand(count, 2, generator=random, dtype=torch.float64) - 1)
+    points += float(noise) * (2 * torch.rand(count, 2, generator=random, dtype=torch.float64) - 1)
     return Table(points.float(), labels)
 
 
@@ -68,6 +68,16 @@ class Cosines:
     amplitudes: tuple[float, float]
     multiples: tuple[int, int]
     phases: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        for name in ("amplitudes", "multiples", "phases"):
+            pair = getattr(self, name)
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise ArgumentTypeError(
+                    name, "a tuple of two numbers", brief(pair), "For example (1.0, 2.0)."
+                )
+            for value in pair:
+                number(name, value)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The function, without noise, in the precision of ``x``."""
@@ -123,17 +133,25 @@ def cosine_samples(
     Returns:
         x and y (count, 1) float32.
     """
-    if not spacing > 0 or not stop > start:
+    if not isinstance(function, Cosines):
+        raise ArgumentTypeError(
+            "function", "a Cosines", brief(function), "random_cosines() draws one; FIGURE_COSINES has three."
+        )
+    for name, value in (("start", start), ("stop", stop)):
+        number(name, value)
+    number("spacing", spacing, above=0)
+    number("noise", noise, least=0)
+    if not stop > start or not (stop - start) / spacing < 1e9:
         raise ArgumentError(
             "spacing and stop",
-            "a positive spacing and a stop behind the start",
+            "a stop behind the start, and fewer than 1e9 points between them",
             f"spacing {spacing}, start {start}, stop {stop}",
             "For example spacing=1e-5, start=0, stop=2.",
         )
-    x = start + spacing * torch.arange(round((stop - start) / spacing), dtype=torch.float64)[:, None]
+    x = start + float(spacing) * torch.arange(round((stop - start) / spacing), dtype=torch.float64)[:, None]
     y = function(x)
     if noise:
-        y = y + noise * torch.randn(x.shape, generator=_generator(seed), dtype=torch.float64)
+        y = y + float(noise) * torch.randn(x.shape, generator=_generator(seed), dtype=torch.float64)
     return Table(x.float(), y.float())
 
 
@@ -177,13 +195,13 @@ def permanent(matrices: Tensor) -> Tensor:
 
 def _matrices(count: int, size: int, seed: Seed) -> Tensor:
     _count(count)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
         raise ArgumentError("size", "a positive integer", repr(size), "The paper has 3 and 5.")
     return 2 * torch.rand(count, size, size, generator=_generator(seed)) - 1
 
 
 def _count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 2**63:
         raise ArgumentError("count", "a positive integer", repr(count), "For example 2000.")
 
 
@@ -194,4 +212,6 @@ def _generator(seed: Seed) -> torch.Generator:
         raise ArgumentTypeError(
             "seed", "an integer or a torch.Generator", type(seed).__name__, "For example seed=0."
         )
+    if not 0 <= seed < 2**63:
+        raise ArgumentError("seed", "an integer from 0 to 2**63 - 1", str(seed), "For example seed=0.")
     return torch.Generator().manual_seed(seed)

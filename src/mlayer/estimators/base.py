@@ -13,13 +13,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators import selection
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on, outputs_of
-from mlayer.estimators.parameters import Plan, plan
+from mlayer.estimators.parameters import Plan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale, raw_layer
 from mlayer.estimators.waves import find_waves, wave_layer
@@ -34,6 +33,20 @@ Auto = Literal["auto"]
 _FEW_INPUTS = 3
 # The ridge of partial_fit, which has no held-out rows to choose it on.
 _ALPHA_OF_A_STREAM = 1e-3
+
+
+@contextmanager
+def _numbers_wanted(names: str) -> Iterator[None]:
+    """What numpy says of things that are no numbers at all, with the name of the argument."""
+    try:
+        yield
+    except TypeError as error:
+        raise ArgumentTypeError(
+            names,
+            "numbers in an array or a table",
+            f"something else: {error}",
+            "Use numpy.asarray(..., float).",
+        ) from error
 
 
 class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
@@ -85,6 +98,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """A call that is refused, or interrupted, leaves the attributes as they were before it."""
+        check_arguments(self)
         before = dict(self.__dict__)
         try:
             yield
@@ -96,15 +110,21 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
     def _validated(self, *data: Any, **options: Any) -> Any:
         """X, or X and y, checked by scikit-learn."""
         # It adds up the values in search of NaN; near the largest of float64 that alone would warn.
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"), _numbers_wanted("X" if len(data) == 1 else "X and y"):
             return validate_data(self, *data, **options)
+
+    def _sample_weight(self, X: Array, sample_weight: Any) -> Array:
+        """One weight a row, checked by scikit-learn."""
+        with _numbers_wanted("sample_weight"):
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return np.asarray(weight)
 
     def _fit(self, rows: Rows, outputs: Scale) -> None:
         """Train on ``rows``; sets all that a fit leaves behind but what only the subclass knows."""
         again = self.warm_start and hasattr(self, "_layer")
         if again:
             self._check_same_shape(rows, len(outputs.mean))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
         if not again:
             self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
@@ -144,33 +164,32 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
     def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe, settled: Plan) -> Fit | None:
         """The model of waves, if held-out rows speak for it; see `mlayer.estimators.waves`."""
         wanted = getattr(self, "periodic", False)
-        if wanted is False or (
-            wanted == "auto" and (data.x.shape[1] > _FEW_INPUTS or settled.solver != "lbfgs")
-        ):
+        open_question = is_auto(wanted)
+        if not wanted or (open_question and (data.x.shape[1] > _FEW_INPUTS or settled.solver != "lbfgs")):
             return None
         tuning = recipe.but(alpha=0.0, max_iter=min(100, recipe.max_iter))
         plain = self._wave_fit(data, None)
         if plain is None:
-            if wanted is True:
+            if not open_question:
                 warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
             return None
         if data.x.shape[1] == 1:
             folds = selection.stretches(data.x, 5)
         else:
             folds = selection.random_folds(data.y, 5, torch.Generator().manual_seed(recipe.seed))
-        losses = {"plain": 0.0, "tuned": 0.0, "other": 0.0 if wanted == "auto" else float("inf")}
+        losses = {"plain": 0.0, "tuned": 0.0, "other": 0.0 if open_question else float("inf")}
         for fold in folds:
             train, test = data.part(~fold), data.part(fold)
             for name, how in (("plain", None), ("tuned", tuning)):
                 found = self._wave_fit(train, how)
                 losses[name] += float("inf") if found is None else loss_on(found.layer, test, recipe.loss)
-            if wanted == "auto":
+            if open_question:
                 layer = make()
                 fit_layer(layer, train, recipe)
                 losses["other"] += loss_on(layer, test, recipe.loss)
         best = min(losses, key=lambda name: losses[name])
         if best == "other":
-            return plain if wanted is True else None
+            return None if open_question else plain
         return plain if best == "plain" else self._wave_fit(data, tuning)
 
     def _wave_fit(self, data: Tensors, tuning: Recipe | None) -> Fit | None:
@@ -189,7 +208,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _partial_fit(self, rows: Rows, outputs: Scale) -> None:
         """One pass over ``rows`` from where the last call ended; the first call sets sizes and scales."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
         if not hasattr(self, "_layer"):
             self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
@@ -197,7 +216,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             self._layer = self._new_layer(settled, data, seed)
             self.periodic_ = False
             self.history_, self.n_iter_ = [], 0
-            self.alpha_ = _ALPHA_OF_A_STREAM if self.alpha == "auto" else float(self.alpha)
+            self.alpha_ = _ALPHA_OF_A_STREAM if is_auto(self.alpha) else float(self.alpha)
         data = self._tensors(rows, self._layer.readout.dtype)
         before, count = self.history_, self.n_iter_
         recipe = self._recipe(settled, seed + count).but(

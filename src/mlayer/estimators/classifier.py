@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.base import Auto, MLayerEstimator
 from mlayer.estimators.rows import scaled_weights, standard_rows
 from mlayer.estimators.scaling import Scale
@@ -165,7 +165,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
                     "Compute the weights from all labels: sklearn.utils.compute_class_weight.",
                 )
             if classes is not None:
-                known = np.unique(np.asarray(classes))
+                known = _different(classes)
                 if not first and not np.array_equal(known, self.classes_):
                     raise ArgumentError(
                         "classes",
@@ -225,14 +225,35 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         self._log_prior = np.log(shares / shares.sum())
 
     def _weights(self, X: Array, sample_weight: ArrayLike | None) -> Array:
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return scaled_weights(np.asarray(weight), "sample_weight")
+        return scaled_weights(self._sample_weight(X, sample_weight), "sample_weight")
 
     def _class_factors(self, indices: NDArray[np.int64], weight: Array) -> Array:
-        if self.class_weight == "balanced":
+        if isinstance(self.class_weight, str):
             sums = np.bincount(indices, weight, minlength=len(self.classes_))
             factors = weight.sum() / (len(self.classes_) * np.where(sums > 0, sums, 1.0))
         else:
             # scikit-learn wants to see every class that it is to weigh.
-            factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+            try:
+                factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(
+                    "class_weight",
+                    f"weights of the classes {self.classes_.tolist()}",
+                    f"a dictionary of which scikit-learn says: {error}",
+                    "Its keys are the classes as they stand in y, its values numbers.",
+                ) from error
         return scaled_weights(np.asarray(factors, dtype=np.float64), "class_weight")
+
+
+def _different(classes: ArrayLike) -> NDArray[Any]:
+    try:
+        known = np.unique(np.asarray(classes))
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            "classes", "labels of one kind", f"something else: {error}", "Pass np.unique(all labels)."
+        ) from error
+    if np.ndim(classes) != 1 or len(known) < 1:
+        raise ArgumentError(
+            "classes", "several labels", f"shape {np.shape(classes)}", "Pass np.unique(all labels)."
+        )
+    return known

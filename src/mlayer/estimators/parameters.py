@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from mlayer.checks import did_you_mean, one_of
+import numpy as np
+from sklearn.utils import check_random_state
+
+from mlayer.checks import brief, did_you_mean, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.penalty import PENALTIES
 
 # Up to here all rows are used in each step (L-BFGS, float64); beyond, batches (Adam, float32).
 SMALL_TABLE = 4000
+_SEE = "See the documentation of the class."
 
 
 @dataclass(frozen=True)
@@ -38,55 +43,74 @@ class Plan:
     alpha: float | None
 
 
-def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> Plan:
-    """Check the arguments of ``estimator`` and settle them for a table of this size."""
-    whole = _whole
-    if estimator.matrix_size != "auto":
-        whole("matrix_size", estimator.matrix_size)
-    if estimator.embedding_size is not None and estimator.embedding_size != "auto":
-        whole("embedding_size", estimator.embedding_size)
-    whole("max_iter", estimator.max_iter)
-    whole("n_iter_no_change", estimator.n_iter_no_change)
+def check_arguments(estimator: Any) -> None:
+    """Raise if an argument of the constructor cannot be used; scikit-learn wants it to be said by a fit."""
+    for name in ("matrix_size", "batch_size"):
+        _whole(name, getattr(estimator, name), "a positive integer or 'auto'", ("auto",))
+    _whole("embedding_size", estimator.embedding_size, "a positive integer, 'auto' or None", ("auto", None))
+    for name in ("max_iter", "n_iter_no_change"):
+        _whole(name, getattr(estimator, name), "a positive integer")
+    if not is_auto(estimator.alpha):
+        _number("alpha", estimator.alpha, or_auto=True)
+    if not is_auto(estimator.learning_rate):
+        _number("learning_rate", estimator.learning_rate, positive=True, or_auto=True)
     _number("activity_penalty", estimator.activity_penalty)
     _number("validation_fraction", estimator.validation_fraction, below=1.0)
-    _one_of("penalty", estimator.penalty, tuple(PENALTIES))
+    one_of("penalty", estimator.penalty, tuple(PENALTIES), _SEE)
     for name in ("periodic", "early_stopping"):
-        if hasattr(estimator, name) and not (
-            getattr(estimator, name) == "auto" or isinstance(getattr(estimator, name), bool)
-        ):
-            raise ArgumentError(
-                name,
-                "True, False or 'auto'",
-                repr(getattr(estimator, name)),
-                "Leave it 'auto' when in doubt.",
-            )
+        value = getattr(estimator, name, "auto")  # only one of the classes has both
+        if not (is_auto(value) or isinstance(value, bool | np.bool_)):
+            raise ArgumentError(name, "True, False or 'auto'", brief(value), "Leave it 'auto' when in doubt.")
+    if not isinstance(estimator.warm_start, bool | np.bool_):
+        raise ArgumentTypeError(
+            "warm_start", "True or False", brief(estimator.warm_start), "False begins each fit anew."
+        )
+    if not isinstance(estimator.verbose, bool | np.bool_ | Integral):
+        raise ArgumentTypeError(
+            "verbose", "True or False", brief(estimator.verbose), "True shows a progress bar."
+        )
+    seed_of(estimator.random_state, draw=False)
+    _check_class_weight(getattr(estimator, "class_weight", None))
+
+
+def is_auto(value: object) -> bool:
+    """Whether it is the word "auto". Comparing an array with it would give an array."""
+    return isinstance(value, str) and value == "auto"
+
+
+def seed_of(random_state: Any, *, draw: bool = True) -> int:
+    """A seed for torch, drawn from scikit-learn's ``random_state``; 0 if it is only to be checked."""
+    try:
+        state = check_random_state(random_state)
+    except ValueError:
+        raise ArgumentError(
+            "random_state",
+            "None, an integer from 0 to 2**32 - 1 or a numpy.random.RandomState",
+            brief(random_state),
+            "For example 0, for the same fit each time.",
+        ) from None
+    return int(state.randint(2**31 - 1)) if draw else 0
+
+
+def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> Plan:
+    """The checked arguments of ``estimator``, settled for a table of this size."""
     solver = _solver(estimator.solver, rows)
     large = rows > SMALL_TABLE
     n = 8 + min(8, max(0, outputs - 2)) + (4 if large else 0)
-    d = min(inputs, 10 if rows < 1000 else 32)
-    if estimator.alpha == "auto":
-        alpha = None if solver == "lbfgs" else 1e-4
-    else:
-        alpha = _number("alpha", estimator.alpha)
-    learning_rate = 3e-3
-    if estimator.learning_rate != "auto":
-        learning_rate = _number("learning_rate", estimator.learning_rate, positive=True)
-    batch_size = 128
-    if estimator.batch_size != "auto":
-        batch_size = whole("batch_size", estimator.batch_size)
-    early = estimator.early_stopping is True or (estimator.early_stopping == "auto" and rows >= 500)
+    d: int | None = min(inputs, 10 if rows < 1000 else 32)
+    if not is_auto(estimator.embedding_size):
+        d = None if estimator.embedding_size is None else int(estimator.embedding_size)
+    chosen_alpha = None if solver == "lbfgs" else 1e-4
+    early = estimator.early_stopping
+    early = rows >= 500 if is_auto(early) else bool(early)
     return Plan(
-        matrix_size=n if estimator.matrix_size == "auto" else int(estimator.matrix_size),
-        embedding_size=d
-        if estimator.embedding_size == "auto"
-        else None
-        if estimator.embedding_size is None
-        else int(estimator.embedding_size),
+        matrix_size=n if is_auto(estimator.matrix_size) else int(estimator.matrix_size),
+        embedding_size=d,
         solver=solver,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
+        batch_size=128 if is_auto(estimator.batch_size) else int(estimator.batch_size),
+        learning_rate=3e-3 if is_auto(estimator.learning_rate) else float(estimator.learning_rate),
         hold_out=float(estimator.validation_fraction) if early and solver != "lbfgs" else 0.0,
-        alpha=alpha,
+        alpha=chosen_alpha if is_auto(estimator.alpha) else float(estimator.alpha),
     )
 
 
@@ -95,7 +119,7 @@ def _solver(solver: object, rows: int) -> str:
         raise ArgumentTypeError(
             "solver",
             "'auto', 'lbfgs' or the name of an optimizer of torch",
-            repr(solver),
+            brief(solver),
             "For example 'adam'.",
         )
     if solver == "auto":
@@ -138,26 +162,34 @@ def _unfit(solver: str) -> str:
     return ""
 
 
-def _whole(name: str, value: object) -> int:
+def _check_class_weight(value: Any) -> None:
+    must_be = "None, 'balanced' or a dictionary from class to weight"
+    hint = "For example {0: 1.0, 1: 5.0}."
+    if isinstance(value, str) and value != "balanced":
+        raise ArgumentError("class_weight", must_be, repr(value), did_you_mean(value, ("balanced",), hint))
+    if not (value is None or isinstance(value, str | Mapping)):
+        raise ArgumentTypeError("class_weight", must_be, brief(value), hint)
+
+
+def _whole(name: str, value: object, must_be: str, instead: tuple[str | None, ...] = ()) -> None:
+    if value is None or isinstance(value, str):
+        if value not in instead:
+            raise ArgumentTypeError(name, must_be, brief(value), _SEE)
+        return
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ArgumentTypeError(
-            name, "a positive integer", repr(value), "See the documentation of the class."
-        )
-    if value < 1:
-        raise ArgumentError(name, "a positive integer", repr(value), "See the documentation of the class.")
-    return int(value)
+        raise ArgumentTypeError(name, must_be, brief(value), _SEE)
+    if not 1 <= int(value) < 2**63:
+        raise ArgumentError(name, must_be, str(value), _SEE)
 
 
-def _number(name: str, value: object, *, positive: bool = False, below: float = math.inf) -> float:
+def _number(
+    name: str, value: object, *, positive: bool = False, below: float = math.inf, or_auto: bool = False
+) -> None:
     words = f"a number {'above' if positive else 'of at least'} 0"
     words += f" and below {below:g}" if math.isfinite(below) else ""
+    words += ", or 'auto'" if or_auto else ""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ArgumentTypeError(name, words, repr(value), "See the documentation of the class.")
+        raise ArgumentTypeError(name, words, brief(value), _SEE)
     number = float(value)
     if not math.isfinite(number) or number < 0 or (positive and number == 0) or number >= below:
-        raise ArgumentError(name, words, repr(value), "See the documentation of the class.")
-    return number
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    one_of(name, value, known, "See the documentation of the class.")
+        raise ArgumentError(name, words, str(value), _SEE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from mlayer.errors import ArgumentError
 from mlayer.estimators.base import Auto, MLayerEstimator
@@ -142,11 +142,11 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
 
     def _rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool) -> Rows:
         inputs, y = self._validated(X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset)
-        weight = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+        weight = self._sample_weight(inputs, sample_weight)
         targets = np.asarray(y, dtype=np.float64)
         if targets.ndim > 2:
             raise ArgumentError("y", "(rows,) or (rows, targets)", f"shape {targets.shape}", "Flatten it.")
         self._flat = targets.ndim == 1
         targets = targets.reshape(len(targets), -1)
         self.n_outputs_ = targets.shape[1]
-        return standard_rows(inputs, targets, np.asarray(weight))
+        return standard_rows(inputs, targets, weight)

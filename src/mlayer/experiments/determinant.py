@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from mlayer.experiments.colours import M_LAYER, NET
 from mlayer.experiments.dense import parameter_count
 from mlayer.experiments.levenberg import Levenberg
 from mlayer.experiments.polynomials import (
@@ -182,7 +183,7 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
             part = results["headline"][name]
             suffix = "" if part["examples"] == EXPECTED["examples"] else f"_{part['examples']}_examples"
             figures[f"{prefix}.{key}{suffix}"] = part["test_mse"]
-    if results["notebook"]:
+    if results.get("notebook"):  # the permanent has none
         figures[f"{prefix}.notebook_mse"] = results["notebook"]["test_mse"]
     return figures
 
@@ -200,7 +201,7 @@ def plot(results: Results) -> Figure:
     counts = sorted({point["examples"] for point in points})
     shades = {c: 0.25 + 0.75 * k / max(1, len(counts) - 1) for k, c in enumerate(counts)}
     names = dict(zip(counts, powers_of_two(counts), strict=True))
-    for kind, marker, colour in (("M-layer", "o", "tab:red"), ("DNN", "s", "tab:blue")):
+    for kind, marker, colour in (("M-layer", "o", M_LAYER), ("DNN", "s", NET)):
         for count in counts:
             chosen = [p for p in points if p["model"] == kind and p["examples"] == count]
             if not chosen:
@@ -213,7 +214,7 @@ def plot(results: Results) -> Figure:
                 alpha=shades[count],
                 label=f"{kind}, {names[count]} examples",
             )
-    if results["notebook"]:
+    if results.get("notebook"):  # the permanent has none
         left.scatter(
             [results["notebook"]["parameters"]],
             [results["notebook"]["test_mse"]],
@@ -225,7 +226,9 @@ def plot(results: Results) -> Figure:
     left.scatter(
         [best["parameters"]], [best["test_mse"]], marker="*", s=160, color="black", label="M-layer, ours"
     )
-    left.axhline(EXPECTED["zero_guess_mse"], color="grey", linestyle=":", linewidth=1)
+    left.axhline(
+        EXPECTED["zero_guess_mse"], color="grey", linestyle=":", linewidth=1, label="always answering 0"
+    )
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
     ticks = [200, 500, 1000, 2000, 3000]
     left.set_xticks(ticks, labels=[str(tick) for tick in ticks])
@@ -236,13 +239,13 @@ def plot(results: Results) -> Figure:
     right.plot(steps, [value for _, value in best["history"]], color="black")
     right.axhline(
         EXPECTED["m_layer_mse"],
-        color="tab:red",
+        color=M_LAYER,
         linestyle="--",
         linewidth=1,
         label="paper, determinant, M-layer",
     )
     right.axhline(
-        EXPECTED["dnn_mse"], color="tab:blue", linestyle="--", linewidth=1, label="paper, determinant, DNN"
+        EXPECTED["dnn_mse"], color=NET, linestyle="-.", linewidth=1, label="paper, determinant, DNN"
     )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours: Levenberg-Marquardt, {best['parameters']} parameters")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mlayer.datasets import images as load_images
+from mlayer.experiments.colours import M_LAYER, PAPER
 from mlayer.experiments.image_recipes import RECIPES, Recipe
 from mlayer.experiments.image_training import train_images
 from mlayer.experiments.protocol import Results, Where
@@ -139,12 +140,12 @@ def plot(results: Results) -> Figure:
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         here = {recipe: values for (of, recipe), values in groups.items() if of == name}
         for place, values in enumerate(here.values()):
-            axes.plot([place] * len(values), values, "o", color="C0", alpha=0.6)
-            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color="C0", lw=2)
+            axes.plot([place] * len(values), values, "o", color=M_LAYER, alpha=0.6)
+            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=M_LAYER, lw=2)
         for row, (accuracy, _, _) in EXPECTED.get(name, {}).items():
             if row == "M-layer":
-                axes.axhline(accuracy, color="C3", lw=1.2, zorder=0)
-                axes.text(-0.47, accuracy, "paper", color="C3", va="bottom", fontsize=8)
+                axes.axhline(accuracy, color=PAPER, lw=1.2, zorder=0)
+                axes.text(-0.47, accuracy, "paper", color=PAPER, va="bottom", fontsize=8)
             else:
                 axes.axhline(accuracy, color="0.6", lw=0.8, zorder=0)
                 white = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
+from mlayer.experiments.colours import M_LAYER, M_LAYER_OF_OTHERS, NET
 from mlayer.experiments.dense import dense_net, parameter_count
 from mlayer.experiments.levenberg import Levenberg
 from mlayer.experiments.protocol import Results, Where
@@ -226,7 +227,7 @@ def plot(results: Results) -> Figure:
     from matplotlib.figure import Figure
 
     kinds = {"dnn": "DNN", "text": "M-layer, the text's recipe", "ours": "M-layer, ours"}
-    colours = {"dnn": "tab:blue", "text": "tab:orange", "ours": "tab:red"}
+    styles = {"dnn": (NET, "-"), "text": (M_LAYER_OF_OTHERS, "--"), "ours": (M_LAYER, "-")}
     rows = len(results["figure"])
     figure = Figure(figsize=(13, 1.2 + 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
@@ -236,11 +237,14 @@ def plot(results: Results) -> Figure:
         axis.axvspan(0, 2, color="0.93")
         axis.plot(x, entry["curve"], color="black", linewidth=3, alpha=0.25, label="function")
         for kind, label in kinds.items():
+            colour, line = styles[kind]
             for k, model in enumerate(entry[kind]):
                 full = f"{label}, {model['epochs']} epochs" if "epochs" in model else label
-                axis.plot(x, model["curve"], color=colours[kind], linewidth=0.8, label=None if k else full)
+                axis.plot(
+                    x, model["curve"], color=colour, linestyle=line, linewidth=1, label=None if k else full
+                )
         worst = max(model["rmse"] for model in entry["ours"])
-        axis.set(ylim=(-top, top), xlim=(0, 6))
+        axis.set(ylim=(-top, top), xlim=(0, 6), ylabel="f(x)")
         title = f"{entry['function']}; ours on [2, 6]: root mean squared error {worst:.1e}"
         axis.set_title(title, fontsize="medium")
     axes[0].legend(loc="upper right", ncols=4, fontsize="small")

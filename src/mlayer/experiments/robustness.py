@@ -22,6 +22,7 @@ from mlayer.certificates import Certifier, attack
 from mlayer.datasets import cifar10, data_folder
 from mlayer.disk import replace_bytes
 from mlayer.errors import MissingDataError
+from mlayer.experiments.colours import ATTACK, M_LAYER, PAPER
 from mlayer.experiments.protocol import Results, Where
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
@@ -208,11 +209,11 @@ def plot(results: Results) -> Figure:
     ours = results["ours"]
     figure = Figure(figsize=(12.6, 3.9), layout="constrained")
     first, second, third = figure.subplots(1, 3)
-    first.hist(results["radii"], bins=60, color="C3")
-    first.axvline(results["radius"]["0.5"], color="k", lw=1, label=f"median {results['radius']['0.5']:.2e}")
-    first.set_xlabel("certified $L_\\infty$ radius, the paper's bound")
+    median = results["radius"]["0.5"]
+    first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=PAPER)
+    first.axvline(1e5 * median, color="k", lw=1, label=f"median {median:.2e}")
+    first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
-    first.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)
     first.legend(fontsize=8)
     _both_histograms(second, ours)
@@ -223,7 +224,7 @@ def plot(results: Results) -> Figure:
 def _both_histograms(axes: Any, ours: dict[str, Any]) -> None:
     import numpy as np
 
-    kinds = (("paper_radii", "paper", "C3"), ("radii", "ours", "C0"), ("attack_radii", "attack", "C1"))
+    kinds = (("paper_radii", "paper", PAPER), ("radii", "ours", M_LAYER), ("attack_radii", "attack", ATTACK))
     positive = [value for key, _, _ in kinds for value in ours[key] if 0 < value < np.inf]
     bins = np.geomspace(min(positive), max(positive), 70)
     for key, label, colour in kinds:
@@ -250,9 +251,9 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
 
     start = min(ours["paper_radii"]) / 2
     for key, label, colour in (
-        ("attack_radii", "withstands the attack", "C1"),
-        ("radii", "certified, ours", "C0"),
-        ("paper_radii", "certified, paper", "C3"),
+        ("attack_radii", "withstands the attack", ATTACK),
+        ("radii", "certified, ours", M_LAYER),
+        ("paper_radii", "certified, paper", PAPER),
     ):
         radii = np.sort(np.array(ours[key]))
         left = 100 * np.arange(len(radii), 0, -1) / ours["images"]

@@ -25,6 +25,8 @@ from typing import Any, get_args
 
 import torch
 
+from mlayer.checks import file_path, flag, function, integer, one_of
+from mlayer.datasets import data_folder
 from mlayer.disk import replace_bytes, replace_file
 from mlayer.errors import ArgumentError, MissingDataError
 from mlayer.experiments.protocol import Experiment, Report, Results, Scale, Where
@@ -62,14 +64,17 @@ def reproduce(
         What was written to NAME.json.
     """
     module = experiment(name)
-    if scale not in get_args(Scale):
-        raise ArgumentError(
-            "scale", f"one of {', '.join(get_args(Scale))}", repr(scale), "default takes minutes."
-        )
+    one_of("scale", scale, get_args(Scale), "default takes minutes.")
+    flag("resume", resume)
+    function("progress", progress, "(what, part)", 2)
     config = module.SCALES[scale]
     if seed is not None:
+        integer("seed", seed, 0)
         config = replace(config, seed=seed)
-    folder = Path(out)
+    data_folder(data)
+    folder = file_path("out", out)
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError("out", "a folder", f"the file {folder}", "Name a folder for the results.")
     checkpoints = folder / ".checkpoints" / f"{name}-{scale}-{_digest(config)}"
     if not resume:
         shutil.rmtree(checkpoints, ignore_errors=True)

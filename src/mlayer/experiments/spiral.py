@@ -213,6 +213,7 @@ def plot(results: Results) -> Figure:
             axis.scatter(*zip(*chosen, strict=True), s=1.5, color=colour)
         axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color="grey", linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
-        axis.set_title(f"{title}: {accuracy:.1%} right on the further turn (dotted)", fontsize="medium")
+        said = f"{title}, one run: {accuracy:.1%} right on the further turn (dotted)"
+        axis.set_title(said, fontsize="medium")
         axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     return figure

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from mlayer.datasets import Series, temperatures
 from mlayer.errors import MissingDataError
+from mlayer.experiments.colours import GREEN, M_LAYER, M_LAYER_OF_OTHERS, NET, PINK
 from mlayer.experiments.dense import dense_net, parameter_count
 from mlayer.experiments.levenberg import Levenberg
 from mlayer.experiments.protocol import Results, Where
@@ -234,22 +235,30 @@ def plot(results: Results) -> Figure:
         axis.plot(days, series, color="black", linewidth=0.7, alpha=0.6, label="measured, means of 7 days")
         axis.set_ylabel("°C from the mean")
     styles = {
-        "ours": ("M-layer, ours", "tab:red"),
-        "dnn": ("DNN", "tab:blue"),
-        "notebook": ("M-layer, notebook's recipe", "tab:orange"),
-        "seasonal_naive": ("a year before", "tab:green"),
-        "climatology": ("mean of the day", "tab:purple"),
+        "ours": ("M-layer, ours", M_LAYER, "-"),
+        "dnn": ("DNN", NET, "-"),
+        "notebook": ("M-layer, notebook's recipe", M_LAYER_OF_OTHERS, "--"),
+        "seasonal_naive": ("a year before", GREEN, "-."),
+        "climatology": ("mean of the day", PINK, "-"),
     }
-    for name, (label, colour) in styles.items():
+    for name, (label, colour, line) in styles.items():
         forecast = results["forecasts"][name]
         curve, rmse = forecast["curve"], forecast["rmse"]
         error = "no number" if rmse is None else f"{rmse:.2f} °C"
-        last.plot(days[-len(curve) :], curve, color=colour, linewidth=1.2, label=f"{label}: {error}")
+        place = days[-len(curve) :]
+        last.plot(place, curve, color=colour, linestyle=line, linewidth=1.4, label=f"{label}: {error}")
         if name in ("ours", "dnn"):
-            whole.plot(days[-len(curve) :], curve, color=colour, linewidth=1.2, label=label)
+            whole.plot(place, curve, color=colour, linewidth=1.4, label=label)
     limit = 1.3 * max(map(abs, series))
     whole.set(xlim=(0, len(days)), ylim=(-limit, limit))
-    last.set(xlim=(cut - 120, len(days)), ylim=(-limit, 1.7 * limit), xlabel="day; trained on the grey part")
+    last.set(xlim=(cut - 120, len(days)), ylim=(-limit, limit), xlabel="day; trained on the grey part")
     whole.legend(loc="upper right", ncols=3, fontsize="small")
-    last.legend(loc="upper right", ncols=3, fontsize="small", title="root mean squared error of the forecast")
+    # Beside the curves, which leave no corner free.
+    figure.legend(
+        *last.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=6,
+        fontsize="small",
+        title="root mean squared error of the forecast",
+    )
     return figure

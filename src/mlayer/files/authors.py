@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mlayer.checks import file_path
+from mlayer.disk import absent
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.files.store import PathLike
 from mlayer.nn.arguments import as_dtype, check_device
@@ -154,7 +155,7 @@ def load_keras_npz(
 
 def _check_file(path: PathLike) -> None:
     if not file_path("path", path).is_file():
-        raise FileNotFoundError(f"no file {path}")
+        raise absent(Path(path), (".npy", ".npz"), "Check the path.")
 
 
 def _npz(path: PathLike) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.checks import file_path
-from mlayer.disk import replace_bytes
+from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
 from mlayer.nn.arguments import check_device
 from mlayer.nn.initialisers import INITIALISERS
@@ -162,7 +162,8 @@ def _read(path: PathLike) -> tuple[dict[str, Any], dict[str, Tensor]]:
     safetensors = _safetensors()
     must_be = "a safetensors file written by mlayer.save"
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no file {path}; mlayer.load reads what mlayer.save wrote")
+        hint = "Check the path: a model is what mlayer.save or `mlayer fit` wrote."
+        raise absent(Path(path), (".safetensors",), hint)
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -186,7 +187,10 @@ def _read(path: PathLike) -> tuple[dict[str, Any], dict[str, Tensor]]:
             return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise FileFormatError(
-            path, must_be, f"something else, or half of it ({error})", "Get it again."
+            path,
+            must_be,
+            f"something else, or half of it ({error})",
+            "Get it again." if Path(path).suffix == ".safetensors" else "Models end in .safetensors.",
         ) from None
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
         raise FileFormatError(path, must_be, f"a damaged header ({error!r})", "Get it again.") from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import brief, did_you_mean
+from mlayer.checks import brief, did_you_mean, number, takes
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ class Normal:
 
     name: ClassVar[str] = "normal"
     std: float = 0.05
+
+    def __post_init__(self) -> None:
+        number("std", self.std, least=0)
 
     def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
         """Fill ``layer``."""
@@ -55,6 +58,12 @@ class Periodic:
     embedding_mean: float = 0.1
     embedding_std: float = 0.05
     readout_std: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("diagonal", "embedding_mean"):
+            number(name, getattr(self, name))
+        for name in ("std", "embedding_std", "readout_std"):
+            number(name, getattr(self, name), least=0)
 
     def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
         """Fill ``layer``."""
@@ -90,6 +99,9 @@ class Notebook:
     name: ClassVar[str] = "notebook"
     limit: float = 0.05
 
+    def __post_init__(self) -> None:
+        number("limit", self.limit, least=0)
+
     def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
         """Fill ``layer``."""
         for parameter in (layer.free_generators, layer.free_matrix_bias):
@@ -113,6 +125,9 @@ class Balanced:
 
     name: ClassVar[str] = "balanced"
     norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("norm", self.norm, least=0)
 
     def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
         """Fill ``layer``."""
@@ -154,7 +169,7 @@ def as_initialiser(init: str | Initialiser) -> Initialiser:
         raise ArgumentTypeError(
             "init", "a name or a callable (layer, generator)", brief(init), f"Make one: {init.__name__}()."
         )
-    if not callable(init):
+    if not callable(init) or isinstance(init, nn.Module) or not takes(init, 2):
         raise ArgumentTypeError(
             "init", "a name or a callable (layer, generator)", type(init).__name__, "For example 'normal'."
         )

@@ -21,7 +21,7 @@ from mlayer.checks import brief, flag, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential import expm
 from mlayer.nn.activity import ActivityKind, activity_of
-from mlayer.nn.arguments import as_dtype, check_device
+from mlayer.nn.arguments import as_dtype, check_device, new_weights
 from mlayer.nn.initialisers import Initialiser, as_initialiser
 from mlayer.nn.ode import trajectory
 from mlayer.nn.structures import Structure, as_structure
@@ -107,7 +107,7 @@ class MLayer(nn.Module):
         dtype = as_dtype(dtype)
 
         def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
+            return nn.Parameter(new_weights(shape, device, dtype)) if wanted else None
 
         n, d = self.matrix_size, self.generator_count
         # A copy: the caller's module is neither converted nor trained.
@@ -116,12 +116,12 @@ class MLayer(nn.Module):
         flag("matrix_bias", matrix_bias)
         flag("output_bias", output_bias)
         flag("embedding_bias", embedding_bias)
-        self.register_parameter("embedding", parameter(has_embedding, d, in_features))
+        self.register_parameter("embedding", parameter(has_embedding, d, self.in_features))
         self.register_parameter("embedding_bias", parameter(has_embedding and embedding_bias, d))
         self.register_parameter("free_generators", parameter(True, d, *self.structure.parameter_shape))
         self.register_parameter("free_matrix_bias", parameter(matrix_bias, *self.structure.parameter_shape))
-        self.register_parameter("readout", parameter(True, out_features, n, n))
-        self.register_parameter("output_bias", parameter(output_bias, out_features))
+        self.register_parameter("readout", parameter(True, self.out_features, n, n))
+        self.register_parameter("output_bias", parameter(output_bias, self.out_features))
         self.reset_parameters(generator)
 
     # ---- Weights. --------------------------------------------------------------------------------

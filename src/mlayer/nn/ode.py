@@ -25,6 +25,8 @@ def trajectory(matrices: Tensor, t: Tensor | float) -> Tensor:
     if isinstance(t, Tensor):
         if t.is_complex() or t.dtype == torch.bool:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Convert it with t.float().")
+        if t.device.type == "meta":
+            raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
         times = t.to(matrices)
     elif isinstance(t, (int, float)) and not isinstance(t, bool):
         times = torch.tensor(t, dtype=matrices.dtype, device=matrices.device)

@@ -124,7 +124,15 @@ def modes(layer: MLayer, x: Tensor, direction: Tensor | None = None) -> Modes:
 
 @torch.no_grad()
 def _matrix(layer: MLayer, x: Tensor) -> Tensor:
-    return layer.matrix(x.to(layer.readout.dtype)).to(torch.float64)
+    M = layer.matrix(x.to(layer.readout.dtype)).to(torch.float64)
+    if not bool(M.isfinite().all()):  # of which LAPACK would complain on the terminal
+        raise ArgumentError(
+            "x",
+            "finite, and so M(x)",
+            "an input at which M(x) is infinite or NaN",
+            "Check x and the weights.",
+        )
+    return M
 
 
 def _nearest(before: Tensor, after: Tensor) -> Tensor:

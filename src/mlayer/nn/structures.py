@@ -8,13 +8,14 @@ and, if files should know its name, a row in `STRUCTURES`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import brief, did_you_mean, positive_integer
+from mlayer.checks import brief, did_you_mean, is_several, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 Config = dict[str, Any]
@@ -48,7 +49,12 @@ class Structure(nn.Module, ABC):
         """Free parameters to matrices.  (..., *parameter_shape) -> (..., n, n)"""
 
     def forward(self, free: Tensor) -> Tensor:
-        """`dense`, so that a structure can be called."""
+        """`dense`, so that a structure can be called; what is given is checked."""
+        shape = self.parameter_shape
+        if not isinstance(free, Tensor) or free.dim() < len(shape) or free.shape[-len(shape) :] != shape:
+            came = f"shape {tuple(free.shape)}" if isinstance(free, Tensor) else brief(free)
+            must_be = f"a tensor (..., {', '.join(map(str, shape))})"
+            raise ArgumentError("free", must_be, came, "`free` makes it from matrices.")
         return self.dense(free)
 
     def free(self, matrices: Tensor) -> Tensor:
@@ -175,6 +181,10 @@ class Skew(_Scattered):
         return upper - upper.mT
 
 
+def _is_size(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) > 0
+
+
 class BlockDiagonal(_Scattered):
     """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters a matrix.
 
@@ -186,20 +196,20 @@ class BlockDiagonal(_Scattered):
     similarities = "a block diagonal matrix of the same blocks"
 
     def __init__(self, blocks: Sequence[int]) -> None:
-        if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes | dict):
+        if not is_several(blocks):
             raise ArgumentTypeError(
                 "blocks", "positive integers", brief(blocks), "Give the sizes of the blocks, as [4, 4, 2]."
             )
-        blocks = tuple(blocks)
-        if not blocks or not all(isinstance(b, int) and not isinstance(b, bool) and b > 0 for b in blocks):
+        given: tuple[Any, ...] = tuple(blocks)  # of what came anything may be
+        if not given or not all(_is_size(b) for b in given):
             raise ArgumentError(
                 "blocks",
                 "positive integers",
-                repr(blocks),
+                repr(given),
                 "Give the sizes of the blocks, for example [4, 4, 2].",
             )
-        self.blocks = blocks
-        super().__init__(sum(blocks), self._mask(blocks))
+        self.blocks = tuple(map(int, given))
+        super().__init__(sum(self.blocks), self._mask(self.blocks))
 
     @staticmethod
     def _mask(blocks: tuple[int, ...]) -> Tensor:

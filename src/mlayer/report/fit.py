@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.report import plots
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw
@@ -20,11 +22,12 @@ def fit_page(summary: Mapping[str, Any], truth: Array, outputs: Array) -> Page:
     """The report of a fit.
 
     Args:
-        summary: the JSON object of ``FitResult.summary``, with "source" (what was read), "model" and
-            "verdict" (a sentence) added.
+        summary: the JSON object of ``FitResult.summary``, with "source" (what was read) and "model" (its
+            file) added.
         truth: held-out targets: class numbers, or values.
         outputs: predictions for them: (rows, classes) probabilities, or (rows,) values.
     """
+    _check(summary, truth, outputs)
     target, facts = summary["target"], summary["facts"]
     classes = target["classes"]
     page = Page(f"{target['task'].capitalize()} of {target['name']}", summary["source"])
@@ -79,6 +82,34 @@ def fit_page(summary: Mapping[str, Any], truth: Array, outputs: Array) -> Page:
         ]
     )
     return page
+
+
+_KEYS = ("target", "metrics", "baseline", "reason", "verdict", "remarks", "columns", "importance")
+_MORE = ("history", "facts", "source", "model")
+
+
+def _check(summary: Any, truth: Any, outputs: Any) -> None:
+    needed = _KEYS + _MORE
+    if not isinstance(summary, Mapping) or not all(key in summary for key in needed):
+        raise ArgumentTypeError(
+            "summary",
+            f"a dictionary with {', '.join(needed)}",
+            f"one with {', '.join(map(str, summary))}" if isinstance(summary, Mapping) else brief(summary),
+            "Begin with FitResult.summary(); add source and model.",
+        )
+    for name, value in (("truth", truth), ("outputs", outputs)):
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
+            hint = "FitResult has both: truth, and predictions.outputs."
+            raise ArgumentTypeError(name, "an array of numbers", brief(value), hint)
+    classes = len(summary["target"]["classes"])
+    wanted = (truth.size, classes) if classes else (truth.size,)
+    if truth.ndim != 1 or outputs.shape != wanted:
+        raise ArgumentError(
+            "outputs",
+            f"of shape {wanted} for {truth.size} rows of truth",
+            f"shape {outputs.shape}, and truth of shape {truth.shape}",
+            "FitResult has both: truth, and predictions.outputs.",
+        )
 
 
 def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[tuple[Draw, str, str]]:

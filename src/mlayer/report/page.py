@@ -9,9 +9,11 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any, cast
 
-from mlayer.checks import file_path
+from mlayer.checks import brief, file_path, flag, integer, is_several
 from mlayer.disk import replace_bytes
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
 
 STYLE = """
@@ -38,6 +40,7 @@ th, td { text-align: left; padding: .4rem .7rem .4rem 0; border-bottom: 1px soli
   vertical-align: top; overflow-wrap: break-word; max-width: 22rem; }
 th { color: var(--soft); font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+@media (max-width: 40rem) { table { width: max-content; min-width: 100%; } th, td { max-width: 11rem; } }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
 figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6rem; padding: .8rem; }
 .figures > figure:only-child { max-width: 34rem; }
@@ -63,51 +66,59 @@ class Page:
 
     def __init__(self, title: str, lead: str = "") -> None:
         self._title = title
-        self._body = [f"<h1>{escape(title)}</h1>"]
-        if lead:
-            self._body.append(f'<p class="lead">{escape(lead)}</p>')
+        self._body = [f"<h1>{_safe('title', title)}</h1>"]
+        if lead := _safe("lead", lead):
+            self._body.append(f'<p class="lead">{lead}</p>')
 
     def heading(self, text: str, level: int = 2) -> Page:
         """A heading; of a part of a part with level 3."""
-        self._body.append(f"<h{level}>{escape(text)}</h{level}>")
+        integer("level", level, 2)
+        if level > 6:
+            raise ArgumentError("level", "from 2 to 6", str(level), "HTML has no more; the title is 1.")
+        self._body.append(f"<h{level}>{_safe('text', text)}</h{level}>")
         return self
 
     def paragraph(self, text: str) -> Page:
         """A paragraph."""
-        self._body.append(f"<p>{escape(text)}</p>")
+        self._body.append(f"<p>{_safe('text', text)}</p>")
         return self
 
     def code(self, text: str) -> Page:
         """Lines to copy."""
-        self._body.append(f"<pre><code>{escape(text)}</code></pre>")
+        self._body.append(f"<pre><code>{_safe('text', text)}</code></pre>")
         return self
 
     def items(self, texts: Iterable[str]) -> Page:
         """A list."""
-        self._body.append("<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>")
+        listed = "".join(f"<li>{_safe('texts', text)}</li>" for text in _several("texts", texts))
+        self._body.append(f"<ul>{listed}</ul>")
         return self
 
     def cards(self, pairs: Iterable[tuple[str, str]]) -> Page:
         """A few large figures, each (figure, what it is)."""
         cards = "".join(
-            f'<div class="card"><b>{escape(figure)}</b><span>{escape(name)}</span></div>'
-            for figure, name in pairs
+            f'<div class="card"><b>{_safe("pairs", figure)}</b><span>{_safe("pairs", name)}</span></div>'
+            for figure, name in _several("pairs", pairs, 2)
         )
         self._body.append(f'<div class="cards">{cards}</div>')
         return self
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> Page:
         """A table; with ``numbers``, all columns but the first are figures."""
+        flag("numbers", numbers)
+        names = _several("header", header)
 
         def cell(tag: str, place: int, text: str) -> str:
             scope = ' scope="col"' if tag == "th" else ""
             kind = ' class="number"' if numbers and place else ""
-            return f"<{tag}{scope}{kind}>{escape(text)}</{tag}>"
+            argument = "header" if tag == "th" else "rows"
+            return f"<{tag}{scope}{kind}>{_safe(argument, text)}</{tag}>"
 
         def line(tag: str, cells: Sequence[str]) -> str:
             return "<tr>" + "".join(cell(tag, place, text) for place, text in enumerate(cells)) + "</tr>"
 
-        head, body = line("th", header), "".join(line("td", row) for row in rows)
+        body = "".join(line("td", row) for row in _several("rows", rows, len(names)))
+        head = line("th", names)
         grid = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
         self._body.append(f'<div class="scroll">{grid}</div>')
         return self
@@ -115,23 +126,33 @@ class Page:
     def figures(self, pictures: Iterable[tuple[Draw, str, str]]) -> Page:
         """Plots, each (draw, what it shows in words for those who do not see it, caption)."""
         parts = []
-        for draw, words, caption in pictures:
+        for draw, words, caption in _several("pictures", pictures, 3):
+            if not callable(draw):
+                raise ArgumentTypeError(
+                    "pictures",
+                    "triples (draw, words, caption) with a function draw(figure, theme)",
+                    brief(draw),
+                    "A file that is drawn already goes into `picture`.",
+                )
             light, dark = (_uri(svg(draw, theme)) for theme in (LIGHT, DARK))
             parts.append(
                 f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-                f'<img src="{light}" alt="{escape(words, quote=True)}"></picture>'
-                f"<figcaption>{escape(caption)}</figcaption></figure>"
+                f'<img src="{light}" alt="{_safe("pictures", words)}"></picture>'
+                f"<figcaption>{_safe('pictures', caption)}</figcaption></figure>"
             )
         self._body.append('<div class="figures">' + "".join(parts) + "</div>")
         return self
 
     def picture(self, png: bytes, words: str, caption: str) -> Page:
         """A picture that is drawn already: on a light card, for its ground is white; wider than a phone."""
+        if not isinstance(png, bytes) or not png.startswith(b"\x89PNG"):
+            came = f"{len(png)} bytes of something else" if isinstance(png, bytes) else brief(png)
+            raise ArgumentTypeError("png", "the bytes of a PNG file", came, "Use Path(file).read_bytes().")
         uri = "data:image/png;base64," + base64.b64encode(png).decode()
         self._body.append(
             f'<figure class="paper"><div class="scroll">'
-            f'<img src="{uri}" alt="{escape(words, quote=True)}"></div><figcaption>'
-            f"{escape(caption)}</figcaption></figure>"
+            f'<img src="{uri}" alt="{_safe("words", words)}"></div><figcaption>'
+            f"{_safe('caption', caption)}</figcaption></figure>"
         )
         return self
 
@@ -153,3 +174,23 @@ class Page:
 
 def _uri(picture: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
+
+
+def _safe(argument: str, text: object) -> str:
+    """The text, with what HTML would read as its own made harmless."""
+    if not isinstance(text, str):
+        raise ArgumentTypeError(argument, "text", brief(text), "Write it as you want it: f'{value:.3g}'.")
+    return escape(text, quote=True)
+
+
+def _several(argument: str, values: object, width: int | None = None) -> list[Any]:
+    """The values as a list; with ``width``, each of them of so many parts."""
+    parts = "several texts" if width is None else f"rows of {width} parts each"
+    if not is_several(values):
+        raise ArgumentTypeError(argument, parts, brief(values), "Give a list.")
+    listed = list(cast(Iterable[Any], values))
+    for row in listed if width is not None else ():
+        if not isinstance(row, list | tuple) or len(row) != width:
+            came = f"one of {len(row)}" if isinstance(row, list | tuple) else brief(row)
+            raise ArgumentError(argument, parts, came, "Give each as a tuple or a list.")
+    return listed

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from mlayer.checks import positive_integer
+from mlayer.checks import is_several, positive_integer, takes
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.symbolic.board import Board
@@ -122,10 +122,17 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
                 "Give a value for every combination of inputs.",
             )
         return tuple(_bit(found[row]) for row in _rows(count))
-    if callable(function) and not isinstance(function, type):
+    if callable(function) and not isinstance(function, type | torch.nn.Module):
+        if not takes(function, count):
+            raise ArgumentError(
+                "expressions",
+                f"a function of the {count} variables",
+                "one that cannot be called with so many",
+                "Each argument is the value of a variable, in their order.",
+            )
         call: Callable[..., Any] = function
         return tuple(_bit(call(*(bool(bit) for bit in row))) for row in _rows(count))
-    if isinstance(function, Iterable):
+    if is_several(function):
         values = list(function)
         if len(values) != 2**count:
             raise ArgumentError(

@@ -154,7 +154,15 @@ def _sides(box: Any) -> list[tuple[float, float]]:
 
 
 def _values(f: Callable[[Tensor], Any], points: Tensor) -> Tensor:
-    given = f(points.clone())
+    try:
+        given = f(points.clone())
+    except Exception as error:
+        raise ArgumentError(
+            "f",
+            "a function of many points at once, a float64 tensor (count, variables)",
+            f"one that raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            "A float32 model can be converted first: model.double().",
+        ) from error
     try:
         values = torch.as_tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

@@ -59,18 +59,21 @@ def monomials(variables: int, degree: int) -> Monomials:
 def check_size(variables: int, degree: int, n: int) -> None:
     """An error before memory is taken for too many monomials."""
     count = math.comb(variables + degree, degree)
-    products = sum(
-        math.comb(variables + r - 1, r) * math.comb(variables + s - 1, s)
-        for r in range(degree + 1)
-        for s in range(degree + 1 - r)
-    )
-    if count * n * n > _MOST_NUMBERS or products > _MOST_PRODUCTS:
+    if count * n * n > _MOST_NUMBERS or _products(variables, degree) > _MOST_PRODUCTS:
         raise ArgumentError(
             "degree",
             f"small enough for {variables} inputs",
             f"{degree}, which gives {count} monomials",
             "Choose a smaller degree.",
         )
+
+
+def _products(variables: int, degree: int) -> int:
+    return sum(
+        math.comb(variables + r - 1, r) * math.comb(variables + s - 1, s)
+        for r in range(degree + 1)
+        for s in range(degree + 1 - r)
+    )
 
 
 def taylor(weights: Weights, point: Array, degree: int) -> list[dict[tuple[int, ...], float]]:

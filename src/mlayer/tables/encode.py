@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief, integer
+from mlayer.checks import brief, integer, texts
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.columns import KINDS, Column, Number
 from mlayer.tables.learn import learn_column
@@ -72,6 +72,7 @@ class Schema:
 
     def check(self, names: Sequence[str]) -> None:
         """Are all columns there?"""
+        names = texts("names", names, "names of columns", '["a", "b"]')
         absent = [column.name for column in self.columns if column.name not in set(names)]
         if absent:
             raise ArgumentError(
@@ -125,6 +126,7 @@ def learn_schema(
     """
     check_frame(frame)
     names = list(map(str, frame.columns))
+    drop = texts("drop", drop, "names of columns", '("id",)')
     for name in drop:
         if name not in names:
             raise ArgumentError("drop", "columns of the table", repr(name), near_columns(name, names))

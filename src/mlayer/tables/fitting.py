@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief, flag, integer, one_of
+from mlayer.checks import brief, flag, function, integer, is_several, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.columns import Number
 from mlayer.tables.encode import MAX_CATEGORIES, check_frame, learn_schema
@@ -27,15 +27,13 @@ from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.remarks import Remark, merged, near_columns
 from mlayer.tables.split import held_out
 from mlayer.tables.stream import refuse
-from mlayer.tables.task import CLASSIFICATION, REGRESSION, Array, Target, guess_task, learn_target
+from mlayer.tables.task import AUTO, CLASSIFICATION, REGRESSION, Array, Target, guess_task, learn_target
 from mlayer.tables.training import Training, default_estimator, run, within
 from mlayer.tables.values import check_size
 from mlayer.version import __version__
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,15 @@ class Plan:
         integer("seed", self.seed, 0)
         integer("max_categories", self.max_categories, 1)
         flag("strict", self.strict)
-        drop: object = self.drop
-        if isinstance(drop, str) or not isinstance(drop, Iterable):
-            raise ArgumentTypeError("drop", "several names of columns", brief(drop), 'For example ("id",).')
-        object.__setattr__(self, "drop", tuple(map(str, drop)))
+        if not is_several(self.drop):
+            raise ArgumentTypeError(
+                "drop", "several names of columns", brief(self.drop), 'For example ("id",).'
+            )
+        object.__setattr__(self, "drop", tuple(map(str, self.drop)))
+        if not isinstance(self.target, str):
+            raise ArgumentTypeError(
+                "target", "the name of a column", brief(self.target), "For example 'price'."
+            )
         if not isinstance(self.training, Training):
             raise ArgumentTypeError(
                 "training", "a Training", brief(self.training), "Write Training(epochs=...)."
@@ -173,6 +176,9 @@ def fit_table(
         raise ArgumentTypeError(
             "estimator", "one with fit and to_mlayer", brief(estimator), "For example MLayerRegressor()."
         )
+    if not is_several(said) or not all(isinstance(remark, Remark) for remark in said):
+        raise ArgumentTypeError("said", "several Remark", brief(said), "read_with_target gives them.")
+    function("on_stage", on_stage, "(sentence)")
     say = on_stage or (lambda _: None)
     names = list(map(str, frame.columns))
     if plan.target not in names:

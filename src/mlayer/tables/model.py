@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mlayer.errors import FileFormatError
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from mlayer.files import load_with_notes, save
 from mlayer.nn import MLayer
 from mlayer.tables.encode import Schema
@@ -56,6 +57,19 @@ class Predictions:
 
     def metrics(self, truth: Array) -> dict[str, float]:
         """Against :meth:`Target.encode`'s numbers, over rows that have both a truth and an answer."""
+        truth = np.asarray(truth)
+        count, most = len(self.outputs), len(self.target.classes)
+        if truth.shape != (count,) or truth.dtype.kind not in "iuf":
+            raise ArgumentError(
+                "truth",
+                f"{count} numbers, one a row",
+                f"{truth.dtype}, shape {truth.shape}",
+                "Use target.encode(column)[0].",
+            )
+        if self.target.classifies and len(truth) and truth.max() >= most:
+            raise ArgumentError(
+                "truth", f"class numbers below {most}", f"{truth.max()}", "Use target.encode(column)[0]."
+            )
         known = self.finite & ((truth >= 0) if self.target.classifies else np.isfinite(truth))
         if not known.any():
             return {}
@@ -103,6 +117,10 @@ class TableModel:
     @torch.inference_mode()
     def outputs(self, inputs: torch.Tensor) -> Array:
         """Probabilities or values for encoded rows, float64."""
+        width = self.layer.in_features
+        if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or inputs.shape[1] != width:
+            came = f"shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else brief(inputs)
+            raise ArgumentTypeError("inputs", f"a tensor (rows, {width})", came, "Use encode(frame)[0].")
         parts = [self.layer(part) for part in inputs.split(_BATCH)] or [self.layer(inputs)]
         raw = torch.cat(parts).double()
         raw[~raw.isfinite().all(dim=1)] = torch.nan

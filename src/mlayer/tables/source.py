@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlayer.checks import file_path, integer
-from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
+from mlayer.checks import brief, file_path, integer, texts
+from mlayer.disk import absent
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
 from mlayer.tables.remarks import near_columns
 from mlayer.tables.sniff import Dialect, sniff
@@ -70,6 +71,8 @@ class Source:
 
     def check_target(self, target: str) -> None:
         """Is there such a column? Asked before a large table is read."""
+        if not isinstance(target, str):
+            raise ArgumentTypeError("target", "the name of a column", brief(target), "For example 'price'.")
         if target in self.columns and len(self.columns) > 1:
             return
         hint = near_columns(target, self.columns)
@@ -96,6 +99,10 @@ class Source:
         """
         if rows is not None:
             integer("rows", rows, 1)
+        texts("text", text, "names of columns", '("id",)')
+        if verbatim is not None and not (isinstance(verbatim, str) and verbatim in self.columns):
+            hint = near_columns(verbatim, self.columns) if isinstance(verbatim, str) else "Give its name."
+            raise ArgumentError("verbatim", "a column of the table", brief(verbatim), hint)
         if rows is None:
             self._check_memory()
         if self.dialect is not None:
@@ -115,6 +122,8 @@ class Source:
 
     def pieces(self, text: Collection[str] = (), size: int = CHUNK) -> Iterator[DataFrame]:
         """The table in pieces of ``size`` rows; the columns ``text`` are not turned into numbers."""
+        integer("size", size, 1)
+        texts("text", text, "names of columns", '("id",)')
         if self.dialect is None:
             for batch in _parquet(self.path).iter_batches(batch_size=size):
                 yield self._frame(batch)
@@ -222,9 +231,7 @@ def open_table(
     if path.is_dir():
         raise ArgumentError("the table", "a file", f"the folder {path}", "Name one csv or parquet file.")
     if not path.exists():
-        near = sorted(other.name for other in path.parent.glob("*") if other.suffix in (".csv", *_PARQUET))
-        hint = f"There are: {', '.join(near[:8])}." if path.parent.is_dir() and near else "Check the path."
-        raise FileNotFoundError(f"no file {path}. {hint}")
+        raise absent(path, (".csv", *_PARQUET), "Check the path.")
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == b"PAR1":

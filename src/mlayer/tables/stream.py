@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief
+from mlayer.checks import brief, flag, function
 from mlayer.disk import replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.model import Predictions, TableModel
@@ -71,6 +71,9 @@ def predict_table(
         raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
     if not isinstance(out, Path) and not hasattr(out, "write"):
         raise ArgumentTypeError("out", "a pathlib.Path or a stream", brief(out), "Give Path(name).")
+    for name, value in (("proba", proba), ("keep", keep), ("strict", strict)):
+        flag(name, value)
+    function("on_rows", on_rows, "(rows)")
     if proba and not model.target.classifies:
         raise ArgumentError("proba", "used with a classifier", "a model for regression", "Leave it out.")
     model.schema.check(source.columns)

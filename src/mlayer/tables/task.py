@@ -27,7 +27,7 @@ from mlayer.tables.values import (
 if TYPE_CHECKING:
     from pandas import Series
 
-CLASSIFICATION, REGRESSION = "classification", "regression"
+AUTO, CLASSIFICATION, REGRESSION = "auto", "classification", "regression"
 TASKS = (CLASSIFICATION, REGRESSION)
 _CLASSES = 20  # so many whole numbers may be classes ...
 _SHARE = 0.05  # ... if they are no more than this share of the rows
@@ -35,6 +35,12 @@ _MOST = 1000
 
 Label = str | int | float | bool
 Array = np.ndarray[Any, Any]
+
+
+def check_series(series: object) -> None:
+    """Raise if this is no column of a table."""
+    if not isinstance(series, pandas_module().Series):
+        raise ArgumentTypeError("series", "a pandas Series", brief(series), "A column: frame['price'].")
 
 
 def guess_task(series: Series) -> tuple[str, str]:
@@ -46,8 +52,7 @@ def guess_task(series: Series) -> tuple[str, str]:
     >>> guess_task(pandas.Series([0.5, 1.5, 2.5]))
     ('regression', 'the target has fractions')
     """
-    if not isinstance(series, pandas_module().Series):
-        raise ArgumentTypeError("series", "a pandas Series", brief(series), "A column: frame['price'].")
+    check_series(series)
     series = plain(series)
     if pandas_module().api.types.is_bool_dtype(series.dtype):
         return CLASSIFICATION, "the target is true or false"
@@ -90,6 +95,7 @@ class Target:
 
     def encode(self, series: Series) -> tuple[Array, list[Remark]]:
         """Class numbers, -1 where missing or unknown; or values, NaN where missing."""
+        check_series(series)
         if not self.classifies:
             parsed, remarks = as_numbers(series), []
             if parsed.unreadable:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from mlayer.checks import brief, one_of
+from mlayer.errors import ArgumentTypeError
 from mlayer.tables.remarks import Remark
 from mlayer.tables.source import MISSING_WORDS, Source, pandas_module
-from mlayer.tables.task import CLASSIFICATION, REGRESSION, guess_task
+from mlayer.tables.task import AUTO, CLASSIFICATION, REGRESSION, guess_task
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -24,6 +26,9 @@ def read_with_target(
         task: "classification", "regression" or "auto".
         rows: the first ones only.
     """
+    if not isinstance(source, Source):
+        raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
+    one_of("task", task, (AUTO, CLASSIFICATION, REGRESSION), "Leave it out to have it guessed.")
     source.check_target(target)
     frame = source.read(rows, verbatim=target)
     if source.dialect is None:  # parquet has types

@@ -127,7 +127,11 @@ class FromLoader:
         empty = True
         for item in self.loader:
             empty = False
-            if not isinstance(item, Sequence) or not 2 <= len(item) <= 3:
+            if (
+                not isinstance(item, Sequence)
+                or not 2 <= len(item) <= 3
+                or not all(isinstance(part, Tensor) and part.dim() for part in item)
+            ):
                 raise ArgumentTypeError(
                     self.argument,
                     "a loader of batches (x, y) or (x, y, weight)",
@@ -158,7 +162,7 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
         )
     of_batches = isinstance(data, list) and bool(data) and isinstance(data[0], tuple | list)
     if of_batches or not isinstance(data, tuple | list):
-        if not isinstance(data, Iterable):
+        if not isinstance(data, Iterable) or getattr(data, "ndim", 1) == 0:
             raise ArgumentTypeError(
                 argument,
                 "tensors (x, y), (x, y, weight), or a data loader",
@@ -187,6 +191,13 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
     if rows[0] == 0:
         raise ArgumentError(argument, "at least one example", "none", "Check how the data were read.")
     tensors = cast(Sequence[Tensor], data)
+    if any(t.is_meta or t.layout != torch.strided for t in tensors):
+        raise ArgumentTypeError(
+            argument,
+            "dense tensors with values",
+            "sparse ones or ones on meta",
+            "Use .to_dense(), .to('cpu').",
+        )
     for name, tensor in zip(("x", "y", "weight"), tensors, strict=False):
         # A finite sum has finite terms; only a sum that is not needs the slower look at each of them.
         if tensor.is_floating_point() and not tensor.sum().isfinite() and not torch.isfinite(tensor).all():

@@ -87,7 +87,7 @@ def train(
     folder = None if checkpoint is None else file_path("checkpoint", checkpoint)
     shown = as_progress(progress)
     function("on_epoch", on_epoch, "(record)")
-    function("augment", augment, "(x, generator) -> x")
+    function("augment", augment, "(x, generator) -> x", 2)
     cuda = [d for d in {p.device for p in model.parameters()} if d.type == "cuda"]
     with joined_world(model) as world, torch.random.fork_rng(cuda):
         loop = _Loop(Run(model, data, settings, world), validation, augment)

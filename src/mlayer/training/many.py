@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import brief, file_path, function
+from mlayer.checks import brief, file_path, function, is_several
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
@@ -78,14 +78,14 @@ def train_many(
     except ImportError:
         raise MissingPackageError("train_many", "joblib", "pip install 'mlayer[cluster]'") from None
     runs = _runs(settings, seeds)
-    if not isinstance(data, tuple | list):
+    if not _are_tensors(data):
         raise ArgumentTypeError(
             "data",
             "tensors (x, y) or (x, y, weight)",
             type(data).__name__,
             "Runs in other processes cannot share a data loader.",
         )
-    if validation is not None and not isinstance(validation, tuple | list):
+    if validation is not None and not _are_tensors(validation):
         raise ArgumentTypeError(
             "validation",
             "tensors (x, y) or (x, y, weight), or None",
@@ -96,8 +96,10 @@ def train_many(
         raise ArgumentTypeError("build", "a callable (settings) -> model", "None", "Give a function.")
     function("build", build, "(settings) -> model")
     function("on_done", on_done, "(trained)")
-    function("augment", augment, "(x, generator) -> x")
-    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
+    function("augment", augment, "(x, generator) -> x", 2)
+    if n_jobs is not None and (
+        isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or not 0 < abs(n_jobs) < 2**15
+    ):
         raise ArgumentTypeError(
             "n_jobs", "a number of processes, -1 or None", brief(n_jobs), "-1 is one process a core."
         )
@@ -121,11 +123,16 @@ def train_many(
     return trained
 
 
+def _are_tensors(data: object) -> bool:
+    # Arrays of numpy are let through to the check that names what they should be converted with.
+    return isinstance(data, tuple | list) and not any(isinstance(part, tuple | list) for part in data)
+
+
 def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) -> list[Settings]:
     if isinstance(settings, Settings):
         if seeds is None:
             raise ArgumentError("seeds", "given with one settings", "None", "For example seeds=range(5).")
-        if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        if not is_several(seeds):
             raise ArgumentTypeError("seeds", "several integers", brief(seeds), "For example seeds=range(5).")
         return [replace(settings, seed=seed) for seed in seeds]
     if seeds is not None:

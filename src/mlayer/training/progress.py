@@ -54,6 +54,12 @@ class Bar:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         except ImportError:
             raise MissingPackageError("a progress bar", "rich", "pip install rich") from None
+        if not isinstance(title, str):
+            raise ArgumentTypeError("title", "text", brief(title), "For example 'training'.")
+        if console is not None and not isinstance(console, Console):
+            raise ArgumentTypeError(
+                "console", "a rich.console.Console or None", brief(console), "Leave it out."
+            )
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import between, brief, did_you_mean, flag, integer, number, one_of
+from mlayer.checks import between, brief, did_you_mean, flag, integer, is_several, number, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.activity import ActivityKind
 
@@ -112,11 +112,11 @@ class Settings:
         one_of("on_divergence", self.on_divergence, ("raise", "stop"), "By default 'raise'.")
         flag("restore_best", self.restore_best)
         metrics: object = self.metrics  # what came may be anything
-        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        if not is_several(metrics):
             raise ArgumentTypeError(
                 "metrics", "a tuple of names", brief(metrics), 'For example ("accuracy",).'
             )
-        object.__setattr__(self, "metrics", tuple(metrics))
+        object.__setattr__(self, "metrics", tuple(cast(Iterable[str], metrics)))
         for metric in self.metrics:
             one_of("metrics", metric, METRICS, "Measure others with on_epoch.")
         if not isinstance(self.monitor, str):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Choice, Mistake, check_order, check_outputs, common, reading
+from mlayer.cli.options import FILE, Choice, Mistake, Written, check_order, check_outputs, common, reading
 
 METHODS = ("best", "fourth_order", "third_order", "second_order", "first_order", "lipschitz", "paper")
 SHOWN = 10
@@ -54,9 +54,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     rows: int | None,
     workers: int,
     force: bool,
-    delimiter: str | None,
-    decimal: str | None,
-    encoding: str | None,
+    written: Written,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -72,12 +70,11 @@ def command(  # noqa: PLR0917 - click gives them by name
             raise Mistake(f"-o must be a file ending in .csv; got {output.name}")
         check_outputs({"-o": output}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
-    from mlayer.tables import load_table_model, open_table
+    from mlayer.tables import load_table_model
     from mlayer.tables.certify import certify_table
 
     loaded = load_table_model(model)
-    source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
-    show.say(source.said, quiet)
+    source = written.open(table, quiet)
     frame = source.read(rows, text=loaded.text_columns)
     with show.bar("certifying", quiet) as bar:
         done = certify_table(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_order, check_outputs, common, reading
+from mlayer.cli.options import FILE, Mistake, Written, check_order, check_outputs, common, reading
 
 ROWS = 5000
 
@@ -35,9 +35,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     plot: Path | None,
     rows: int,
     force: bool,
-    delimiter: str | None,
-    decimal: str | None,
-    encoding: str | None,
+    written: Written,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -55,7 +53,6 @@ def command(  # noqa: PLR0917 - click gives them by name
     from mlayer.errors import ArgumentError
     from mlayer.files import load_with_notes
     from mlayer.symbolic import explain
-    from mlayer.tables import open_table
     from mlayer.tables.explain import explain_table
     from mlayer.tables.model import table_model
 
@@ -64,13 +61,19 @@ def command(  # noqa: PLR0917 - click gives them by name
     fitted = None if (notes or {}).get("table") is None else table_model(model, layer, notes)
     frame = None
     if table is not None:
-        source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
-        show.say(source.said, quiet)
+        source = written.open(table, quiet)
         frame = source.read(rows, text=() if fitted is None else fitted.text_columns)
     try:
         if fitted is not None:
             found = explain_table(fitted, frame, **options)
         else:
+            if frame is not None:
+                frame = frame.select_dtypes("number")
+                if frame.shape[1] != layer.in_features:
+                    raise Mistake(
+                        f"{table} must have {layer.in_features} columns of numbers, the inputs of {model}; "
+                        f"got {frame.shape[1]}. A model of `mlayer fit` picks its columns itself"
+                    )
             found = explain(layer, None if frame is None else frame.to_numpy(), **options)
     except ArgumentError as error:
         if table is None and error.argument == "data":

@@ -11,6 +11,7 @@ from mlayer.cli.options import (
     FILE,
     Choice,
     Mistake,
+    Written,
     check_outputs,
     common,
     complete_columns,
@@ -76,9 +77,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     max_categories: int,
     strict: bool,
     force: bool,
-    delimiter: str | None,
-    decimal: str | None,
-    encoding: str | None,
+    written: Written,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -93,10 +92,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     page_file = None if no_report else report or model_file.with_suffix(".html")
     check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 
-    from mlayer.tables import Plan, Training, fit_table, open_table, read_with_target
+    from mlayer.tables import Plan, Training, fit_table, read_with_target
 
-    source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
-    show.say(source.said, quiet)
+    source = written.open(table, quiet)
     frame, said = read_with_target(source, target, task, rows)
     if rows is not None:
         show.say(f"the first {len(frame)} rows, as --rows asks for; they are no random sample", quiet)

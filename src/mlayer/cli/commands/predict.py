@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Mistake, check_order, check_outputs, common, reading, require
+from mlayer.cli.options import FILE, Mistake, Written, check_order, check_outputs, common, reading, require
 
 
 @click.command("predict")
@@ -30,9 +30,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     keep: bool,
     strict: bool,
     force: bool,
-    delimiter: str | None,
-    decimal: str | None,
-    encoding: str | None,
+    written: Written,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -47,14 +45,13 @@ def command(  # noqa: PLR0917 - click passes them by name
         raise Mistake("--json needs -o: without it the predictions themselves go to stdout")
     check_outputs({"-o": output}, {"table": table, "model": model}, force=force)
 
-    from mlayer.tables import load_table_model, open_table, predict_table
+    from mlayer.tables import load_table_model, predict_table
     from mlayer.tables.stream import check_output
 
     if output is not None:
         check_output(output)
     loaded = load_table_model(model)
-    source = open_table(table, delimiter=delimiter, decimal=decimal, encoding=encoding)
-    show.say(source.said, quiet)
+    source = written.open(table, quiet)
     out: Any = sys.stdout if output is None else output
     with show.bar("predicting", quiet) as bar:
         done = predict_table(
