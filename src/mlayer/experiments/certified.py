@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
+from mlayer.experiments.colours import M_LAYER, NET
 from mlayer.experiments.image_augmentation import Augmentation
 from mlayer.experiments.protocol import Results, Where
 from mlayer.experiments.robust_training import RobustRecipe, train_robustly
@@ -204,7 +205,7 @@ def plot(results: Results) -> Figure:
         for k, kind in enumerate(KINDS):
             places = [place + 0.27 * (k - 1) for place in range(len(bars))]
             heights = [values[kind] for values in bars.values()]
-            drawn = axes.bar(places, heights, 0.25, color=("0.8", "C1", "C0")[k], label=kind)
+            drawn = axes.bar(places, heights, 0.25, color=("0.8", NET, M_LAYER)[k], label=kind)
             axes.bar_label(drawn, fmt="%.0f", fontsize=7)
         axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
         name, _, radius = task.partition("_")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from mlayer.experiments.colours import M_LAYER, NET
 from mlayer.experiments.dense import parameter_count
 from mlayer.experiments.polynomials import Problem, by_the_text, dnn, m_layer
 from mlayer.experiments.protocol import Results, Where
@@ -188,12 +189,10 @@ def plot(results: Results) -> Figure:
     last = axes[-1]
     losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]
     shares = sum(stage["share"] > 0 for stage in results["ours"]["stages"])
-    last.plot(range(1, len(losses) + 1), losses, color="black", marker=".", markersize=3)
+    last.plot(range(1, len(losses) + 1), losses, color="black", marker=".", markersize=3, label="ours")
     last.axvspan(0.5, shares + 0.5, color="0.92", label="near the identity")
-    last.axhline(
-        EXPECTED["m_layer_mse"], color="tab:red", linestyle="--", linewidth=1, label="paper, M-layer"
-    )
-    last.axhline(EXPECTED["dnn_mse"], color="tab:blue", linestyle="--", linewidth=1, label="paper, DNN")
+    last.axhline(EXPECTED["m_layer_mse"], color=M_LAYER, linestyle="--", linewidth=1, label="paper, M-layer")
+    last.axhline(EXPECTED["dnn_mse"], color=NET, linestyle=":", linewidth=1.5, label="paper, DNN")
     last.set(yscale="log", xlabel="epoch", ylabel="mean squared error in training")
     last.set_title("ours, epoch by epoch", fontsize="medium")
     last.legend(fontsize="small")
