@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
+from mlayer.certificates.forms import symmetric_form
+from mlayer.certificates.jets import sorted_pairs
 
 Array = NDArray[np.float64]
 
@@ -29,17 +31,11 @@ def symmetric_norm(C: Array) -> float:
     upper = flat_norm(C)
     if upper == 0 or d == 1:
         return upper
-    flat = C.reshape(d * d, d)
-    K = (flat @ flat.T).reshape(d, d, d, d)
-    i, j = np.triu_indices(d)
-    # On symmetric matrices y y^T: coordinates sqrt(2) y_i y_j off the diagonal.
-    weight = np.where(i == j, 1.0, np.sqrt(2.0))
-    A, B, D = i[:, None], j[:, None], (i[None, :], j[None, :])
-    form = (K[A, B, D[0], D[1]] + K[A, D[0], B, D[1]] + K[A, D[1], B, D[0]]) / 3
-    form *= weight[:, None] * weight[None, :]
-    form = (form + form.T) / 2
+    i, j = sorted_pairs(d)[0].T
+    flat = C[i, j]  # (pairs, d)
+    form = symmetric_form(flat @ flat.T, d)
     # A power iteration guesses the top eigenvalue; a Cholesky factorisation proves the guess.
-    v = weight * 0 + 1.0
+    v = np.ones(len(form))
     guess = 0.0
     shifted = form + 0.5 * upper**2 * np.eye(len(form))
     for _ in range(_POWER_STEPS):

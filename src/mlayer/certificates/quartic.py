@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mlayer.certificates.divided import Complex, differences
 from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
 from mlayer.certificates.expansion import Pair
+from mlayer.certificates.forms import symmetric_form
 from mlayer.certificates.jets import sorted_pairs
 from mlayer.certificates.spectral import SpectralPath
 
@@ -92,36 +93,31 @@ def tensor(path: SpectralPath, W: Array, nodes: int) -> Array:
     i, j = sorted_pairs(d)[0].T
     Wt = path.readout(W)
     x, weights = np.polynomial.legendre.leggauss(nodes)
-    left, right = [], []
     rows_of_T = np.ascontiguousarray(T[:, half, :].transpose(1, 0, 2))  # (j, c, k)
-    columns = np.ascontiguousarray(T[:, :, half])  # (b, i, j)
-    for t, weight in zip((x + 1) / 2, weights / 2, strict=True):
-        two = differences(path.values * (1 - t), False).two * (1 - t)
-        three = differences(path.values * t, False).three * t**2
-        TA = T @ (Wt * two.T)  # (a, l, i)
-        outer = (TA[i] @ columns[j] + TA[j] @ columns[i]) * (0.5 * weight * times)  # (pairs, l, j)
-        inner = np.empty((len(half), d, d, n), complex)  # (j, c, d, l)
-        for place, node in enumerate(half):
-            B = (three[node] * T).transpose(1, 0, 2).reshape(n, d * n)  # (k, (d, l))
-            inner[place] = (rows_of_T[place] @ B).reshape(d, d, n)
-        picked = (inner[:, i, j] + inner[:, j, i]) * 0.5  # (j, pairs, l)
-        left.append(outer.reshape(len(i), -1))
-        right.append(picked.transpose(1, 2, 0).reshape(len(i), -1))
-    one, two_ = np.concatenate(left, 1), np.concatenate(right, 1)
-    result: Array = one.real @ two_.real.T - one.imag @ two_.imag.T
-    return result
-
-
-def symmetric_form(Q: Array, d: int) -> Array:
-    """The form of the fully symmetric tensor on y y^T, in coordinates sqrt(2) y_a y_b off the diagonal."""
-    pairs, place = sorted_pairs(d)
-    i, j = pairs.T
-    Q = (Q + Q.T) / 2
-    A, B, C, D = i[:, None], j[:, None], i[None, :], j[None, :]
-    form = (Q + Q[place[A, C], place[B, D]] + Q[place[A, D], place[B, C]]) / 3
-    weight = np.where(i == j, 1.0, np.sqrt(2.0))
-    form *= weight[:, None] * weight[None, :]
-    result: Array = (form + form.T) / 2
+    columns = (T[:, :, half] * (0.5 * times)).transpose(0, 2, 1).reshape(-1, n)  # ((b, j), i)
+    side_by_side = np.ascontiguousarray(T.transpose(1, 0, 2))  # (k, d, l)
+    # Real and imaginary parts beside each other: one real product at the end.
+    left = np.empty((len(i), nodes, 2, len(half), n))
+    right = np.empty_like(left)
+    inner = np.empty((len(half), d, d, n), complex)  # (j, c, d, l)
+    for node, (t, weight) in enumerate(zip((x + 1) / 2, weights / 2, strict=True)):
+        two = differences(path.values * (1 - t), 2).two * ((1 - t) * weight)
+        three = differences(path.values * t, 3).three
+        assert three is not None
+        three = three * (0.5 * t**2)
+        TA = (T @ (Wt * two.T)).reshape(d * n, n)  # ((a, l), i)
+        outer = (columns @ TA.T).reshape(d, len(half), d, n)  # (b, j, a, l)
+        picked = outer[i, :, j]
+        picked += outer[j, :, i]  # (pairs, j, l)
+        left[:, node, 0], left[:, node, 1] = picked.real, picked.imag
+        for place, row in enumerate(half):
+            B = (three[row][:, None, :] * side_by_side).reshape(n, d * n)  # (k, (d, l))
+            np.matmul(rows_of_T[place], B, out=inner[place].reshape(d, d * n))
+        inner += inner.transpose(0, 2, 1, 3).copy()
+        picked = inner[:, i, j]  # (j, pairs, l)
+        right[:, node, 0] = picked.real.transpose(1, 0, 2)
+        np.negative(picked.imag.transpose(1, 0, 2), out=right[:, node, 1])
+    result: Array = left.reshape(len(i), -1) @ right.reshape(len(i), -1).T
     return result
 
 
