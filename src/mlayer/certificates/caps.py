@@ -20,12 +20,14 @@ from mlayer.certificates.touch import touching
 
 Array = NDArray[np.float64]
 
-_LEVELS = 6
-_SHRINK = 0.97  # a cap that is hardly smaller than the region is not worth an expansion
-_TILTS = (0.0, 0.5)
+_MOST_LEVELS = 7
+_HOPELESS = 4.0  # more levels than that are expected: not worth an expansion
+_OPTIMISM = 1.5  # the shift of the quadratic terms costs less in smaller caps too
+_POWER = 3.5  # of the radius, in what is charged beyond the quadratic terms, roughly
+_TILTS = (0.0, 0.25, 0.5)
 _ROUNDS = 5  # of the fits of the shift
 _SEARCH = 40
-_TOO_BENT = 1.5  # times the margin: the function that touches is no use
+_TOO_BENT = 0.4  # times the margin: the function that touches is no use
 
 
 class Order(Protocol):
@@ -55,23 +57,24 @@ class Caps:
 
     Args:
         first: the bound at the input itself.
-        again: makes the bound at another centre.
+        again: makes the bound at another centre, from the pair there, the radius, and what may be charged
+            beyond the quadratic terms if the cap is to be the last.
     """
 
-    def __init__(self, first: Order, again: Callable[[Pair, float], Order]) -> None:
+    def __init__(self, first: Order, again: Callable[[Pair, float, float], Order]) -> None:
         self._first, self._again = first, again
         self.trail: list[Step] = []  # of the last call of `passes`
         self._box: BoxQuadratic | None = None  # of the first level: a fit serves at other radii too
 
-    def shrinkage(self, eps: float) -> float:
-        """The first cap's radius over the region's, cheap to tell; 0 if no cap is left at all."""
+    def levels(self, eps: float) -> float:
+        """About how many caps it will take, cheap to tell; inf if there is no hope, 0 if none is needed."""
         row = self._first.pair.row
         low, high = row.model.region.interval(row.x, eps)
         radius = row.radius(eps)
         cuts = self._first_cuts(low, high, radius)
-        if any(cut.minimum(low, high) > 0 for cut in cuts):
-            return 0.0
-        return min(cap(cut, low, high, row.model.white.w)[1] for cut in cuts) / radius
+        deep = -max(cut.minimum(low, high) for cut in cuts)
+        smaller = min(cap(cut, low, high, row.model.white.w)[1] for cut in cuts)
+        return _levels(deep, self._first.rest(radius), smaller / radius)
 
     def passes(self, eps: float) -> bool:
         """Is the margin positive over the region of radius eps?"""
@@ -82,12 +85,14 @@ class Caps:
         cuts = self._first_cuts(low, high, radius)
         width = float((high - low).max())
         self.trail = [Step(order.pair, radius, width, None)]
-        for _ in range(_LEVELS):
-            if any(cut.minimum(low - centre, high - centre) > 0 for cut in cuts):
+        for _ in range(_MOST_LEVELS):
+            deep = -max(cut.minimum(low - centre, high - centre) for cut in cuts)
+            if deep < 0:
                 return True
             found = [cap(cut, low - centre, high - centre, w) for cut in cuts]
             step, smaller = min(found, key=lambda item: item[1])
-            if not smaller < _SHRINK * radius:
+            rest = order.rest(radius)
+            if not _levels(deep, rest, smaller / radius) < _HOPELESS:
                 break
             at = row.x + (centre + step) * unit
             # The centre in exact arithmetic is the rounded one.
@@ -96,7 +101,7 @@ class Caps:
             centre, moved = rounded, row.moved(at)
             if isinstance(moved.derivatives, JetPath):
                 break  # no good eigenvectors there: not worth the time
-            order = self._again(moved.pair(order.pair.rival), radius)
+            order = self._again(moved.pair(order.pair.rival), radius, rest - deep)
             cuts, there = self._cuts(order, low - centre, high - centre, radius)
             self.trail.append(Step(order.pair, radius, width, there))
         return False
@@ -125,6 +130,19 @@ class Caps:
             return cuts, None
         tangent = touching(pair, BoxQuadratic(pair, low, high, _ROUNDS, bend), low, high, radius)
         return ([*cuts, tangent.linear], tangent.there) if tangent is not None else (cuts, None)
+
+
+def _levels(deep: float, rest: float, shrinkage: float) -> float:
+    """How many times the radius must shrink for the bound, now -deep, to be positive; a guess, no bound.
+
+    What is charged beyond the quadratic terms falls like a power of the radius; the rest of the bound stays.
+    """
+    if deep < 0:
+        return 0.0
+    share = deep / (_OPTIMISM * rest)
+    if share >= 1 or shrinkage >= 1:
+        return np.inf
+    return float(np.log1p(-share) / (_POWER * np.log(shrinkage)))
 
 
 def cap(cut: Minorant, low: Array, high: Array, w: Array) -> tuple[Array, float]:

@@ -46,12 +46,11 @@ _NO_BETTER = 0.999  # of the aim: nothing else is tried
 # Up to which part of the margin the terms beyond the quadratic ones may be charged for a proof to pay.
 _TOUCHING_PAYS = {"second_order": 0.1, "third_order": 0.1}
 _CAPS_PAY = 0.22
-_PROMISING = 0.9  # of the region's radius, for the first cap
+_PROMISING = 4.0  # levels of caps expected
 _HALVINGS = 4
 _CLOSE = 0.985  # of the aim: where caps are tried first
 _HALF = 0.5
 _AGAIN = (1.0, 0.98, 0.95)  # of that radius, the trials
-_DEEPER = 0.06
 PROOFS = ("first_order", "second_order", "touching", "third_order", "fourth_order", "caps")
 _LARGEST = 1e6  # multiples of the first guess at which the search stops growing
 
@@ -122,16 +121,15 @@ class Bounds:
     @cached_property
     def caps(self) -> Caps:
         """Caps within caps (theorem 8), from the third order."""
-        return Caps(self.third, lambda pair, _: ThirdOrder(SecondOrder(pair), careful=False))
+        return Caps(self.third, lambda pair, *_: ThirdOrder(SecondOrder(pair), careful=False))
 
     @cached_property
     def deep_caps(self) -> Caps:
         """The same from the fourth order, which is dear, and used again only where the third falls short."""
-        scale = self.pair.margin
 
-        def again(pair: Pair, radius: float) -> ThirdOrder | FourthOrder:
+        def again(pair: Pair, radius: float, room: float) -> ThirdOrder | FourthOrder:
             third = ThirdOrder(SecondOrder(pair), careful=False)
-            return FourthOrder(third) if third.rest(radius) > _DEEPER * scale else third
+            return FourthOrder(third) if third.rest(radius) > room else third
 
         return Caps(self.fourth, again)
 
@@ -141,7 +139,10 @@ def radius_of(row: Row, method: str) -> Answer:
     if method in CLOSED_FORMS:
         return Answer(CLOSED_FORMS[method](row), -1, method)
     binding = Answer(math.inf, -1, ORDERS[0] if method == "best" else method)
-    for bounds, guess in _rivals(row):
+    rivals = _rivals(row)
+    if method == "best" and row.model.region.norm == "linf":
+        rivals = _likely(rivals)
+    for bounds, guess in rivals:
         if _does_not_bind(row, bounds, method, binding.radius):
             continue
         if method == "best":
@@ -192,11 +193,11 @@ def first_proof(bounds: Bounds, eps: float) -> str | None:
         return "third_order"
     if box and _pays(bounds.third, eps) and bounds.touching(bounds.third, eps) > 0:
         return "touching"
-    if box and _share(bounds.third, eps) < _CAPS_PAY and bounds.caps.passes(eps):
+    if box and bounds.caps.levels(eps) < _PROMISING and bounds.caps.passes(eps):
         return "caps"
     if bounds.fourth.lower(eps) > 0:
         return "fourth_order"
-    if box and bounds.deep_caps.shrinkage(eps) < _PROMISING and bounds.deep_caps.passes(eps):
+    if box and bounds.deep_caps.levels(eps) < _PROMISING and bounds.deep_caps.passes(eps):
         return "caps"
     return None
 
@@ -219,6 +220,24 @@ def _rivals(row: Row) -> list[tuple[Bounds, float]]:
             slope = -first_order.linear_term(pair, 1.0)
             found.append((Bounds(pair), pair.margin / slope if slope > 0 else math.inf))
     return sorted(found, key=lambda item: item[1])
+
+
+def _likely(rivals: list[tuple[Bounds, float]]) -> list[tuple[Bounds, float]]:
+    """The rivals that may bind, by the radius at which a corner breaks them: proofs for others are in vain.
+
+    Those left out are certified at a radius where another one is broken, hence at every radius that matters.
+    """
+    broken, found = math.inf, []
+    for bounds, guess in rivals:
+        pair = bounds.pair
+        if math.isfinite(broken) and bounds.quickly_passes(broken):
+            continue
+        aim = math.inf
+        if math.isinf(broken) or _broken_at_corner(pair, broken):
+            aim = _corner_radius(pair, guess)
+            broken = min(broken, aim)
+        found.append((aim, bounds, guess))
+    return [(bounds, guess) for _, bounds, guess in sorted(found, key=lambda item: item[0])]
 
 
 def _does_not_bind(row: Row, bounds: Bounds, method: str, eps: float) -> bool:
@@ -287,12 +306,12 @@ def _descend(lower: Callable[[float], float], top: float, margin: float) -> floa
 
 
 def _promising(caps: Caps, low: float, high: float) -> float:
-    """About the largest eps whose first cap is so much smaller than the region that caps will likely do."""
-    if caps.shrinkage(high) < _PROMISING:
+    """About the largest eps at which a few levels of caps will likely do."""
+    if caps.levels(high) < _PROMISING:
         return high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if caps.shrinkage(middle) < _PROMISING:
+        if caps.levels(middle) < _PROMISING:
             low = middle
         else:
             high = middle
@@ -306,7 +325,7 @@ def _corner_radius(pair: Pair, guess: float) -> float:
         return math.inf
     for _ in range(4):
         value, slope = _at_corner(pair, eps)
-        if slope >= 0:
+        if not (math.isfinite(value) and slope < 0):
             return math.inf
         step = max(min(-value / slope, eps), -eps / 2)
         eps += step
@@ -372,13 +391,16 @@ def _at_corner(pair: Pair, eps: float) -> tuple[float, float]:
     """The margin in the corner, and its slope as the region grows."""
     row = pair.row
     step = _corner(pair, eps)
-    there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
-    moving = np.abs(step) >= eps * (1 - 1e-9) if row.model.region.norm == "linf" else np.ones(len(step), bool)
-    return there.margin, float(there.slopes[moving] @ step[moving]) / eps
+    linf = row.model.region.norm == "linf"
+    moving = np.abs(step) >= eps * (1 - 1e-9) if linf else np.ones(len(step), bool)
+    with np.errstate(over="ignore", invalid="ignore"):  # far out the outputs may not be finite
+        there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
+        return there.margin, float(there.slopes[moving] @ step[moving]) / eps
 
 
 def _broken_at_corner(pair: Pair, eps: float) -> bool:
     """Is the margin negative where its linear part is least? Then no bound can certify."""
     row = pair.row
     at = row.x + _corner(pair, eps) * row.model.region.scale.numpy()
-    return row.moved(at).pair(pair.rival).margin < 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        return row.moved(at).pair(pair.rival).margin < 0

@@ -42,3 +42,20 @@ def symmetric_form(Q: Array, d: int) -> Array:
     # Both orders of the pairs are in it: the exchanges of a symmetric Q are symmetric up to rounding.
     result: Array = (form + form.T) / 4
     return result
+
+
+def least_ritz_value(form: Array, steps: int) -> float:
+    """The least Ritz value after some steps: at least the least eigenvalue, and near it."""
+    steps = min(steps, len(form))
+    basis = np.zeros((steps, len(form)))
+    v = np.cos(np.arange(len(form), dtype=np.float64))
+    for k in range(steps):
+        for _ in range(2):  # orthogonal to the earlier ones, twice for rounding
+            v = v - basis[:k].T @ (basis[:k] @ v)
+        length = float(np.linalg.norm(v))
+        if length <= 1e-300:
+            basis = basis[:k]
+            break
+        basis[k] = v / length
+        v = form @ basis[k]
+    return float(np.linalg.eigvalsh(basis @ form @ basis.T)[0])
