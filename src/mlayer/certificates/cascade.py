@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,7 @@ from mlayer.certificates.touch import touching
 
 Array = NDArray[np.float64]
 Method = Literal["paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order", "best"]
-METHODS: tuple[Method, ...] = (
-    "paper",
-    "lipschitz",
-    "first_order",
-    "second_order",
-    "third_order",
-    "fourth_order",
-    "best",
-)
+METHODS: tuple[Method, ...] = get_args(Method)
 CLOSED_FORMS: dict[str, Callable[[Row], float]] = {"paper": lambert_radius, "lipschitz": lipschitz_radius}
 # From cheap to dear.
 ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
@@ -48,7 +40,7 @@ _TOUCHING_PAYS = {"second_order": 0.1, "third_order": 0.1}
 _CAPS_PAY = 0.22
 _PROMISING = 4.0  # levels of caps expected
 _HALVINGS = 4
-_CLOSE = 0.985  # of the aim: where caps are tried first
+_CLOSE = {"third_order": 0.985, "fourth_order": 0.97}  # of the aim: where caps from an order are tried first
 _HALF = 0.5
 _AGAIN = (1.0, 0.98, 0.95)  # of that radius, the trials
 PROOFS = ("first_order", "second_order", "touching", "third_order", "fourth_order", "caps")
@@ -89,7 +81,7 @@ class Bounds:
 
     def quickly_passes(self, eps: float) -> bool:
         """Does a bound that costs little settle this rival?"""
-        return first_order.lower(self.pair, eps) > 0 or self.second.quick_lower(eps) > 0
+        return first_order.lower(self.pair, eps) > 0 or self.second.quickly_passes(eps)
 
     def lower(self, method: str, eps: float) -> float:
         """The lower bound of one method."""
@@ -121,17 +113,17 @@ class Bounds:
     @cached_property
     def caps(self) -> Caps:
         """Caps within caps (theorem 8), from the third order."""
-        return Caps(self.third, lambda pair, *_: ThirdOrder(SecondOrder(pair), careful=False))
+        return Caps(self.third, self.second.box, _simply)
 
     @cached_property
     def deep_caps(self) -> Caps:
         """The same from the fourth order, which is dear, and used again only where the third falls short."""
+        return Caps(self.fourth, self.second.box, _simply, FourthOrder)
 
-        def again(pair: Pair, radius: float, room: float) -> ThirdOrder | FourthOrder:
-            third = ThirdOrder(SecondOrder(pair), careful=False)
-            return FourthOrder(third) if third.rest(radius) > room else third
 
-        return Caps(self.fourth, again)
+def _simply(pair: Pair) -> ThirdOrder:
+    """The third order at the centre of a cap."""
+    return ThirdOrder(SecondOrder(pair), careful=False)
 
 
 def radius_of(row: Row, method: str) -> Answer:
@@ -284,7 +276,7 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
 
 def _by_caps(caps: Caps, floor: float, top: float) -> float:
     """The largest of a few promising radii that caps certify; 0 if none."""
-    eps = _promising(caps, max(floor, _HALF * top), _CLOSE * top)
+    eps = _promising(caps, max(floor, _HALF * top), _CLOSE[caps.name] * top)
     for share in _AGAIN:
         if share * eps > floor and caps.passes(share * eps):
             return share * eps

@@ -53,16 +53,25 @@ class BoxQuadratic:
         high: its upper ends.
         rounds: of the fit; 1 takes the model's own weights.
         bend: the form made convex is H - bend |y|^2.
+        start: a shift to begin with, such as one fitted for another centre.
     """
 
-    def __init__(self, pair: Pair, low: Array, high: Array, rounds: int = _ROUNDS, bend: float = 0.0) -> None:
+    def __init__(  # noqa: PLR0917
+        self,
+        pair: Pair,
+        low: Array,
+        high: Array,
+        rounds: int = _ROUNDS,
+        bend: float = 0.0,
+        start: Array | None = None,
+    ) -> None:
         self._pair = pair
         self._rows = pair.row.model.white.rows
         self._near: Array | None = None  # the last point, from 0 (low end) to 1 (high end)
         self._form: Array = pair.second - bend * np.eye(len(pair.second))
-        self.shift = self._fit(low, high, rounds)
+        self.shift = self._fit(low, high, rounds, start)
 
-    def _fit(self, low: Array, high: Array, rounds: int) -> Array:
+    def _fit(self, low: Array, high: Array, rounds: int, start: Array | None) -> Array:
         rows, H, slopes = self._rows, self._form, self._pair.slopes
         m, width = len(rows), high - low
         used = (rows != 0).any(1)
@@ -74,7 +83,8 @@ class BoxQuadratic:
         if not used.all():
             rows, width, resistance = rows[used], width[used], resistance[used]
         typical = float(np.abs(resistance).mean()) + 1e-300
-        log_w = np.log(self._pair.row.model.white.w[used] + 1e-3 / len(rows))
+        w = self._pair.row.model.white.w if start is None or not start.any() else start / start.sum()
+        log_w = np.log(w[used] + (1e-3 if start is None else 1e-9) / len(rows))
         for _ in range(rounds):
             w = np.exp(log_w - log_w.max())
             w /= w.sum()
@@ -111,10 +121,13 @@ class BoxQuadratic:
         return shift
 
     @cached_property
-    def _stiffness(self) -> Array:
-        """Of the steps of the descent: twice the shift and a part of what H adds (lemma 2).  (m,)"""
-        largest = max(float(np.linalg.eigvalsh(self._form)[-1]), 0.0)
-        result: Array = 2 * (self.shift + _SHARE_OF_H * largest * self._pair.row.model.white.w)
+    def _most(self) -> float:
+        """Largest eigenvalue of the form, at least 0."""
+        return max(float(np.linalg.eigvalsh(self._form)[-1]), 0.0)
+
+    def _stiffness(self, share: float) -> Array:
+        """Of the steps of the descent; with share 1 no step leads uphill (lemma 2).  (m,)"""
+        result: Array = 2 * (self.shift + share * self._most * self._pair.row.model.white.w)
         return result + 1e-12 * float(result.max(initial=0.0)) + 1e-300
 
     def descend(self, low: Array, high: Array, tilt: float = 0.0) -> Array:
@@ -126,6 +139,8 @@ class BoxQuadratic:
         near = np.where(slopes > 0, 0.0, 1.0) if self._near is None else self._near
         point = last = low + near * (high - low)
         best, kept, momentum = -np.inf, point, 1.0
+        value, share = np.inf, _SHARE_OF_H
+        stiffness = self._stiffness(share)
         enough = _ACCURACY * self._pair.margin
         for _ in range(_DESCENT):
             y = rows.T @ point
@@ -137,9 +152,13 @@ class BoxQuadratic:
             if least - form > best:
                 best, kept = least - form, point
             # h(p) less the bound is the most that any other point could gain.
-            if float(slopes @ point) + form - best <= enough:
+            before, value = value, float(slopes @ point) + form
+            if value - best <= enough:
                 break
-            step = np.clip(point - gradient / self._stiffness, low, high)
+            if value > before and share < 1:  # too bold
+                share, momentum = min(3 * share, 1.0), 1.0
+                stiffness = self._stiffness(share)
+            step = np.clip(point - gradient / stiffness, low, high)
             # Nesterov's momentum, dropped where it leads uphill.
             if float(gradient @ (step - last)) > 0:
                 momentum = 1.0
