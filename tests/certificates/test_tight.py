@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from certificate_layers import KINDS, random_layer
-from mlayer.certificates import Certifier, attack, cascade, quartic, touch
+from mlayer.certificates import Certifier, attack, caps, cascade, quartic, touch
 from mlayer.certificates.caps import cap
 from mlayer.certificates.cascade import METHODS, Bounds
 from mlayer.certificates.ellipsoid import top_eigenvalue
@@ -77,6 +77,46 @@ def test_error_of_gauss_rule() -> None:
                 assert off <= bound + 1e-15  # of the sums here
                 if bound > 1e-12 and spread < 1:
                     assert off >= bound * math.exp(-spread)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_error_of_gauss_rule_counts(nodes: int) -> None:
+    """For t^(2 nodes) the error is the bound: 5 % less would not hold."""
+    p = 2 * nodes
+    t, w = quartic.gauss_rule(nodes)
+    off = 1 / (p + 3) - 1 / (p + 4) - float(w @ t**p)
+    bound = quartic.gauss_error(nodes, 1.0) * 2 * math.factorial(p)
+    assert off == pytest.approx(bound, rel=1e-5)
+    assert 0.95 * bound < off
+
+
+def test_the_eigenvalue_of_the_quick_bound_counts() -> None:
+    """Along the eigenvector H falls as far as the bound says, and 5 % less would not hold."""
+    row = rows_of("full", 1)[0]
+    second = Bounds(row.pair((row.label + 1) % len(row.outputs))).second
+    least = float(np.linalg.eigvalsh(second.pair.second)[0])
+    assert least < 0
+    assert -least <= second.fall <= -least * (1 + 1e-6)
+    assert 0.95 * second.fall < -least
+
+
+def test_a_bound_of_zero_proves_nothing() -> None:
+    """The guess of the number of caps is 0, which ends the search, only for a positive bound."""
+    assert caps._levels(-1e-300, 1.0, 0.5) == 0
+    assert caps._levels(0.0, 1.0, 0.5) > 0
+    assert caps._levels(0.1, 1.0, 0.9) > caps._levels(0.1, 1.0, 0.5) > 0
+    assert caps._levels(0.1, 1.0, 1.0) == caps._levels(2.0, 1.0, 0.5) == math.inf
+
+
+def test_rivals_left_out_do_not_matter() -> None:
+    """The rivals that may bind are found without the others: the radius is that of all of them."""
+    for seed in range(4):
+        layer, x, labels = random_layer("full", seed)
+        certifier = Certifier(layer, fit_steps=10)
+        found = certifier(x, labels).radius
+        with mock.patch.object(cascade, "_likely", side_effect=lambda rivals: rivals):
+            every = certifier(x, labels).radius
+        np.testing.assert_allclose(found, every, rtol=0.05)
 
 
 def test_no_rule_good_enough() -> None:

@@ -42,7 +42,7 @@ _PROMISING = 4.0  # levels of caps expected
 _HALVINGS = 4
 _CLOSE = {"third_order": 0.985, "fourth_order": 0.97}  # of the aim: where caps from an order are tried first
 _HALF = 0.5
-_AGAIN = (1.0, 0.98, 0.95)  # of that radius, the trials
+_AGAIN = (1.0, 0.98, 0.95, 0.91)  # of that radius, the trials
 PROOFS = ("first_order", "second_order", "touching", "third_order", "fourth_order", "caps")
 _LARGEST = 1e6  # multiples of the first guess at which the search stops growing
 

@@ -27,7 +27,7 @@ from mlayer.certificates.spectral import SpectralPath
 Array = NDArray[np.float64]
 
 _NODES = range(3, 17)  # of Gauss's rule
-_LANCZOS_STEPS = 30
+_LANCZOS_STEPS = 20
 _TRIES = 6
 
 
