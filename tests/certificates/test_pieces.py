@@ -68,7 +68,7 @@ def test_defective_matrices_have_no_usable_eigenvectors() -> None:
 
 def test_divided_differences_against_mpmath() -> None:
     nodes = np.array([0.3, 0.3, -2.0 + 1j, -2.0 - 1j, 4.0])
-    f = differences(nodes, fourth=True).four
+    f = differences(nodes, order=4).four
     assert f is not None
     for index in ((0, 1, 2, 4), (0, 0, 0, 0), (2, 2, 3, 4), (4, 3, 2, 1)):
         with mpmath.workdps(40):

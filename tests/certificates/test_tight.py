@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from certificate_layers import KINDS, random_layer
-from mlayer.certificates import Certifier, attack, cascade, quartic, touch
+from mlayer.certificates import Certifier, attack, caps, cascade, quartic, touch
 from mlayer.certificates.caps import cap
 from mlayer.certificates.cascade import METHODS, Bounds
 from mlayer.certificates.ellipsoid import top_eigenvalue
@@ -46,7 +46,7 @@ def test_quartic_tensor_against_balls(seed: int) -> None:
     if not isinstance(path, SpectralPath):
         pytest.skip("no good eigenvectors")
     d = len(row.model.white.T)
-    form = quartic.symmetric_form(quartic.tensor(path, pair.W, 12), d)
+    form = symmetric_form(quartic.tensor(path, pair.W, 12), d)
     i, j = np.array([(a, b) for a in range(d) for b in range(a, d)]).T
     fall = quartic.Quartic(pair, 1e-9).fall
     for _ in range(20):
@@ -60,19 +60,63 @@ def test_quartic_tensor_against_balls(seed: int) -> None:
 
 def test_error_of_gauss_rule() -> None:
     """The bound holds, and is not far off, for the integrands it is about."""
+    fine, fine_w = np.polynomial.legendre.leggauss(60)
+    fine, fine_w = (fine + 1) / 2, fine_w / 2
     for spread in (0.5, 3.0, 6.0):
-        for nodes in (4, 6, 8):
-            x, weights = np.polynomial.legendre.leggauss(nodes)
-            t, w = (x + 1) / 2, weights / 2
-            for a, b in ((0.0, spread), (spread, 0.0)):
+        for nodes in (2, 3, 4, 6):
+            t, w = quartic.gauss_rule(nodes)
+            np.testing.assert_allclose([w.sum(), w @ t], [1 / 12, 1 / 20], rtol=1e-13)
+            bound = quartic.gauss_error(nodes, spread)
+            for a, b in ((0.0, spread), (spread, 0.0), (1j * spread, 0.0)):
 
-                def integrand(s: np.ndarray, a: float = a, b: float = b) -> np.ndarray:
-                    return 0.5 * (1 - s) * s**2 * np.exp(a * (1 - s) + b * s - max(a, b))
+                def integrand(s: np.ndarray, a: complex = a, b: complex = b) -> np.ndarray:
+                    return 0.5 * np.exp(a * (1 - s) + b * s - max(a.real, b.real))
 
-                fine, fine_w = np.polynomial.legendre.leggauss(40)
-                exact = float(fine_w / 2 @ integrand((fine + 1) / 2))
-                off = abs(float(w @ integrand(t)) - exact)
-                assert off <= quartic.gauss_error(nodes, spread) + 1e-16
+                exact = complex(fine_w @ ((1 - fine) * fine**2 * integrand(fine)))
+                off = abs(complex(w @ integrand(t)) - exact)
+                assert off <= bound + 1e-15  # of the sums here
+                if bound > 1e-12 and spread < 1:
+                    assert off >= bound * math.exp(-spread)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_error_of_gauss_rule_counts(nodes: int) -> None:
+    """For t^(2 nodes) the error is the bound: 5 % less would not hold."""
+    p = 2 * nodes
+    t, w = quartic.gauss_rule(nodes)
+    off = 1 / (p + 3) - 1 / (p + 4) - float(w @ t**p)
+    bound = quartic.gauss_error(nodes, 1.0) * 2 * math.factorial(p)
+    assert off == pytest.approx(bound, rel=1e-5)
+    assert 0.95 * bound < off
+
+
+def test_the_eigenvalue_of_the_quick_bound_counts() -> None:
+    """Along the eigenvector H falls as far as the bound says, and 5 % less would not hold."""
+    row = rows_of("full", 1)[0]
+    second = Bounds(row.pair((row.label + 1) % len(row.outputs))).second
+    least = float(np.linalg.eigvalsh(second.pair.second)[0])
+    assert least < 0
+    assert -least <= second.fall <= -least * (1 + 1e-6)
+    assert 0.95 * second.fall < -least
+
+
+def test_a_bound_of_zero_proves_nothing() -> None:
+    """The guess of the number of caps is 0, which ends the search, only for a positive bound."""
+    assert caps._levels(-1e-300, 1.0, 0.5) == 0
+    assert caps._levels(0.0, 1.0, 0.5) > 0
+    assert caps._levels(0.1, 1.0, 0.9) > caps._levels(0.1, 1.0, 0.5) > 0
+    assert caps._levels(0.1, 1.0, 1.0) == caps._levels(2.0, 1.0, 0.5) == math.inf
+
+
+def test_rivals_left_out_do_not_matter() -> None:
+    """The rivals that may bind are found without the others: the radius is that of all of them."""
+    for seed in range(4):
+        layer, x, labels = random_layer("full", seed)
+        certifier = Certifier(layer, fit_steps=10)
+        found = certifier(x, labels).radius
+        with mock.patch.object(cascade, "_likely", side_effect=lambda rivals: rivals):
+            every = certifier(x, labels).radius
+        np.testing.assert_allclose(found, every, rtol=0.05)
 
 
 def test_no_rule_good_enough() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,22 @@ from mlayer.certificates.touch import touching
 
 Array = NDArray[np.float64]
 
-_LEVELS = 6
-_SHRINK = 0.97  # a cap that is hardly smaller than the region is not worth an expansion
-_TILTS = (0.0, 0.5)
-_ROUNDS = 5  # of the fits of the shift
+_MOST_LEVELS = 7
+_FEW = 3.5  # more levels than that are expected: a dearer bound is taken
+_HOPELESS = 4.0  # more levels than that are expected: not worth an expansion
+_OPTIMISM = 1.5  # the shift of the quadratic terms costs less in smaller caps too
+_POWER = 3.5  # of the radius, in what is charged beyond the quadratic terms, roughly
+_TILTS = (0.0, 0.25, 0.5)
+_ROUNDS = 3  # of the fits of the shift, each from the last one
 _SEARCH = 40
-_TOO_BENT = 1.5  # times the margin: the function that touches is no use
+_TOO_BENT = 0.4  # times the margin: the function that touches is no use
 
 
 class Order(Protocol):
     """A Taylor bound of one pair: `SecondOrder`, `ThirdOrder`, `FourthOrder`."""
 
     pair: Pair
+    name: str
 
     def rest(self, radius: float) -> float:
         """What lies beyond the quadratic terms is at least minus this."""
@@ -50,81 +54,111 @@ class Step:
     there: Pair | None
 
 
+@dataclass(frozen=True)
+class View:
+    """What an order proves about a region around its centre: the cap that is left."""
+
+    levels: float  # about how many caps more it will take; 0 if none, inf if there is no hope
+    centre: Array
+    radius: float
+    there: Pair | None
+
+
 class Caps:
     """Proves the margin of one pair positive over a region, by caps within caps.
 
     Args:
         first: the bound at the input itself.
+        box: its quadratic terms, fitted at about a radius eps.
         again: makes the bound at another centre.
+        deeper: makes a tighter one of it, which is dear; used where the other falls short.
     """
 
-    def __init__(self, first: Order, again: Callable[[Pair, float], Order]) -> None:
-        self._first, self._again = first, again
+    def __init__(
+        self,
+        first: Order,
+        box: Callable[[float], BoxQuadratic],
+        again: Callable[[Pair], Order],
+        deeper: Callable[[Any], Order] | None = None,
+    ) -> None:
+        self._first, self._box, self._again, self._deeper = first, box, again, deeper
+        self.name = first.name
         self.trail: list[Step] = []  # of the last call of `passes`
-        self._box: BoxQuadratic | None = None  # of the first level: a fit serves at other radii too
 
-    def shrinkage(self, eps: float) -> float:
-        """The first cap's radius over the region's, cheap to tell; 0 if no cap is left at all."""
+    def levels(self, eps: float) -> float:
+        """About how many caps it will take, cheap to tell; inf if there is no hope, 0 if none is needed."""
         row = self._first.pair.row
         low, high = row.model.region.interval(row.x, eps)
-        radius = row.radius(eps)
-        cuts = self._first_cuts(low, high, radius)
-        if any(cut.minimum(low, high) > 0 for cut in cuts):
-            return 0.0
-        return min(cap(cut, low, high, row.model.white.w)[1] for cut in cuts) / radius
+        return self._view(self._first, self._box(eps), low, high, row.radius(eps)).levels
 
     def passes(self, eps: float) -> bool:
         """Is the margin positive over the region of radius eps?"""
         row = self._first.pair.row
         region, w, unit = row.model.region, row.model.white.w, row.model.region.scale.numpy()
         low, high = region.interval(row.x, eps)
-        centre, radius, order = np.zeros(len(low)), row.radius(eps), self._first
-        cuts = self._first_cuts(low, high, radius)
         width = float((high - low).max())
-        self.trail = [Step(order.pair, radius, width, None)]
-        for _ in range(_LEVELS):
-            if any(cut.minimum(low - centre, high - centre) > 0 for cut in cuts):
-                return True
-            found = [cap(cut, low - centre, high - centre, w) for cut in cuts]
-            step, smaller = min(found, key=lambda item: item[1])
-            if not smaller < _SHRINK * radius:
+        centre, radius, order, box = np.zeros(len(low)), row.radius(eps), self._first, self._box(eps)
+        view = self._view(order, box, low, high, radius)
+        self.trail = [Step(order.pair, radius, width, view.there)]
+        expected = np.inf
+        for _ in range(_MOST_LEVELS):
+            # Without progress the caps converge to something: stop.
+            if not 0 < view.levels < min(expected, _HOPELESS):
                 break
-            at = row.x + (centre + step) * unit
+            expected = view.levels if len(self.trail) > 1 else np.inf
+            at = row.x + (centre + view.centre) * unit
             # The centre in exact arithmetic is the rounded one.
             rounded = np.divide(at - row.x, unit, out=np.zeros_like(at), where=unit > 0)
-            radius = smaller + float(np.sqrt(w @ (rounded - centre - step) ** 2)) * INFLATE
-            centre, moved = rounded, row.moved(at)
+            moved_by = float(np.sqrt(w @ (rounded - centre - view.centre) ** 2))
+            radius, centre, moved = view.radius + moved_by * INFLATE, rounded, row.moved(at)
             if isinstance(moved.derivatives, JetPath):
-                break  # no good eigenvectors there: not worth the time
-            order = self._again(moved.pair(order.pair.rival), radius)
-            cuts, there = self._cuts(order, low - centre, high - centre, radius)
-            self.trail.append(Step(order.pair, radius, width, there))
-        return False
+                return False  # no good eigenvectors there: not worth the time
+            order = self._again(moved.pair(order.pair.rival))
+            box = BoxQuadratic(order.pair, low - centre, high - centre, _ROUNDS, start=box.shift)
+            view = self._view(order, box, low - centre, high - centre, radius)
+            if self._deeper is not None and not view.levels < _FEW:
+                order = self._deeper(order)
+                view = self._view(order, box, low - centre, high - centre, radius)
+            self.trail.append(Step(order.pair, radius, width, view.there))
+        return view.levels == 0
 
-    def _first_cuts(self, low: Array, high: Array, radius: float) -> list[Minorant]:
-        pair = self._first.pair
-        self._box = self._box or BoxQuadratic(pair, low, high)
-        return self._linear(self._first, self._box, low, high, radius)
+    def _view(self, order: Order, box: BoxQuadratic, low: Array, high: Array, radius: float) -> View:
+        """Linear functions below the margin within the box and |y| <= radius, and the smallest of their caps.
 
-    @staticmethod
-    def _linear(order: Order, box: BoxQuadratic, low: Array, high: Array, radius: float) -> list[Minorant]:
-        """Linear functions below the margin within the box and |y| <= radius: theorem 3 and the rest."""
-        pair = order.pair
-        level = pair.margin - order.rest(radius) - pair.value_slack(float((high - low).max()))
-        found = [box.minorant(low, high, tilt) for tilt in _TILTS]
-        return [Minorant(linear.constant + level, linear.slopes) for linear in found]
+        They are those of theorem 3 and, away from the input, one that touches the margin where it may help.
+        """
+        pair, w = order.pair, order.pair.row.model.white.w
+        rest = order.rest(radius)
+        level = pair.margin - rest - pair.value_slack(float((high - low).max()))
+        cuts, there = [], None
+        for tilt in _TILTS:
+            linear = box.minorant(low, high, tilt)
+            cuts.append(Minorant(linear.constant + level, linear.slopes))
+            if cuts[0].minimum(low, high) > 0:
+                return View(0.0, np.zeros(len(low)), 0.0, None)
+        bend = order.bend(radius) if order is not self._first else np.inf
+        if 4 * bend * radius**2 < _TOO_BENT * self._first.pair.margin:
+            bent = BoxQuadratic(pair, low, high, _ROUNDS, bend, box.shift)
+            tangent = touching(pair, bent, low, high, radius)
+            if tangent is not None:
+                cuts.append(tangent.linear)
+                there = tangent.there
+        deep = -max(cut.minimum(low, high) for cut in cuts)
+        centre, smaller = min((cap(cut, low, high, w) for cut in cuts), key=lambda item: item[1])
+        return View(_levels(deep, rest, smaller / radius), centre, smaller, there)
 
-    def _cuts(
-        self, order: Order, low: Array, high: Array, radius: float
-    ) -> tuple[list[Minorant], Pair | None]:
-        """The same, and one that touches the margin where it may help; with the point where it does."""
-        pair = order.pair
-        cuts = self._linear(order, BoxQuadratic(pair, low, high, _ROUNDS), low, high, radius)
-        bend = order.bend(radius)
-        if not 4 * bend * radius**2 < _TOO_BENT * self._first.pair.margin:
-            return cuts, None
-        tangent = touching(pair, BoxQuadratic(pair, low, high, _ROUNDS, bend), low, high, radius)
-        return ([*cuts, tangent.linear], tangent.there) if tangent is not None else (cuts, None)
+
+def _levels(deep: float, rest: float, shrinkage: float) -> float:
+    """How many times the radius must shrink for the bound, now -deep, to be positive; a guess, no bound.
+
+    What is charged beyond the quadratic terms falls like a power of the radius; the rest of the bound stays.
+    """
+    if deep < 0:
+        return 0.0
+    share = deep / (_OPTIMISM * rest)
+    if share >= 1 or shrinkage >= 1:
+        return np.inf
+    return max(float(np.log1p(-share) / (_POWER * np.log(shrinkage))), 1e-9)
 
 
 def cap(cut: Minorant, low: Array, high: Array, w: Array) -> tuple[Array, float]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,7 @@ from mlayer.certificates.touch import touching
 
 Array = NDArray[np.float64]
 Method = Literal["paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order", "best"]
-METHODS: tuple[Method, ...] = (
-    "paper",
-    "lipschitz",
-    "first_order",
-    "second_order",
-    "third_order",
-    "fourth_order",
-    "best",
-)
+METHODS: tuple[Method, ...] = get_args(Method)
 CLOSED_FORMS: dict[str, Callable[[Row], float]] = {"paper": lambert_radius, "lipschitz": lipschitz_radius}
 # From cheap to dear.
 ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
@@ -46,12 +38,11 @@ _NO_BETTER = 0.999  # of the aim: nothing else is tried
 # Up to which part of the margin the terms beyond the quadratic ones may be charged for a proof to pay.
 _TOUCHING_PAYS = {"second_order": 0.1, "third_order": 0.1}
 _CAPS_PAY = 0.22
-_PROMISING = 0.9  # of the region's radius, for the first cap
+_PROMISING = 4.0  # levels of caps expected
 _HALVINGS = 4
-_CLOSE = 0.985  # of the aim: where caps are tried first
+_CLOSE = {"third_order": 0.985, "fourth_order": 0.97}  # of the aim: where caps from an order are tried first
 _HALF = 0.5
-_AGAIN = (1.0, 0.98, 0.95)  # of that radius, the trials
-_DEEPER = 0.06
+_AGAIN = (1.0, 0.98, 0.95, 0.91)  # of that radius, the trials
 PROOFS = ("first_order", "second_order", "touching", "third_order", "fourth_order", "caps")
 _LARGEST = 1e6  # multiples of the first guess at which the search stops growing
 
@@ -90,7 +81,7 @@ class Bounds:
 
     def quickly_passes(self, eps: float) -> bool:
         """Does a bound that costs little settle this rival?"""
-        return first_order.lower(self.pair, eps) > 0 or self.second.quick_lower(eps) > 0
+        return first_order.lower(self.pair, eps) > 0 or self.second.quickly_passes(eps)
 
     def lower(self, method: str, eps: float) -> float:
         """The lower bound of one method."""
@@ -122,18 +113,17 @@ class Bounds:
     @cached_property
     def caps(self) -> Caps:
         """Caps within caps (theorem 8), from the third order."""
-        return Caps(self.third, lambda pair, _: ThirdOrder(SecondOrder(pair), careful=False))
+        return Caps(self.third, self.second.box, _simply)
 
     @cached_property
     def deep_caps(self) -> Caps:
         """The same from the fourth order, which is dear, and used again only where the third falls short."""
-        scale = self.pair.margin
+        return Caps(self.fourth, self.second.box, _simply, FourthOrder)
 
-        def again(pair: Pair, radius: float) -> ThirdOrder | FourthOrder:
-            third = ThirdOrder(SecondOrder(pair), careful=False)
-            return FourthOrder(third) if third.rest(radius) > _DEEPER * scale else third
 
-        return Caps(self.fourth, again)
+def _simply(pair: Pair) -> ThirdOrder:
+    """The third order at the centre of a cap."""
+    return ThirdOrder(SecondOrder(pair), careful=False)
 
 
 def radius_of(row: Row, method: str) -> Answer:
@@ -141,7 +131,10 @@ def radius_of(row: Row, method: str) -> Answer:
     if method in CLOSED_FORMS:
         return Answer(CLOSED_FORMS[method](row), -1, method)
     binding = Answer(math.inf, -1, ORDERS[0] if method == "best" else method)
-    for bounds, guess in _rivals(row):
+    rivals = _rivals(row)
+    if method == "best" and row.model.region.norm == "linf":
+        rivals = _likely(rivals)
+    for bounds, guess in rivals:
         if _does_not_bind(row, bounds, method, binding.radius):
             continue
         if method == "best":
@@ -179,7 +172,7 @@ def first_proof(bounds: Bounds, eps: float) -> str | None:
     pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
     if first_order.lower(pair, eps) > 0:
         return "first_order"
-    if bounds.second.quick_lower(eps) > 0:  # most rivals are far from binding
+    if bounds.second.quickly_passes(eps):  # most rivals are far from binding
         return "second_order"
     radius = pair.row.radius(eps)
     # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
@@ -194,11 +187,11 @@ def first_proof(bounds: Bounds, eps: float) -> str | None:
         return "third_order"
     if box and _pays(bounds.third, eps) and bounds.touching(bounds.third, eps) > 0:
         return "touching"
-    if box and _share(bounds.third, eps) < _CAPS_PAY and bounds.caps.passes(eps):
+    if box and bounds.caps.levels(eps) < _PROMISING and bounds.caps.passes(eps):
         return "caps"
     if bounds.fourth.lower(eps) > 0:
         return "fourth_order"
-    if box and bounds.deep_caps.shrinkage(eps) < _PROMISING and bounds.deep_caps.passes(eps):
+    if box and bounds.deep_caps.levels(eps) < _PROMISING and bounds.deep_caps.passes(eps):
         return "caps"
     return None
 
@@ -221,6 +214,24 @@ def _rivals(row: Row) -> list[tuple[Bounds, float]]:
             slope = -first_order.linear_term(pair, 1.0)
             found.append((Bounds(pair), pair.margin / slope if slope > 0 else math.inf))
     return sorted(found, key=lambda item: item[1])
+
+
+def _likely(rivals: list[tuple[Bounds, float]]) -> list[tuple[Bounds, float]]:
+    """The rivals that may bind, by the radius at which a corner breaks them: proofs for others are in vain.
+
+    Those left out are certified at a radius where another one is broken, hence at every radius that matters.
+    """
+    broken, found = math.inf, []
+    for bounds, guess in rivals:
+        pair = bounds.pair
+        if math.isfinite(broken) and bounds.quickly_passes(broken):
+            continue
+        aim = math.inf
+        if math.isinf(broken) or _broken_at_corner(pair, broken):
+            aim = _corner_radius(pair, guess)
+            broken = min(broken, aim)
+        found.append((aim, bounds, guess))
+    return [(bounds, guess) for _, bounds, guess in sorted(found, key=lambda item: item[0])]
 
 
 def _does_not_bind(row: Row, bounds: Bounds, method: str, eps: float) -> bool:
@@ -267,7 +278,7 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
 
 def _by_caps(caps: Caps, floor: float, top: float) -> float:
     """The largest of a few promising radii that caps certify; 0 if none."""
-    eps = _promising(caps, max(floor, _HALF * top), _CLOSE * top)
+    eps = _promising(caps, max(floor, _HALF * top), _CLOSE[caps.name] * top)
     for share in _AGAIN:
         if share * eps > floor and caps.passes(share * eps):
             return share * eps
@@ -289,12 +300,12 @@ def _descend(lower: Callable[[float], float], top: float, margin: float) -> floa
 
 
 def _promising(caps: Caps, low: float, high: float) -> float:
-    """About the largest eps whose first cap is so much smaller than the region that caps will likely do."""
-    if caps.shrinkage(high) < _PROMISING:
+    """About the largest eps at which a few levels of caps will likely do."""
+    if caps.levels(high) < _PROMISING:
         return high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if caps.shrinkage(middle) < _PROMISING:
+        if caps.levels(middle) < _PROMISING:
             low = middle
         else:
             high = middle
@@ -308,7 +319,7 @@ def _corner_radius(pair: Pair, guess: float) -> float:
         return math.inf
     for _ in range(4):
         value, slope = _at_corner(pair, eps)
-        if slope >= 0:
+        if not (math.isfinite(value) and slope < 0):
             return math.inf
         step = max(min(-value / slope, eps), -eps / 2)
         eps += step
@@ -374,13 +385,16 @@ def _at_corner(pair: Pair, eps: float) -> tuple[float, float]:
     """The margin in the corner, and its slope as the region grows."""
     row = pair.row
     step = _corner(pair, eps)
-    there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
-    moving = np.abs(step) >= eps * (1 - 1e-9) if row.model.region.norm == "linf" else np.ones(len(step), bool)
-    return there.margin, float(there.slopes[moving] @ step[moving]) / eps
+    linf = row.model.region.norm == "linf"
+    moving = np.abs(step) >= eps * (1 - 1e-9) if linf else np.ones(len(step), bool)
+    with np.errstate(over="ignore", invalid="ignore"):  # far out the outputs may not be finite
+        there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
+        return there.margin, float(there.slopes[moving] @ step[moving]) / eps
 
 
 def _broken_at_corner(pair: Pair, eps: float) -> bool:
     """Is the margin negative where its linear part is least? Then no bound can certify."""
     row = pair.row
     at = row.x + _corner(pair, eps) * row.model.region.scale.numpy()
-    return row.moved(at).pair(pair.rival).margin < 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        return row.moved(at).pair(pair.rival).margin < 0

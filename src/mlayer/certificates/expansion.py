@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mlayer.certificates.constants import Constants
 from mlayer.certificates.ellipsoid import Whitened, top_eigenvalue
 from mlayer.certificates.finite import FinitePath, degree_of
-from mlayer.certificates.jets import JetPath
+from mlayer.certificates.jets import JetPath, sorted_pairs
 from mlayer.certificates.region import Region
 from mlayer.certificates.spectral import SpectralPath, symmetrised, usable_eigenvectors
 from mlayer.certificates.weights import Weights
@@ -44,19 +44,18 @@ class Model:
 
     @cached_property
     def right_products(self) -> Array:
-        """T_a^T T_b in the gauge.  (d d, n n)"""
-        T = self.T_gauge
-        d, n, _ = T.shape
-        result: Array = np.einsum("axj,bxk->abjk", T, T, optimize=True).reshape(d * d, n * n)
-        return result
+        """T_a^T T_b in the gauge, over sorted pairs; for products with symmetric matrices.  (pairs, n n)"""
+        return _products(self.T_gauge.mT)
 
     @cached_property
     def left_products(self) -> Array:
-        """T_a T_b^T in the gauge.  (d d, n n)"""
-        T = self.T_gauge
-        d, n, _ = T.shape
-        result: Array = np.einsum("ajx,bkx->abjk", T, T, optimize=True).reshape(d * d, n * n)
-        return result
+        """T_a T_b^T in the gauge, likewise."""
+        return _products(self.T_gauge)
+
+
+def _products(T: Array) -> Array:
+    i, j = sorted_pairs(len(T))[0].T
+    return np.ascontiguousarray((T[i] @ T[j].mT).reshape(len(i), -1))
 
 
 class Row:

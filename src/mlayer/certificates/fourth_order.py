@@ -21,9 +21,9 @@ class FourthOrder:
     def _fall(self) -> float:
         """c_4 with Q[y, y, y, y] >= -c_4 |y|^4, rounding and quadrature included; inf if not to be had."""
         if self._quartic is None:
-            # Accurate to a hundredth of what the remainder would charge for the same term.
+            # Accurate to three hundredths of what the remainder would charge for the same term.
             readout = self.third.second.readout
-            self._quartic = Quartic(self.pair, 0.01 * readout.size_of_order(4))
+            self._quartic = Quartic(self.pair, 0.03 * readout.size_of_order(4))
         return self._quartic.fall
 
     def rest(self, radius: float) -> float:

@@ -8,7 +8,9 @@ L2: the dual of the trust-region problem.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ Array = NDArray[np.float64]
 _ROUNDS = 9  # of the choice of d
 _SHARPNESS = 40.0  # of the weights of the eigenvectors
 _DESCENT = 24  # steps towards the minimum of the convex function
+_ACCURACY = 2e-4  # of the margin: where the descent and the fit stop
+_SHARE_OF_H = 0.3  # of the largest eigenvalue of H, in the steps of the descent
 
 
 def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
@@ -49,16 +53,25 @@ class BoxQuadratic:
         high: its upper ends.
         rounds: of the fit; 1 takes the model's own weights.
         bend: the form made convex is H - bend |y|^2.
+        start: a shift to begin with, such as one fitted for another centre.
     """
 
-    def __init__(self, pair: Pair, low: Array, high: Array, rounds: int = _ROUNDS, bend: float = 0.0) -> None:
+    def __init__(  # noqa: PLR0917
+        self,
+        pair: Pair,
+        low: Array,
+        high: Array,
+        rounds: int = _ROUNDS,
+        bend: float = 0.0,
+        start: Array | None = None,
+    ) -> None:
         self._pair = pair
         self._rows = pair.row.model.white.rows
         self._near: Array | None = None  # the last point, from 0 (low end) to 1 (high end)
         self._form: Array = pair.second - bend * np.eye(len(pair.second))
-        self.shift = self._fit(low, high, rounds)
+        self.shift = self._fit(low, high, rounds, start)
 
-    def _fit(self, low: Array, high: Array, rounds: int) -> Array:
+    def _fit(self, low: Array, high: Array, rounds: int, start: Array | None) -> Array:
         rows, H, slopes = self._rows, self._form, self._pair.slopes
         m, width = len(rows), high - low
         used = (rows != 0).any(1)
@@ -70,7 +83,8 @@ class BoxQuadratic:
         if not used.all():
             rows, width, resistance = rows[used], width[used], resistance[used]
         typical = float(np.abs(resistance).mean()) + 1e-300
-        log_w = np.log(self._pair.row.model.white.w[used] + 1e-3 / len(rows))
+        w = self._pair.row.model.white.w if start is None or not start.any() else start / start.sum()
+        log_w = np.log(w[used] + (1e-3 if start is None else 1e-9) / len(rows))
         for _ in range(rounds):
             w = np.exp(log_w - log_w.max())
             w /= w.sum()
@@ -90,7 +104,7 @@ class BoxQuadratic:
             if loss < best:
                 best, shift = loss, np.zeros(m)
                 shift[used] = d
-            if loss <= 0:
+            if loss <= _ACCURACY * self._pair.margin:
                 break
             share = np.exp(_SHARPNESS * (values - values[-1]) / top)  # the largest is 1: the sum is never 0
             share /= share.sum()
@@ -106,6 +120,16 @@ class BoxQuadratic:
             log_w = 0.5 * np.log(w) + 0.5 * np.log(wanted / total + 1e-4 / len(w))
         return shift
 
+    @cached_property
+    def _most(self) -> float:
+        """Largest eigenvalue of the form, at least 0."""
+        return max(float(np.linalg.eigvalsh(self._form)[-1]), 0.0)
+
+    def _stiffness(self, share: float) -> Array:
+        """Of the steps of the descent; with share 1 no step leads uphill (lemma 2).  (m,)"""
+        result: Array = 2 * (self.shift + share * self._most * self._pair.row.model.white.w)
+        return result + 1e-12 * float(result.max(initial=0.0)) + 1e-300
+
     def descend(self, low: Array, high: Array, tilt: float = 0.0) -> Array:
         """A point near the minimum over the box of the convex function less ``tilt`` of its linear term."""
         rows, H, d = self._rows, self._form, self.shift
@@ -113,24 +137,34 @@ class BoxQuadratic:
         slopes = (1 - tilt) * self._pair.slopes - d * (low + high)
         # The minimum moves little with the radius: begin at the last one.
         near = np.where(slopes > 0, 0.0, 1.0) if self._near is None else self._near
-        point = low + near * (high - low)
-        best, kept = -np.inf, point
+        point = last = low + near * (high - low)
+        best, kept, momentum = -np.inf, point, 1.0
+        value, share = np.inf, _SHARE_OF_H
+        stiffness = self._stiffness(share)
+        enough = _ACCURACY * self._pair.margin
         for _ in range(_DESCENT):
             y = rows.T @ point
             Hy = H @ y
-            linear = slopes + 2 * (rows @ Hy)
-            gradient = linear + 2 * d * point
+            gradient = slopes + 2 * (rows @ Hy) + 2 * d * point
             # h(p) - grad h(p) . p = -H[y, y] - d p^2 for a quadratic h without constant.
-            bound = linear_minimum(gradient, low, high) - float(y @ Hy) - float(d @ point**2)
-            if bound > best:
-                kept = point
-            done = bound <= best + 1e-6 * abs(best) and best > -np.inf
-            best = max(best, bound)
-            if done:
+            form = float(y @ Hy) + float(d @ point**2)
+            least = linear_minimum(gradient, low, high)
+            if least - form > best:
+                best, kept = least - form, point
+            # h(p) less the bound is the most that any other point could gain.
+            before, value = value, float(slopes @ point) + form
+            if value - best <= enough:
                 break
-            with np.errstate(divide="ignore", invalid="ignore"):
-                target = np.where(d > 0, -linear / (2 * d), np.where(linear > 0, -np.inf, np.inf))
-            point = 0.5 * point + 0.5 * np.clip(target, low, high)
+            if value > before and share < 1:  # too bold
+                share, momentum = min(3 * share, 1.0), 1.0
+                stiffness = self._stiffness(share)
+            step = np.clip(point - gradient / stiffness, low, high)
+            # Nesterov's momentum, dropped where it leads uphill.
+            if float(gradient @ (step - last)) > 0:
+                momentum = 1.0
+            following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+            point = np.clip(step + (momentum - 1) / following * (step - last), low, high)
+            last, momentum = step, following
         if tilt == 0.0:
             with np.errstate(divide="ignore", invalid="ignore"):
                 self._near = np.where(high > low, (kept - low) / (high - low), 0.0)

@@ -4,13 +4,15 @@ docs/theory/certificates.md, theorem 6. In the eigenvectors of M,
 
     P_4 = sum W~_mi f[ijklm] N~_ij N~_jk N~_kl N~_lm,   f[ijklm] = int_0^1 f_{1-t}[im] f_t[jkl] dt
 
-with f_t the divided differences of exp(t x). Gauss's rule makes the integral a short sum, so that the form is
-a sum of products of two forms in pairs of indices; the error of the rule is bounded and added.
+with f_t the divided differences of exp(t x). Gauss's rule for the weight (1 - t) t^2 that the
+integrand contains makes the integral a short sum, so that the form is a sum of products of two forms in pairs
+of indices; the error of the rule is bounded and added.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,14 @@ from numpy.typing import NDArray
 from mlayer.certificates.divided import Complex, differences
 from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
 from mlayer.certificates.expansion import Pair
+from mlayer.certificates.forms import least_ritz_value, symmetric_form
 from mlayer.certificates.jets import sorted_pairs
 from mlayer.certificates.spectral import SpectralPath
 
 Array = NDArray[np.float64]
 
-_NODES = range(5, 17)  # of Gauss's rule
-_LANCZOS_STEPS = 40
+_NODES = range(3, 17)  # of Gauss's rule
+_LANCZOS_STEPS = 20
 _TRIES = 6
 
 
@@ -72,17 +75,30 @@ def _rule(values: Complex, size: float, tolerance: float) -> tuple[int, float]:
 
 
 def gauss_error(nodes: int, spread: float) -> float:
-    """Error of Gauss's rule for (1 - t) t^2 / 2 times an average of e^{a (1 - t) + b t}, |a - b| <= spread.
+    """Error of `gauss_rule` for half an average of e^{a (1 - t) + b t}, |a - b| <= spread.
 
-    In units of the largest |e^a|: the derivative of order p = 2 nodes by Leibniz' rule, the polynomial
-    t^2 - t^3 and its derivatives being at most 4/27, 1, 4, 6.
+    In units of the largest |e^a|: spread^p / p!, p = 2 nodes, times the integral of the weight and the square
+    of the rule's monic polynomial.
     """
     p = 2 * nodes
-    derivative = sum(
-        math.comb(p, j) * bound * spread ** (p - j) for j, bound in enumerate((4 / 27, 1.0, 4.0, 6.0))
-    )
-    scale = math.factorial(nodes) ** 4 / ((p + 1) * math.factorial(p) ** 3)
-    return 0.5 * derivative * scale * INFLATE
+    f = math.factorial
+    square = f(nodes) * f(nodes + 1) * f(nodes + 2) * f(nodes + 3) / ((p + 4) * f(p + 3) ** 2)
+    return 0.5 * spread**p / f(p) * square * INFLATE
+
+
+@lru_cache(maxsize=32)
+def gauss_rule(nodes: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss's rule on [0, 1] for the weight (1 - t) t^2.
+
+    Golub and Welsch (Math. Comp. 23, 1969): the eigenvalues of the matrix of the recurrence of the orthogonal
+    polynomials (Jacobi's, with the exponents 1 and 2), and the squares of its eigenvectors' first entries.
+    """
+    k = np.arange(nodes, dtype=np.float64)
+    diagonal = 3 / ((2 * k + 3) * (2 * k + 5))
+    k = k[1:]
+    beside = np.sqrt(k * (k + 1) * (k + 2) * (k + 3) / ((2 * k + 2) * (2 * k + 4))) / (k + 1.5)
+    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    return (values + 1) / 2, vectors[0] ** 2 / 12
 
 
 def tensor(path: SpectralPath, W: Array, nodes: int) -> Array:
@@ -91,37 +107,32 @@ def tensor(path: SpectralPath, W: Array, nodes: int) -> Array:
     d, n, _ = T.shape
     i, j = sorted_pairs(d)[0].T
     Wt = path.readout(W)
-    x, weights = np.polynomial.legendre.leggauss(nodes)
-    left, right = [], []
     rows_of_T = np.ascontiguousarray(T[:, half, :].transpose(1, 0, 2))  # (j, c, k)
-    columns = np.ascontiguousarray(T[:, :, half])  # (b, i, j)
-    for t, weight in zip((x + 1) / 2, weights / 2, strict=True):
-        two = differences(path.values * (1 - t), False).two * (1 - t)
-        three = differences(path.values * t, False).three * t**2
-        TA = T @ (Wt * two.T)  # (a, l, i)
-        outer = (TA[i] @ columns[j] + TA[j] @ columns[i]) * (0.5 * weight * times)  # (pairs, l, j)
-        inner = np.empty((len(half), d, d, n), complex)  # (j, c, d, l)
-        for place, node in enumerate(half):
-            B = (three[node] * T).transpose(1, 0, 2).reshape(n, d * n)  # (k, (d, l))
-            inner[place] = (rows_of_T[place] @ B).reshape(d, d, n)
-        picked = (inner[:, i, j] + inner[:, j, i]) * 0.5  # (j, pairs, l)
-        left.append(outer.reshape(len(i), -1))
-        right.append(picked.transpose(1, 2, 0).reshape(len(i), -1))
-    one, two_ = np.concatenate(left, 1), np.concatenate(right, 1)
-    result: Array = one.real @ two_.real.T - one.imag @ two_.imag.T
-    return result
-
-
-def symmetric_form(Q: Array, d: int) -> Array:
-    """The form of the fully symmetric tensor on y y^T, in coordinates sqrt(2) y_a y_b off the diagonal."""
-    pairs, place = sorted_pairs(d)
-    i, j = pairs.T
-    Q = (Q + Q.T) / 2
-    A, B, C, D = i[:, None], j[:, None], i[None, :], j[None, :]
-    form = (Q + Q[place[A, C], place[B, D]] + Q[place[A, D], place[B, C]]) / 3
-    weight = np.where(i == j, 1.0, np.sqrt(2.0))
-    form *= weight[:, None] * weight[None, :]
-    result: Array = (form + form.T) / 2
+    columns = (T[:, :, half] * (0.5 * times)).transpose(0, 2, 1).reshape(-1, n)  # ((b, j), i)
+    side_by_side = np.ascontiguousarray(T.transpose(1, 0, 2))  # (k, d, l)
+    # Real and imaginary parts beside each other: one real product at the end.
+    left = np.empty((len(i), nodes, 2, len(half), n))
+    right = np.empty_like(left)
+    inner = np.empty((len(half), d, d, n), complex)  # (j, c, d, l)
+    for node, (t, weight) in enumerate(zip(*gauss_rule(nodes), strict=True)):
+        # f_{1-t}[im] and f_t[jkl] over the weight: differences over the scaled eigenvalues.
+        two = differences(path.values * (1 - t), 2).two * weight
+        three = differences(path.values * t, 3).three
+        assert three is not None
+        three = three * 0.5
+        TA = (T @ (Wt * two.T)).reshape(d * n, n)  # ((a, l), i)
+        outer = (columns @ TA.T).reshape(d, len(half), d, n)  # (b, j, a, l)
+        picked = outer[i, :, j]
+        picked += outer[j, :, i]  # (pairs, j, l)
+        left[:, node, 0], left[:, node, 1] = picked.real, picked.imag
+        for place, row in enumerate(half):
+            B = (three[row][:, None, :] * side_by_side).reshape(n, d * n)  # (k, (d, l))
+            np.matmul(rows_of_T[place], B, out=inner[place].reshape(d, d * n))
+        inner += inner.transpose(0, 2, 1, 3).copy()
+        picked = inner[:, i, j]  # (j, pairs, l)
+        right[:, node, 0] = picked.real.transpose(1, 0, 2)
+        np.negative(picked.imag.transpose(1, 0, 2), out=right[:, node, 1])
+    result: Array = left.reshape(len(i), -1) @ right.reshape(len(i), -1).T
     return result
 
 
@@ -130,26 +141,9 @@ def least_eigenvalue(form: Array) -> float:
     size = float(np.linalg.norm(form))
     if size == 0:
         return 0.0
-    guess = max(-_lanczos(form), 1e-6 * size)
+    guess = max(-least_ritz_value(form, _LANCZOS_STEPS), 1e-6 * size)
     for k in range(_TRIES):
         trial = guess * (1.005 + 0.02 * k)
         if proves_positive(trial * np.eye(len(form)) + form):
             return trial
     return float(top_eigenvalue(-form))
-
-
-def _lanczos(form: Array) -> float:
-    """The least Ritz value after some steps: at least the least eigenvalue, and near it."""
-    steps = min(_LANCZOS_STEPS, len(form))
-    basis = np.zeros((steps, len(form)))
-    v = np.cos(np.arange(len(form), dtype=np.float64))
-    for k in range(steps):
-        for _ in range(2):  # orthogonal to the earlier ones, twice for rounding
-            v = v - basis[:k].T @ (basis[:k] @ v)
-        length = float(np.linalg.norm(v))
-        if length <= 1e-300:
-            basis = basis[:k]
-            break
-        basis[k] = v / length
-        v = form @ basis[k]
-    return float(np.linalg.eigvalsh(basis @ form @ basis.T)[0])

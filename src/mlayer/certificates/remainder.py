@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from mlayer.certificates.ellipsoid import INFLATE, top_eigenvalue
 from mlayer.certificates.expansion import Pair, exponentials
+from mlayer.certificates.jets import sorted_pairs
 
 Array = NDArray[np.float64]
 
-_NODES = 25  # of a(s) and b(s)
-_CELLS = 16  # of the double integral, per interval between nodes
+_NODES = 17  # of a(s) and b(s)
+_CELLS = 24  # of the double integral, per interval between nodes
 _ORDERS = 14  # inner orders m with a coefficient of their own
 
 
@@ -90,8 +91,9 @@ class ReadoutRemainder:
 
     @staticmethod
     def _norms(grams: Array, products: Array, d: int) -> Array:
-        quadratic = (products @ grams.reshape(len(grams), -1).T).T.reshape(-1, d, d)
-        result: Array = np.sqrt(top_eigenvalue((quadratic + quadratic.mT) / 2)) * INFLATE
+        _, place = sorted_pairs(d)
+        quadratic = (grams.reshape(len(grams), -1) @ products.T)[:, place]
+        result: Array = np.sqrt(top_eigenvalue(quadratic)) * INFLATE
         return result
 
     @staticmethod

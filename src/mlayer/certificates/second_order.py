@@ -5,12 +5,17 @@ docs/theory/certificates.md, theorems 3 and 4.
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
+
+from mlayer.certificates.ellipsoid import top_eigenvalue
 from mlayer.certificates.expansion import Pair
-from mlayer.certificates.quadratic import BallQuadratic, BoxQuadratic
+from mlayer.certificates.quadratic import BallQuadratic, BoxQuadratic, linear_minimum
 from mlayer.certificates.remainder import ReadoutRemainder, norm_bend, norm_remainder
 
 # The shift of the quadratic bound is fitted again when the radius has moved by more than this factor.
-_REFIT = 1.15
+_REFIT = 1.02
+_REFIT_LOOSELY = 1.15  # where many radii are tried
 
 
 class SecondOrder:
@@ -32,11 +37,16 @@ class SecondOrder:
         if row.model.region.norm == "l2":
             self._ball = self._ball or BallQuadratic(self.pair)
             return self._ball.lower(eps)
-        low, high = row.model.region.interval(row.x, eps)
-        away = max(eps / self._fitted_at, self._fitted_at / eps) if self._fitted_at else 2 * _REFIT
-        if self._box is None or away > _REFIT:
+        return self.box(eps, _REFIT).lower(*row.model.region.interval(row.x, eps))
+
+    def box(self, eps: float, within: float = _REFIT_LOOSELY) -> BoxQuadratic:
+        """The quadratic bound, fitted within this factor of the radius (L-infinity)."""
+        row = self.pair.row
+        away = max(eps / self._fitted_at, self._fitted_at / eps) if self._fitted_at else math.inf
+        if self._box is None or away > within:
+            low, high = row.model.region.interval(row.x, eps)
             self._box, self._fitted_at = BoxQuadratic(self.pair, low, high), eps
-        return self._box.lower(low, high)
+        return self._box
 
     @property
     def readout(self) -> ReadoutRemainder:
@@ -67,20 +77,28 @@ class SecondOrder:
         """Rounding of H, as a norm."""
         return self.pair.tensor_slack(radius, 2) / radius**2 if radius > 0 else 0.0
 
-    def quick_lower(self, eps: float) -> float:
-        """A weaker bound at a fraction of the cost, for rivals that are far from binding."""
+    def quickly_passes(self, eps: float) -> bool:
+        """Is a weaker bound, at a fraction of the cost, positive? For rivals that are far from binding."""
         pair, row = self.pair, self.pair.row
+        radius = row.radius(eps)
+        level = pair.margin - pair.value_slack(eps)
+        rest = norm_remainder(pair, radius, 3) + pair.tensor_slack(radius, 2)
         if row.model.region.norm == "l2":
-            terms = self.quadratic_terms(eps)
+            level += self.quadratic_terms(eps)
         else:
             low, high = row.model.region.interval(row.x, eps)
+            # The two terms apart: no shift to fit.
+            if level + linear_minimum(pair.slopes, low, high) - self.fall * radius**2 - rest > 0:
+                return True
             self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
-            terms = self._plain.lower(low, high)
-        radius = row.radius(eps)
-        level = pair.margin + terms - pair.value_slack(eps)
-        quick = level - norm_remainder(pair, radius, 3) - pair.tensor_slack(radius, 2)
+            level += self._plain.lower(low, high)
         # The readout's remainder is dearer: only where it can help.
-        return quick if quick > 0 or level <= 0 else level - self.rest(radius)
+        return level > rest or (level > 0 and level > self.rest(radius))
+
+    @cached_property
+    def fall(self) -> float:
+        """Some c >= 0 with H[y, y] >= -c |y|^2."""
+        return float(top_eigenvalue(-self.pair.second))
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""

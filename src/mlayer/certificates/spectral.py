@@ -39,10 +39,10 @@ class SpectralPath:
         self.half = np.flatnonzero(half)
         self.times = np.where(values.imag[half] > 0, 2.0, 1.0)
 
-    def _f(self, fourth: bool) -> Differences:
+    def _f(self, order: int) -> Differences:
         f = self._differences
-        if f is None or (fourth and f.four is None):
-            f = self._differences = differences(self.values, fourth)
+        if f is None or (order > 3 and f.four is None):
+            f = self._differences = differences(self.values, order)
         return f
 
     def readout(self, W: Array) -> Complex:
@@ -52,7 +52,8 @@ class SpectralPath:
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""
-        T, f = self.generators, self._f(False).three
+        T, f = self.generators, self._f(3).three
+        assert f is not None
         d = len(T)
         half = self.half
         Wt = self.readout(W)  # [k, i]
@@ -67,7 +68,7 @@ class SpectralPath:
 
     def third(self, W: Array) -> Array:
         """C with P_3 = C[z, z, z], not yet symmetric.  (d, d, d)"""
-        T, f = self.generators, self._f(True).four
+        T, f = self.generators, self._f(4).four
         assert f is not None
         d, n, _ = T.shape
         half = self.half
