@@ -19,6 +19,7 @@ from mlayer.certificates.caps import cap
 from mlayer.certificates.cascade import METHODS, Bounds
 from mlayer.certificates.ellipsoid import top_eigenvalue
 from mlayer.certificates.expansion import Row
+from mlayer.certificates.forms import symmetric_form
 from mlayer.certificates.quadratic import BoxQuadratic, Minorant
 from mlayer.certificates.spectral import SpectralPath
 
