@@ -8,7 +8,7 @@
 DATA holds cifar10_model.npy and cifar-10-batches-bin/. For every image: the paper's radius (Lambert W), our
 radius (method "best"), and the radius of the attack, an upper bound of the truth. Every such certificate is
 attacked by random points, random corners and each rival's corner of steepest descent, and the smallest margin
-there is enclosed by an Arb ball; for a sample of images (--checked, 24 unless told) so is every method's, with
+there is enclosed by an Arb ball; for a sample of images (--checked, else 24) so is every method's, with
 a ball for each rival. Each finished image is a line of a checkpoint; a second start goes on where the first
 stopped (after a change of the bounds delete the checkpoints).
 Writes results/certificates.json, and the radii of every image to results/certificates.csv; exit code 1 if a
