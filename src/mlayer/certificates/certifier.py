@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlayer.certificates.cascade import METHODS, Answer, Method, certified_at, radius_of
+from mlayer.certificates.cascade import CLOSED_FORMS, METHODS, Answer, Method, certified_at, radius_of
 from mlayer.certificates.checks import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.constants import Constants, compute, digest_of, whitened
 from mlayer.certificates.expansion import Model, Row
@@ -222,6 +222,6 @@ def certify(
     >>> certificates.radius.shape
     torch.Size([2])
     """
-    steps = 0 if method in ("paper", "lipschitz") else fit_steps
+    steps = 0 if isinstance(method, str) and method in CLOSED_FORMS else fit_steps
     certifier = Certifier(layer, norm=norm, scale=scale, box=box, references=references, fit_steps=steps)
     return certifier(x, labels, eps=eps, method=method, rigorous=rigorous, progress=progress, workers=workers)

@@ -91,12 +91,13 @@ CIFAR10_LARGE = RobustRecipe((8, 16, 8), 96, epochs=60, learning_rate=0.03, augm
 MNIST = RobustRecipe(
     (8, 16, 8),
     96,
-    epochs=40,
+    epochs=25,
     learning_rate=0.05,
     weight_decay=2e-3,
     gradient_clip=2.0,
     attack_steps=2,
     ramp=0.3,
+    stretch=1.25,
 )
 TASKS = (
     Task("digits", "0.1", DIGITS),

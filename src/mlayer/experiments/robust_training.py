@@ -40,6 +40,7 @@ class RobustRecipe:
         gradient_clip: largest norm of a gradient.
         attack_steps: gradient steps to the corner where the loss is taken.
         ramp: the part of the training over which eps grows from 0.
+        stretch: eps while training, as a multiple of the one in the test: more makes up for overfitting.
         augmentation: of training images.
         batch_size: of the optimiser.
     """
@@ -53,16 +54,17 @@ class RobustRecipe:
     gradient_clip: float = 1.0
     attack_steps: int = 1
     ramp: float = 0.0
+    stretch: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
     batch_size: int = 128
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
-        """For `mlayer.training.train`."""
+        """For `mlayer.training.train`, to withstand eps."""
         batches = self.epochs * math.ceil(examples / self.batch_size)
         return Settings(
             epochs=self.epochs,
             batch_size=self.batch_size,
-            loss=RobustCrossEntropy(eps, self.attack_steps, round(self.ramp * batches)),
+            loss=RobustCrossEntropy(self.stretch * eps, self.attack_steps, round(self.ramp * batches)),
             optimizer="sgd",
             optimizer_options={"momentum": 0.9, "nesterov": True},
             learning_rate=self.learning_rate,
