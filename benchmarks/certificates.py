@@ -210,7 +210,7 @@ def ball_margin(layer: MLayer, x: Any, label: int, rival: int) -> Any:
     z = mat([x.tolist()]) * mat(layer.embedding.mT.tolist())
     M = mat(layer.matrix_bias.tolist()) if layer.matrix_bias is not None else mat(*[layer.matrix_size] * 2)
     for a, T in enumerate(layer.generators.tolist()):
-        shift = 0.0 if layer.embedding_bias is None else float(layer.embedding_bias[a])
+        shift = 0.0 if layer.embedding_bias is None else layer.embedding_bias[a].item()
         M = M + mat(T) * (z[0, a] + shift)
     E = M.exp()
     W = (layer.readout[label] - layer.readout[rival]).tolist()
