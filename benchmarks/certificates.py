@@ -216,7 +216,7 @@ def ball_margin(layer: MLayer, x: Any, label: int, rival: int) -> Any:
     W = (layer.readout[label] - layer.readout[rival]).tolist()
     total = sum(E[r, c] * W[r][c] for r in range(len(W)) for c in range(len(W)))
     if layer.output_bias is not None:
-        total += flint.arb(float(layer.output_bias[label])) - flint.arb(float(layer.output_bias[rival]))
+        total += flint.arb(layer.output_bias[label].item()) - flint.arb(layer.output_bias[rival].item())
     return total
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mlayer.certificates import first_order
 from mlayer.certificates.caps import Caps
+from mlayer.certificates.corner import broken_at_corner, corner, corner_radius
 from mlayer.certificates.expansion import Pair, Row
 from mlayer.certificates.fourth_order import FourthOrder
 from mlayer.certificates.paper import lambert_radius, lipschitz_radius
@@ -158,7 +159,7 @@ def certified_at(row: Row, method: str, eps: float) -> Answer:
             if not bounds.lower(method, eps) > 0:
                 return Answer(0.0, bounds.pair.rival, method)
             continue
-        if _broken_at_corner(bounds.pair, eps):
+        if broken_at_corner(bounds.pair, eps):
             return Answer(0.0, bounds.pair.rival, ORDERS[0])
         settled = first_proof(bounds, eps)
         if settled is None:
@@ -177,7 +178,7 @@ def first_proof(bounds: Bounds, eps: float) -> str | None:
     radius = pair.row.radius(eps)
     # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
     # negative, there is nothing to compute.
-    y = pair.row.model.white.rows.T @ _corner(pair, eps)
+    y = pair.row.model.white.rows.T @ corner(pair, eps)
     ceiling = pair.margin + float(pair.first @ y) + float(y @ pair.second @ y)
     if ceiling > bounds.second.rest(radius) and bounds.second.lower(eps) > 0:
         return "second_order"
@@ -227,8 +228,8 @@ def _likely(rivals: list[tuple[Bounds, float]]) -> list[tuple[Bounds, float]]:
         if math.isfinite(broken) and bounds.quickly_passes(broken):
             continue
         aim = math.inf
-        if math.isinf(broken) or _broken_at_corner(pair, broken):
-            aim = _corner_radius(pair, guess)
+        if math.isinf(broken) or broken_at_corner(pair, broken):
+            aim = corner_radius(pair, guess)
             broken = min(broken, aim)
         found.append((aim, bounds, guess))
     return [(bounds, guess) for _, bounds, guess in sorted(found, key=lambda item: item[0])]
@@ -244,13 +245,13 @@ def _does_not_bind(row: Row, bounds: Bounds, method: str, eps: float) -> bool:
         return bounds.lower(method, eps) > 0
     if bounds.quickly_passes(eps):
         return True
-    return not _broken_at_corner(bounds.pair, eps) and first_proof(bounds, eps) is not None
+    return not broken_at_corner(bounds.pair, eps) and first_proof(bounds, eps) is not None
 
 
 def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
     """The largest eps a proof was found for, and the proof; dear ones only where cheap ones fall short."""
     pair = bounds.pair
-    aim = _corner_radius(pair, guess) * (1 - _TOLERANCE) if row.model.region.norm == "linf" else math.inf
+    aim = corner_radius(pair, guess) * (1 - _TOLERANCE) if row.model.region.norm == "linf" else math.inf
     if not 0 < aim < math.inf:
         return _largest(row, bounds, "third_order", guess, ceiling), "third_order"
     top = min(aim, ceiling)
@@ -272,7 +273,8 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
     order_name = "third_order" if radius > 0 else "fourth_order"
     if radius > 0 and not bounds.lower(order_name, radius) > 0:
         return radius, settled
-    found = _largest(row, bounds, order_name, guess, top)
+    # The same search as without the other proofs: it shall not end lower by a chance of its fits.
+    found = _largest(row, bounds, order_name, guess, ceiling)
     return (found, order_name) if found > radius else (radius, settled)
 
 
@@ -312,23 +314,6 @@ def _promising(caps: Caps, low: float, high: float) -> float:
     return low
 
 
-def _corner_radius(pair: Pair, guess: float) -> float:
-    """About where the margin vanishes in the corner its gradient points to, or inf: an aim, no bound."""
-    eps = guess
-    if not math.isfinite(guess):
-        return math.inf
-    for _ in range(4):
-        value, slope = _at_corner(pair, eps)
-        if not (math.isfinite(value) and slope < 0):
-            return math.inf
-        step = max(min(-value / slope, eps), -eps / 2)
-        eps += step
-        if abs(step) < 1e-4 * eps:
-            break
-    # An aim that is too low would cut the radius short.
-    return eps if _broken_at_corner(pair, eps * (1 + 1e-3)) else math.inf
-
-
 def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float) -> float:
     """The largest eps found with a positive bound. Only values that passed are returned."""
     pair = bounds.pair
@@ -359,6 +344,8 @@ def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float)
             middle = min(max(secant - 0.4 * _TOLERANCE * secant, low + 0.02 * (high - low)), high)
             if middle <= low * (1 + 0.5 * _TOLERANCE) and low > 0:
                 middle = low * (1 + _TOLERANCE)
+            if middle >= high:  # by rounding
+                break
         value = bounds.lower(order, middle)
         if value > 0:
             low, f_low = middle, value
@@ -367,34 +354,3 @@ def _largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float)
         if high < 1e-300:
             break
     return low
-
-
-def _corner(pair: Pair, eps: float) -> Array:
-    """Where the linear part is least."""
-    row = pair.row
-    region = row.model.region
-    if region.norm == "l2":
-        length = float(np.linalg.norm(pair.slopes))
-        return -eps * pair.slopes / length if length > 0 else 0 * pair.slopes
-    low, high = region.interval(row.x, eps)
-    result: Array = np.where(pair.slopes > 0, low, high)
-    return result
-
-
-def _at_corner(pair: Pair, eps: float) -> tuple[float, float]:
-    """The margin in the corner, and its slope as the region grows."""
-    row = pair.row
-    step = _corner(pair, eps)
-    linf = row.model.region.norm == "linf"
-    moving = np.abs(step) >= eps * (1 - 1e-9) if linf else np.ones(len(step), bool)
-    with np.errstate(over="ignore", invalid="ignore"):  # far out the outputs may not be finite
-        there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
-        return there.margin, float(there.slopes[moving] @ step[moving]) / eps
-
-
-def _broken_at_corner(pair: Pair, eps: float) -> bool:
-    """Is the margin negative where its linear part is least? Then no bound can certify."""
-    row = pair.row
-    at = row.x + _corner(pair, eps) * row.model.region.scale.numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        return row.moved(at).pair(pair.rival).margin < 0

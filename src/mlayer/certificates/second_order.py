@@ -14,7 +14,7 @@ from mlayer.certificates.quadratic import BallQuadratic, BoxQuadratic, linear_mi
 from mlayer.certificates.remainder import ReadoutRemainder, norm_bend, norm_remainder
 
 # The shift of the quadratic bound is fitted again when the radius has moved by more than this factor.
-_REFIT = 1.02
+_REFIT = 1.003
 _REFIT_LOOSELY = 1.15  # where many radii are tried
 
 
