@@ -61,6 +61,8 @@ def test_pages_are_found() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 # torch.export looks at the .grad of inner tensors and warns about it.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+# torch.onnx.export uses a name that torch itself has deprecated.
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=name)
 def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)

@@ -135,6 +135,7 @@ def test_estimators_by_to_mlayer(case) -> None:  # type: ignore[no-untyped-def]
         ({"x": [[0.0]]}, ArgumentTypeError, "x must be a torch.Tensor; got list"),
         ({"x": torch.zeros(2, 3, dtype=torch.int64)}, ArgumentTypeError, "of a floating point dtype"),
         ({"x": torch.zeros(2, 4)}, ArgumentError, "x must be of shape (rows, 3); got shape (2, 4)"),
+        ({"x": torch.zeros(3)}, ArgumentError, "got shape (3,). One row alone: x[None]"),
         ({"x": torch.zeros(2, 3, device="meta")}, ArgumentTypeError, "with data; got a tensor without data"),
         ({"x": torch.zeros(2, 3).to_sparse()}, ArgumentTypeError, "x must be a dense tensor with data"),
         ({"norm": torch.zeros(2)}, ArgumentTypeError, "norm must be one of 'linf', 'l2'; got of type Tensor"),

@@ -153,6 +153,15 @@ def test_reproduce_writes_results_picture_and_page(folder: Path, capsys: pytest.
     assert "0.0002" in page  # the paper's figure, beside ours
 
 
+def test_a_smoke_run_is_not_held_against_the_paper(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "robustness", "--smoke", "-o", "r", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "robustness.median_ratio" in out
+    assert "missed" not in out
+    assert "about 1e-5" not in out
+    assert "they say nothing about the paper" in out
+
+
 def test_mistakes_of_reproduce(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "determinan"]) == 2
     assert "must be one of 'spiral'" in capsys.readouterr().err

@@ -65,6 +65,15 @@ def test_smoke_runs_have_a_page_of_their_own(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+def test_smoke_figures_are_not_held_against_the_paper(tmp_path: Path) -> None:
+    """They come from other, smaller models: "missed" beside them would be no news."""
+    page = written(tmp_path, record("first", scale="smoke"), kind="smoke")
+    assert "they say nothing about the paper" in page
+    assert "missed" not in page
+    assert "<td>timing.ratio</td>" in page
+    assert "they say nothing about the paper" not in written(tmp_path, record("first"))
+
+
 def test_a_page_without_results(tmp_path: Path) -> None:
     assert "No results yet: mlayer reproduce all" in written(tmp_path)
 

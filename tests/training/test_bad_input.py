@@ -109,6 +109,24 @@ def test_a_schedule_needs_a_length() -> None:
     assert train(layer(), loader, Settings(epochs=2)).steps == 2
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (torch.zeros(8), r"integers.*; got torch.float32 of shape \(8,\). .*y.long\(\)"),
+        (torch.zeros(8, dtype=torch.int32), r"got torch.int32 of shape \(8,\). .*y.long\(\)"),
+        (torch.zeros(8, 1, dtype=torch.int64), r"got torch.int64 of shape \(8, 1\). .*y.flatten\(\)"),
+    ],
+)
+def test_labels_of_another_kind(labels: torch.Tensor, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        train(layer(2), (X, labels), Settings(epochs=1, loss="cross_entropy"))
+
+
+def test_classes_under_the_default_loss() -> None:
+    with pytest.raises(ArgumentError, match=r'For classes: Settings\(loss="cross_entropy"\)'):
+        train(layer(2), (X, torch.zeros(8, dtype=torch.int64)), Settings(epochs=1))
+
+
 @pytest.mark.parametrize("label", [-1, 2])
 def test_classes_that_the_model_does_not_have(label: int) -> None:
     with pytest.raises(ArgumentError, match="class numbers from 0 to 1, for a model of 2 outputs"):

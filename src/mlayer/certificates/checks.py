@@ -60,7 +60,7 @@ def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
             argument,
             f"of shape (rows, {layer.in_features})",
             f"shape {tuple(x.shape)}",
-            "Flatten images first: x.flatten(1).",
+            "One row alone: x[None]." if x.dim() == 1 else "Flatten images first: x.flatten(1).",
         )
     if not bool(x.isfinite().all()):
         raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")

@@ -12,6 +12,7 @@ from mlayer.report.page import Page
 NAME = "report.html"
 # From the figures of a run: what it is, what the paper says, what came out here, the goal.
 Compare = Callable[[Mapping[str, float]], list[list[str]]]
+SMOKE = "A smoke run shows that it works. Its figures are of small models: they say nothing about the paper."
 
 
 def write_report(folder: Path, names: Sequence[str], compare: Compare, kind: str | None = None) -> Path:
@@ -21,7 +22,7 @@ def write_report(folder: Path, names: Sequence[str], compare: Compare, kind: str
         folder: where the results are.
         names: experiments, in the order of the page.
         compare: sets the paper's figures beside those of a run.
-        kind: "smoke" for the results of smoke runs; the page is then report.smoke.html.
+        kind: "smoke" for the results of smoke runs; the page is then report.smoke.html and compares nothing.
     """
     ending = f".{kind}" if kind else ""
     page = Page(
@@ -32,6 +33,9 @@ def write_report(folder: Path, names: Sequence[str], compare: Compare, kind: str
     records = {
         name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()
     }
+    if kind == "smoke":
+        page.paragraph(SMOKE)
+        compare = _nothing
     if records:
         _overview(page, records.values(), compare)
     else:
@@ -41,6 +45,10 @@ def write_report(folder: Path, names: Sequence[str], compare: Compare, kind: str
     path = folder / f"report{ending}.html"
     page.save(path)
     return path
+
+
+def _nothing(_: Mapping[str, float]) -> list[list[str]]:
+    return []
 
 
 def _overview(page: Page, records: Iterable[dict[str, Any]], compare: Compare) -> None:

@@ -24,7 +24,7 @@ from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import joined_world
 from mlayer.training.divergence import DivergenceError, diagnosis
 from mlayer.training.evaluation import check_model, measure
-from mlayer.training.losses import as_loss, check_classes, mean_loss
+from mlayer.training.losses import as_loss, check_classes, check_labels, mean_loss
 from mlayer.training.optimizers import needs_closure
 from mlayer.training.progress import Progress, as_progress
 from mlayer.training.result import Record, TrainingResult
@@ -121,9 +121,11 @@ class _Loop:
         self.closure = needs_closure(run.optimizer)
         # Is the training loss all there is to judge weights by? See best.py.
         self.by_running_loss = validation is None and not run.settings.metrics
-        for source in (run.source if augment is None else None, self.validation):
+        for source in (run.source, self.validation):
             if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):
-                check_classes(run.model, source.tensors[0], source.tensors[1])
+                check_labels(source.tensors[1])
+                if augment is None or source is self.validation:  # else the model may not take x as it is
+                    check_classes(run.model, source.tensors[0], source.tensors[1])
 
     def go(
         self,

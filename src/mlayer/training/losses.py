@@ -91,6 +91,18 @@ def mean_loss(loss: str | Loss) -> Callable[[nn.Module, Tensor, Tensor], Tensor]
     return lambda model, x, y: loss(model, x, y)[1].mean()
 
 
+def check_labels(y: Tensor) -> None:
+    """Class indices must be of a kind that torch's cross entropy takes; probabilities are (b, classes)."""
+    column = y.dim() == 2 and y.shape[1] == 1 and not y.is_floating_point()
+    if column or (y.dim() == 1 and y.dtype not in {torch.int64, torch.uint8}):
+        raise ArgumentError(
+            "y",
+            'integers of dtype torch.int64, one an example, for loss="cross_entropy"',
+            f"{y.dtype} of shape {tuple(y.shape)}",
+            f"Convert them with {'y.flatten().long()' if column else 'y.long()'}.",
+        )
+
+
 @torch.no_grad()
 def check_classes(model: nn.Module, x: Tensor, y: Tensor) -> None:
     """Class indices must be those of outputs."""
@@ -115,10 +127,12 @@ def _like(outputs: Tensor, targets: Tensor) -> Tensor:
     if targets.dim() == 1 and outputs.dim() == 2 and outputs.shape[1] == 1:
         targets = targets[:, None]
     if outputs.shape != targets.shape:
+        classes = targets.dim() == 1 and not targets.is_floating_point()
         raise ArgumentError(
             "y",
             f"of shape {tuple(outputs.shape)}, as the outputs of the model",
             f"shape {tuple(targets.shape)}",
-            "Give one row an example and one column an output.",
+            "Give one row an example and one column an output."
+            + (' For classes: Settings(loss="cross_entropy").' if classes else ""),
         )
     return targets

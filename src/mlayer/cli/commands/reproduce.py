@@ -46,7 +46,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     from mlayer.experiments.needs import needed_sets
     from mlayer.experiments.registry import EXPERIMENTS, experiment
     from mlayer.experiments.runner import reproduce, reproduce_all
-    from mlayer.report.reproduction import write_report
+    from mlayer.report.reproduction import SMOKE, write_report
 
     if name != "all":
         experiment(name)  # a wrong name is said before anything is written
@@ -75,9 +75,11 @@ def command(  # noqa: PLR0917 - click gives them by name
         click.echo(f"{record['title']} ({record['seconds']:.0f} s)")
         rows = [[k, f"{v:.6g}"] for k, v in record["headline"].items()]
         show.table(["figure", "here"], rows)
-        compared = compare(record["headline"])
+        compared = [] if scale == "smoke" else compare(record["headline"])
         if compared:
             show.table(["", "paper", "here", "goal"], compared)
+    if scale == "smoke":
+        click.echo(SMOKE)
     click.echo(f"report  {page}")
 
 
