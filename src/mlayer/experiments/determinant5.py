@@ -1,6 +1,6 @@
 """Determinants of 5 x 5 matrices: section 4.3 and its scatter plot.
 
-    mlayer reproduce determinant5           our recipe, some twenty minutes on one core
+    mlayer reproduce determinant5           our recipe, some twenty minutes on a quiet core
     mlayer reproduce determinant5 --full    the text's recipe and the DNN too: hours
     mlayer reproduce determinant5 --smoke   seconds
 
