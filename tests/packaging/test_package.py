@@ -159,7 +159,8 @@ def _environment(folder: Path, requirement: str, environment: dict[str, str]) ->
 def test_it_works_in_an_empty_environment(  # noqa: PLR0917 - pytest gives them by name
     which: str, extra: str, compiler: bool, path: str, built: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    file = built[which == "wheel"]
+    # A place of its own: pip keeps the wheels that it makes of an sdist, by the place that it came from.
+    file = Path(shutil.copy(built[which == "wheel"], tmp_path))
     environment = {} if compiler else NO_COMPILER
     python = _environment(tmp_path / "environment", f"mlayer{extra} @ {file.as_uri()}", environment)
     elsewhere = tmp_path / "elsewhere"
