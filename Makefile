@@ -11,6 +11,9 @@ SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponen
 # What matplotlib keeps about fonts: here, not in the home folder.
 export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
 
+# What libraries keep while the tests run (onnxruntime does) goes here too; pip's own cache stays where it is.
+TEST := XDG_CACHE_HOME=$(abspath $(VENV))/cache $(BIN)/python -m pytest -q
+
 .PHONY: help demo test test-slow package lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
 
 help:  ## this list
@@ -21,10 +24,10 @@ demo: $(VENV)/.ready  ## learns, writes down and certifies, in under a minute: o
 	$(BIN)/mlayer demo -o out/demo.html
 
 test: $(VENV)/.ready  ## the tests, a few minutes
-	$(BIN)/python -m pytest -q
+	$(TEST)
 
 test-slow: $(VENV)/.ready  ## the tests that take longer
-	$(BIN)/python -m pytest -q -m slow
+	$(TEST) -m slow
 
 package: $(VENV)/.ready  ## sdist and wheel, tried in empty environments, with and without a compiler; minutes
 	$(BIN)/python -m pytest -q -m "slow or not slow" tests/packaging
