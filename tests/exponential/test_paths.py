@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -215,6 +217,14 @@ def test_errors_are_also_the_builtin_kind() -> None:
     assert issubclass(KernelError, RuntimeError)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
+def compiler_works() -> bool:
+    """Is there one, and does $CXX, where it is set, not stand for none?"""
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    if compiler is None:
+        return False
+    return subprocess.run([compiler, "--version"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not compiler_works(), reason="no C++ compiler here")
 def test_with_a_compiler_there_is_a_kernel() -> None:
     assert native.available(), native.description()
