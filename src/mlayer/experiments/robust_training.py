@@ -173,15 +173,17 @@ def _body(
     recipe: RobustRecipe, inputs: int, classes: int, generator: torch.Generator, linear: bool
 ) -> MLayer | nn.Linear:
     if not linear:
-        blocks = recipe.matrix_size
-        whole = isinstance(blocks, int)
+        size = recipe.matrix_size
+        matrix_size, structure, init = (
+            (size, "full", "notebook") if isinstance(size, int) else (sum(size), Graded(size), "balanced")
+        )
         return MLayer(
             inputs,
             classes,
-            blocks if isinstance(blocks, int) else sum(blocks),
+            matrix_size,
             recipe.embedding_size,
-            structure="full" if isinstance(blocks, int) else Graded(blocks),
-            init="notebook" if whole else "balanced",
+            structure=structure,
+            init=init,
             generator=generator,
         )
     layer = nn.Linear(inputs, classes)
