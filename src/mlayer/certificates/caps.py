@@ -27,7 +27,7 @@ _OPTIMISM = 1.5  # the shift of the quadratic terms costs less in smaller caps t
 _POWER = 3.5  # of the radius, in what is charged beyond the quadratic terms, roughly
 _TILTS = (0.0, 0.25, 0.5)
 _ROUNDS = 3  # of the fits of the shift, each from the last one
-_SEARCH = 40
+_SEARCH = 30
 _TOO_BENT = 0.4  # times the margin: the function that touches is no use
 
 

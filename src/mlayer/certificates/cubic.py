@@ -33,13 +33,13 @@ def symmetric_norm(C: Array) -> float:
         return upper
     i, j = sorted_pairs(d)[0].T
     flat = C[i, j]  # (pairs, d)
-    form = symmetric_form(flat @ flat.T, d)
+    negative = -symmetric_form(flat @ flat.T, d)
     # Lanczos guesses the top eigenvalue; a Cholesky factorisation proves the guess.
-    guess = max(-least_ritz_value(-form, _LANCZOS_STEPS), 1e-6 * upper**2)
+    guess = max(-least_ritz_value(negative, _LANCZOS_STEPS), 1e-6 * upper**2)
     for k in range(_TRIES):
         trial = guess * (1.01 + 0.02 * k)
         if trial >= upper**2:
             break
-        if proves_positive(trial * np.eye(len(form)) - form):
+        if proves_positive(negative, trial):
             return min(upper, float(np.sqrt(trial)) * INFLATE)
     return upper

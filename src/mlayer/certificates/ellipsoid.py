@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -81,26 +82,23 @@ def top_eigenvalue(A: Array) -> Array:
     values = np.linalg.eigvalsh(A)
     size = np.abs(values).max(-1)
     top: Array = np.maximum(values[..., -1], 0.0) + _EIGENVALUE_SLACK * A.shape[-1] * size
-    eye = np.eye(A.shape[-1])
-    if proves_positive(top[..., None, None] * eye - A):
+    if proves_positive(-A, top):
         return top
     norm: Array = np.linalg.norm(A, axis=(-2, -1)) * INFLATE
     return norm
 
 
-def proves_positive(A: Array) -> bool:
-    """Are the symmetric matrices certainly positive semidefinite? By Cholesky factorisations with a shift.
+def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
+    """Are the symmetric matrices A + plus certainly positive semidefinite? By Cholesky factorisations.
 
     Rump (BIT 46, 2006): if the factorisation of A - s with s >= n u trace(A) / (1 - n u) goes through
-    in floating point, A is positive semidefinite. The shift taken is four times that.
+    in floating point, A is positive semidefinite. The shift taken is four times that, which is enough for the
+    rounding of the sum on the diagonal too.
     """
     n = A.shape[-1]
-    diagonal = np.abs(np.diagonal(A, axis1=-2, axis2=-1)).sum(-1)
-    shift = 4 * (n + 2) * 2.0**-53 * diagonal
-    if not A.any():
-        return True
-    try:
-        np.linalg.cholesky(A - shift[..., None, None] * np.eye(n))
-    except np.linalg.LinAlgError:
-        return bool(A.ndim > 2 and all(proves_positive(one) for one in A.reshape(-1, n, n)))
-    return True
+    diagonal = np.diagonal(A, axis1=-2, axis2=-1) + np.asarray(plus)[..., None]
+    shift = 4 * (n + 2) * 2.0**-53 * np.abs(diagonal).sum(-1, keepdims=True)
+    shifted, places = A.copy(), np.arange(n)
+    shifted[..., places, places] = diagonal - shift
+    failed = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() != 0  # NaN fails too
+    return not failed.any() or bool((~failed | ~shifted.any(axis=(-2, -1))).all())  # zeros have no factor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlayer.certificates.constants import Constants
-from mlayer.certificates.ellipsoid import Whitened, top_eigenvalue
+from mlayer.certificates.ellipsoid import INFLATE, Whitened, top_eigenvalue
 from mlayer.certificates.finite import FinitePath, degree_of
 from mlayer.certificates.jets import JetPath, sorted_pairs
 from mlayer.certificates.region import Region
@@ -72,6 +73,7 @@ class Row:
         # top_eigenvalue is cut at 0; mu may be negative, so shift first.
         shift = float(np.linalg.norm(symmetric))
         self.mu = float(top_eigenvalue(symmetric + shift * np.eye(len(symmetric)))) - shift
+        self._commutator, self._commutator_norms = model.T_gauge, [constants.delta_2]
         self.unit = _ROUNDING * len(self.M) * (4 + self.M_norm + float(np.linalg.norm(self.M_gauge)))
 
     @cached_property
@@ -110,6 +112,24 @@ class Row:
     def derivative_factor(self) -> float:
         """By what the path of the derivatives enlarges rounding errors."""
         return self._derivatives[1]
+
+    def commutator_norms(self, most: int) -> Array:
+        """Bounds of ||N||, ||[M, N]||, ||[M, [M, N]]||, ... over |y| <= 1 in the gauge.  (most + 1,)
+
+        N itself in spectral norm, the others in Frobenius norm.
+        """
+        constants, M = self.model.constants, self.M_gauge
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = 2 * np.linalg.norm(M)
+            while len(self._commutator_norms) <= most:
+                self._commutator = M @ self._commutator - self._commutator @ M
+                flat = self._commutator.reshape(len(self._commutator), -1)
+                gram = flat @ flat.T
+                norm = math.sqrt(float(top_eigenvalue(gram))) if np.isfinite(gram).all() else math.inf
+                # Rounding, relative to the products that cancel.
+                rounding = self.unit * constants.delta_F * size ** len(self._commutator_norms)
+                self._commutator_norms.append(norm * INFLATE + float(rounding))
+        return np.array(self._commutator_norms[: most + 1])
 
     def pair(self, rival: int) -> Pair:
         """The margin over one rival class."""

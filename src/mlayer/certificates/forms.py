@@ -27,8 +27,10 @@ def _exchanges(d: int) -> tuple[Indices, Indices, Array]:
     return one, two, weight[:, None] * weight[None, :] / 3
 
 
-def symmetric_form(Q: Array, d: int) -> Array:
+def symmetric_form(Q: Array | NDArray[np.float32], d: int) -> Array:
     """The form of the fully symmetric tensor on y y^T, in coordinates sqrt(2) y_a y_b off the diagonal.
+
+    The sums are in the precision of Q, the result is in double precision.
 
     Args:
         Q: (pairs, pairs), the tensor Q_{ab,cd} over sorted pairs, symmetric in a, b and in c, d.
@@ -45,17 +47,22 @@ def symmetric_form(Q: Array, d: int) -> Array:
 
 
 def least_ritz_value(form: Array, steps: int) -> float:
-    """The least Ritz value after some steps: at least the least eigenvalue, and near it."""
+    """The least Ritz value after some steps: near the least eigenvalue, a guess of it in single precision."""
     steps = min(steps, len(form))
-    basis = np.zeros((steps, len(form)))
-    v = np.cos(np.arange(len(form), dtype=np.float64))
+    size = float(np.abs(form).max(initial=0.0))
+    if size == 0:
+        return 0.0
+    single = (form / size).astype(np.float32)
+    basis, images = np.zeros((2, steps, len(form)), np.float32)
+    v = np.cos(np.arange(len(form), dtype=np.float32))
     for k in range(steps):
         for _ in range(2):  # orthogonal to the earlier ones, twice for rounding
             v = v - basis[:k].T @ (basis[:k] @ v)
         length = float(np.linalg.norm(v))
-        if length <= 1e-300:
-            basis = basis[:k]
+        if length <= 1e-6:  # of images of norm about 1 at most: nothing new is left
+            basis, images = basis[:k], images[:k]
             break
         basis[k] = v / length
-        v = form @ basis[k]
-    return float(np.linalg.eigvalsh(basis @ form @ basis.T)[0])
+        v = images[k] = single @ basis[k]
+    inner = basis @ images.T
+    return float(np.linalg.eigvalsh((inner + inner.T) / 2)[0]) * size

@@ -21,7 +21,11 @@ from mlayer.certificates.expansion import Pair
 Array = NDArray[np.float64]
 
 _ROUNDS = 9  # of the choice of d
-_SHARPNESS = 40.0  # of the weights of the eigenvectors
+_STEP = {"cold": 0.5, "warm": 0.25}  # of the choice of d, from the model's weights or from fitted ones
+_SHORTER = 0.4
+_LEAST_STEP = 0.05
+_GAIN = 0.004  # of the margin: less than that ends the choice
+_SHARPNESS = 15.0  # of the weights of the eigenvectors
 _DESCENT = 24  # steps towards the minimum of the convex function
 _ACCURACY = 2e-4  # of the margin: where the descent and the fit stop
 _SHARE_OF_H = 0.3  # of the largest eigenvalue of H, in the steps of the descent
@@ -30,6 +34,18 @@ _SHARE_OF_H = 0.3  # of the largest eigenvalue of H, in the steps of the descent
 def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
     """Min of slopes . delta over low <= delta <= high."""
     return float(np.minimum(slopes * low, slopes * high).sum())
+
+
+def _wanted(pull: Array, excess: Array, resistance: Array) -> Array:
+    """Logarithms of the weights that the eigenvectors' pull asks for, more where a shift costs nothing.
+
+    That is where the gradient resists it: where the excess of the shift over the resistance is negative.
+    """
+    typical = float(np.abs(resistance).mean()) + 1e-300
+    cost = 0.02 + 0.98 * np.clip(excess / (0.3 * typical) + 0.5, 0.0, 1.0)
+    wanted = pull / np.sqrt(cost)
+    result: Array = np.log(wanted / (float(wanted.sum()) + 1e-300) + 1e-4 / len(wanted))
+    return result
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,11 @@ class BoxQuadratic:
         self.shift = self._fit(low, high, rounds, start)
 
     def _fit(self, low: Array, high: Array, rounds: int, start: Array | None) -> Array:
+        """The shift d = top w of the weights w that cost least among those tried.
+
+        From the best weights so far a step leads towards those that their top eigenvectors ask for; one that
+        does not help is made shorter.
+        """
         rows, H, slopes = self._rows, self._form, self._pair.slopes
         m, width = len(rows), high - low
         used = (rows != 0).any(1)
@@ -82,10 +103,11 @@ class BoxQuadratic:
         resistance = np.sign(slopes) * (slopes + 2 * rows @ (H @ (rows.T @ corner)))
         if not used.all():
             rows, width, resistance = rows[used], width[used], resistance[used]
-        typical = float(np.abs(resistance).mean()) + 1e-300
-        w = self._pair.row.model.white.w if start is None or not start.any() else start / start.sum()
-        log_w = np.log(w[used] + (1e-3 if start is None else 1e-9) / len(rows))
-        for _ in range(rounds):
+        warm = start is not None and bool(start.any())
+        w = start / start.sum() if start is not None and warm else self._pair.row.model.white.w
+        log_w = kept = wanted = np.log(w[used] + (1e-9 if warm else 1e-3) / len(rows))
+        step, margin = _STEP["warm" if warm else "cold"], self._pair.margin
+        for k in range(rounds):
             w = np.exp(log_w - log_w.max())
             w /= w.sum()
             Q = rows.T @ (rows / w[:, None])
@@ -95,29 +117,28 @@ class BoxQuadratic:
             form = (form + form.T) / 2
             values, vectors = np.linalg.eigh(form)
             top = float(values[-1]) + 1e-11 * len(values) * float(np.abs(values).max())
-            if not proves_positive(top * np.eye(len(form)) - form):
+            if not proves_positive(-form, top):
                 top = float(top_eigenvalue(form))
             if top <= 0:  # convex already
                 return np.zeros(m)
             d = top * w
             loss = float(np.maximum(width * d - resistance, 0.0) @ width)
             if loss < best:
-                best, shift = loss, np.zeros(m)
+                gain, best, shift = best - loss, loss, np.zeros(m)
                 shift[used] = d
-            if loss <= _ACCURACY * self._pair.margin:
-                break
-            share = np.exp(_SHARPNESS * (values - values[-1]) / top)  # the largest is 1: the sum is never 0
-            share /= share.sum()
-            keep = share > 1e-4
-            dual = np.linalg.solve(L.T, vectors[:, keep])
-            pull = np.sqrt(((rows @ dual) ** 2) @ share[keep])
-            # Where the gradient resists, a shift costs nothing: it may be large there.
-            cost = 0.02 + 0.98 * np.clip((width * d - resistance) / (0.3 * typical) + 0.5, 0.0, 1.0)
-            wanted = pull / np.sqrt(cost)
-            total = float(wanted.sum())
-            if total <= 0:
-                break
-            log_w = 0.5 * np.log(w) + 0.5 * np.log(wanted / total + 1e-4 / len(w))
+                if k == rounds - 1 or loss <= _ACCURACY * margin or gain <= _GAIN * margin:
+                    break
+                share = np.exp(_SHARPNESS * (values - values[-1]) / top)  # the largest is 1
+                share /= share.sum()
+                keep = share > 1e-4
+                dual = np.linalg.solve(L.T, vectors[:, keep])
+                pull = np.sqrt(((rows @ dual) ** 2) @ share[keep])
+                kept, wanted = np.log(w), _wanted(pull, width * d - resistance, resistance)
+            else:
+                step *= _SHORTER
+                if step < _LEAST_STEP:
+                    break
+            log_w = kept + step * (wanted - kept)
         return shift
 
     @cached_property

@@ -104,12 +104,14 @@ class ReadoutRemainder:
         tau = 1 - np.stack([k, k + 1, k + 2]) / count
         tau = np.maximum(tau, 0.0)
         coefficients = np.zeros(_ORDERS + 1)
+        growth, power = np.exp(mu * tau), np.ones_like(tau)
         for m in range(1, _ORDERS + 1):
+            power = power * tau
             if mu >= 0:  # convex on the cell: its mean is at most the mean over the four corners
-                values = np.exp(mu * tau) * tau**m
+                values = growth * power
                 kernel = (values[0] + 2 * values[1] + values[2]) / 4
             else:
-                kernel = np.exp(mu * tau[2]) * tau[0] ** m
+                kernel = growth[2] * power[0]
             coefficients[m] = float(diagonal @ kernel) * INFLATE
         return coefficients
 

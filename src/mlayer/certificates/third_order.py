@@ -9,7 +9,7 @@ from mlayer.certificates.cubic import flat_norm, symmetric_norm
 from mlayer.certificates.second_order import SecondOrder
 
 # The cubic term is bounded more carefully once it takes more than this part of the margin.
-_WORTH_IT = 0.03
+_WORTH_IT = 0.1
 
 
 class ThirdOrder:
