@@ -1,6 +1,6 @@
 """Determinants of 3 x 3 matrices: section 4.3 and its figure of error against parameters and examples.
 
-    mlayer reproduce determinant            half an hour or more on one core, most of it for the text's recipe
+    mlayer reproduce determinant            one to two hours on one core, most of it for the text's recipe
     mlayer reproduce determinant --full     the whole grid, to 2^17 examples: up to 10 hours
     mlayer reproduce determinant --smoke    seconds
 
@@ -71,11 +71,11 @@ class Config:
 
     seed: int = 0
     polynomial: str = "determinant"
-    matrix_sizes: tuple[int, ...] = (6, 9, 12)
+    matrix_sizes: tuple[int, ...] = (6, 7, 8, 9, 10, 11, 12)
     dnns: tuple[tuple[int, int], ...] = ((2, 10), (3, 20), (4, 30))
-    examples: tuple[int, ...] = (2**10,)
+    examples: tuple[int, ...] = (2**10, 2**11, 2**12, 2**13)
     headline_examples: int = 2**17
-    dnn_examples: int = 2**13
+    dnn_examples: int = 2**17
     notebook_examples: int = 2**13
     epochs: int = 256
     penalty: float = 1e-4
@@ -102,10 +102,8 @@ SCALES = {
     ),
     "default": Config(),
     "full": Config(
-        matrix_sizes=(6, 7, 8, 9, 10, 11, 12),
         dnns=tuple((layers, width) for layers in (2, 3, 4) for width in (5, 10, 15, 20, 25, 30)),
         examples=tuple(2**k for k in range(10, 18)),
-        dnn_examples=2**17,
         other_penalties=(0.0,),
     ),
 }

@@ -24,7 +24,14 @@ EXPECTED = {"zero_guess_mse": 2 / 9}
 
 SCALES = {
     "smoke": replace(determinant.SCALES["smoke"], polynomial="permanent"),
-    "default": replace(determinant.SCALES["default"], polynomial="permanent", headline_examples=2**13),
+    "default": replace(
+        determinant.SCALES["default"],
+        polynomial="permanent",
+        matrix_sizes=(6, 9, 12),
+        examples=(2**10,),
+        headline_examples=2**13,
+        dnn_examples=2**13,
+    ),
     "full": replace(determinant.SCALES["full"], polynomial="permanent"),
 }
 
