@@ -192,8 +192,9 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
         certifier(x, labels, workers=0)
     with pytest.raises(ArgumentTypeError, match="progress must be callable"):
         certifier(x, labels, progress=3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="fit_steps must be an integer >= 0"):
-        Certifier(layer, fit_steps=-1)
+    for steps in (-1, 10**30):
+        with pytest.raises(ArgumentError, match="fit_steps must be an integer from 0 to 100,000; got"):
+            Certifier(layer, fit_steps=steps)
     with pytest.raises(ArgumentError, match="starts must be an integer >= 1"):
         attack(layer, x, labels, starts=0)
     loss = CertifiedLoss(x.shape[1], None)

@@ -24,6 +24,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 Box = tuple[Tensor | float, Tensor | float]
 Progress = Callable[[int, int], None]
 
+_MOST_STEPS = 100_000
 _FIT_STEPS = 250
 
 
@@ -63,8 +64,11 @@ class Certifier:
     ) -> None:
         self.layer = float64_copy(as_layer(layer))
         self.region = make_region(self.layer.in_features, norm, scale, box)
-        if isinstance(fit_steps, bool) or not isinstance(fit_steps, int) or fit_steps < 0:
-            raise ArgumentError("fit_steps", "an integer >= 0", repr(fit_steps), "0 skips the fit.")
+        if isinstance(fit_steps, bool) or not isinstance(fit_steps, int) or not 0 <= fit_steps <= _MOST_STEPS:
+            wanted = f"an integer from 0 to {_MOST_STEPS:,}"
+            raise ArgumentError(
+                "fit_steps", wanted, repr(fit_steps), "0 skips the fit; some hundred are plenty."
+            )
         weights = weights_of(self.layer, self.region)
         if constants is not None:
             path = file_path("constants", constants)
