@@ -14,10 +14,10 @@ from torch import Tensor
 from mlayer.certificates.cascade import CLOSED_FORMS, METHODS, Answer, Method, certified_at, radius_of
 from mlayer.certificates.checks import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.constants import Constants, compute, digest_of, whitened
-from mlayer.certificates.expansion import Model, Row
+from mlayer.certificates.expansion import LARGEST_MU, Model, Row
 from mlayer.certificates.region import Norm, make_region
 from mlayer.certificates.result import Certificates
-from mlayer.certificates.weights import float64_copy, weights_of
+from mlayer.certificates.weights import float64_copy, weights_of, within_range
 from mlayer.checks import file_path, flag, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -70,6 +70,7 @@ class Certifier:
                 "fit_steps", wanted, repr(fit_steps), "0 skips the fit; some hundred are plenty."
             )
         weights = weights_of(self.layer, self.region)
+        within_range(weights)
         if constants is not None:
             path = file_path("constants", constants)
             self.constants = Constants.load(path, digest_of(weights, self.region.norm))
@@ -159,7 +160,7 @@ class _Task:
         others[label] = -np.inf
         runner_up = int(others.argmax())
         margin = float(row.outputs[label] - others[runner_up])
-        if not np.isfinite(row.outputs).all():
+        if not np.isfinite(row.outputs).all() or row.mu > LARGEST_MU:
             return _RowResult(Answer(0.0, runner_up, "not finite"), margin, runner_up, False)
         if not margin > 0:
             return _RowResult(Answer(0.0, runner_up, "misclassified"), margin, runner_up, self._rigorous)

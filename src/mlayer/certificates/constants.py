@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mlayer.certificates.ellipsoid import INFLATE, Whitened, plain_weights, top_eigenvalue, whiten
+from mlayer.certificates.ellipsoid import (
+    INFLATE,
+    Whitened,
+    gram_norm,
+    plain_weights,
+    top_eigenvalue,
+    whiten,
+)
 from mlayer.certificates.fit import fit, product_form
 from mlayer.certificates.weights import Weights
 from mlayer.errors import FileFormatError
@@ -97,7 +104,7 @@ def compute(weights: Weights, norm: str, references: Array, steps: int) -> tuple
     fitted = fit(weights.rows, weights.T, start, M, weights.S, steps)
     white = whiten(weights.rows, weights.T, fitted.w)
     flat = (fitted.P @ white.T @ fitted.P_inverse).reshape(len(white.T), -1)
-    delta_F = float(np.sqrt(top_eigenvalue(flat @ flat.T))) * INFLATE
+    delta_F = gram_norm(flat)
     n = weights.n
     K, Y = torch.from_numpy(flat.T @ flat), torch.from_numpy((fitted.Y + fitted.Y.T) / 2)
     candidates = [delta_F]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
+from mlayer.certificates.ellipsoid import INFLATE, gram_norm, proves_positive
 from mlayer.certificates.forms import least_ritz_value, symmetric_form
 from mlayer.certificates.jets import sorted_pairs
 
@@ -21,8 +21,7 @@ _TRIES = 6
 
 def flat_norm(C: Array) -> float:
     """The spectral norm of C flattened to d x d^2."""
-    flat = C.reshape(len(C), -1)
-    return float(np.sqrt(top_eigenvalue(flat @ flat.T))) * INFLATE
+    return gram_norm(C.reshape(len(C), -1))
 
 
 def symmetric_norm(C: Array) -> float:
@@ -32,14 +31,15 @@ def symmetric_norm(C: Array) -> float:
     if upper == 0 or d == 1:
         return upper
     i, j = sorted_pairs(d)[0].T
+    C = C / upper  # squares of tiny entries would vanish
     flat = C[i, j]  # (pairs, d)
     negative = -symmetric_form(flat @ flat.T, d)
     # Lanczos guesses the top eigenvalue; a Cholesky factorisation proves the guess.
-    guess = max(-least_ritz_value(negative, _LANCZOS_STEPS), 1e-6 * upper**2)
+    guess = max(-least_ritz_value(negative, _LANCZOS_STEPS), 1e-6)
     for k in range(_TRIES):
         trial = guess * (1.01 + 0.02 * k)
-        if trial >= upper**2:
+        if trial >= 1:
             break
         if proves_positive(negative, trial):
-            return min(upper, float(np.sqrt(trial)) * INFLATE)
+            return upper * float(np.sqrt(trial)) * INFLATE
     return upper

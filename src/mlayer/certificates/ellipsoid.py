@@ -7,6 +7,7 @@ L L^T >= U^T U. Any w is sound; a good one makes the ellipsoid tight.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,6 +89,24 @@ def top_eigenvalue(A: Array) -> Array:
     return norm
 
 
+def power_of_two(size: float) -> float:
+    """The one at or below a positive size: scaling by it is exact."""
+    return math.ldexp(1.0, math.frexp(size)[1] - 1)
+
+
+def gram_norm(flat: Array) -> float:
+    """Proved upper bound of the spectral norm of a matrix, by the matrix of its rows' products; maybe inf.
+
+    Scaled by a power of two first, which is exact: squares neither vanish nor overflow.
+    """
+    largest = float(np.abs(flat).max(initial=0.0))
+    if largest == 0 or not math.isfinite(largest):
+        return largest if largest == 0 else math.inf
+    unit = power_of_two(largest)
+    scaled = flat / unit
+    return unit * math.sqrt(float(top_eigenvalue(scaled @ scaled.T))) * INFLATE
+
+
 def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
     """Are the symmetric matrices A + plus certainly positive semidefinite? By Cholesky factorisations.
 
@@ -95,10 +114,12 @@ def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
     in floating point, A is positive semidefinite. The shift taken is four times that, which is enough for the
     rounding of the sum on the diagonal too.
     """
-    n = A.shape[-1]
+    n, A = A.shape[-1], np.asarray(A, np.float64)  # the shift is for double precision
+    if not (np.isfinite(A).all() and np.isfinite(plus).all()):  # not every LAPACK minds NaN
+        return False
     diagonal = np.diagonal(A, axis1=-2, axis2=-1) + np.asarray(plus)[..., None]
     shift = 4 * (n + 2) * 2.0**-53 * np.abs(diagonal).sum(-1, keepdims=True)
     shifted, places = A.copy(), np.arange(n)
     shifted[..., places, places] = diagonal - shift
-    failed = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() != 0  # NaN fails too
+    failed = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() != 0
     return not failed.any() or bool((~failed | ~shifted.any(axis=(-2, -1))).all())  # zeros have no factor

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlayer.certificates.constants import Constants
-from mlayer.certificates.ellipsoid import INFLATE, Whitened, top_eigenvalue
+from mlayer.certificates.ellipsoid import Whitened, gram_norm, top_eigenvalue
 from mlayer.certificates.finite import FinitePath, degree_of
 from mlayer.certificates.jets import JetPath, sorted_pairs
 from mlayer.certificates.region import Region
@@ -23,6 +23,12 @@ Array = NDArray[np.float64]
 # Rounding of a computed value, relative to the bound of everything that goes into it:
 # docs/theory/certificates-rounding.md.
 _ROUNDING = 64 * 2.0**-53
+LARGEST_MU = 700.0
+
+
+def _growth(mu: float) -> float:
+    """Bound of ||exp(M)||; infinite where it may be too large for a float."""
+    return math.exp(mu) if mu <= LARGEST_MU else math.inf
 
 
 def exponentials(A: Array) -> Array:
@@ -123,12 +129,10 @@ class Row:
             size = 2 * np.linalg.norm(M)
             while len(self._commutator_norms) <= most:
                 self._commutator = M @ self._commutator - self._commutator @ M
-                flat = self._commutator.reshape(len(self._commutator), -1)
-                gram = flat @ flat.T
-                norm = math.sqrt(float(top_eigenvalue(gram))) if np.isfinite(gram).all() else math.inf
+                norm = gram_norm(self._commutator.reshape(len(self._commutator), -1))
                 # Rounding, relative to the products that cancel.
                 rounding = self.unit * constants.delta_F * size ** len(self._commutator_norms)
-                self._commutator_norms.append(norm * INFLATE + float(rounding))
+                self._commutator_norms.append(norm + float(rounding))
         return np.array(self._commutator_norms[: most + 1])
 
     def pair(self, rival: int) -> Pair:
@@ -161,9 +165,9 @@ class Pair:
         values = np.linalg.svd(self.W_gauge, compute_uv=False)
         self.nuclear = float(values.sum()) * (1 + 1e-9)
         self.spectral = float(values[0]) * (1 + 1e-9)
-        self.growth = float(np.exp(min(row.mu, 700.0)))
+        self.growth = _growth(row.mu)
         # Bound of |W : exp(M)| and of every product inside it.
-        self._size = self.nuclear * float(np.exp(min(max(row.mu, 0.0), 700.0)))
+        self._size = self.nuclear * _growth(max(row.mu, 0.0))
         self._biases = abs(float(weights.V[row.label])) + abs(float(weights.V[rival]))
 
     def value_slack(self, eps: float) -> float:

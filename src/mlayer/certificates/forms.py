@@ -42,7 +42,7 @@ def symmetric_form(Q: Array | NDArray[np.float32], d: int) -> Array:
     form += np.take(Q, two)
     form *= weight
     # Both orders of the pairs are in it: the exchanges of a symmetric Q are symmetric up to rounding.
-    result: Array = (form + form.T) / 4
+    result: Array = ((form + form.T) / 4).astype(np.float64)
     return result
 
 

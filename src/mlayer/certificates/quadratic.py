@@ -123,7 +123,7 @@ class BoxQuadratic:
                 return np.zeros(m)
             d = top * w
             loss = float(np.maximum(width * d - resistance, 0.0) @ width)
-            if loss < best:
+            if k == 0 or loss < best:
                 gain, best, shift = best - loss, loss, np.zeros(m)
                 shift[used] = d
                 if k == rounds - 1 or loss <= _ACCURACY * margin or gain <= _GAIN * margin:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.certificates.divided import Complex, differences
-from mlayer.certificates.ellipsoid import INFLATE, proves_positive, top_eigenvalue
+from mlayer.certificates.ellipsoid import INFLATE, gram_norm, power_of_two, proves_positive, top_eigenvalue
 from mlayer.certificates.expansion import Pair
 from mlayer.certificates.forms import least_ritz_value, symmetric_form
 from mlayer.certificates.gauss import gauss_rule, nodes_needed
@@ -29,6 +29,7 @@ Single = NDArray[np.float32]
 
 _LANCZOS_STEPS = 20
 _TRIES = 6
+_MOST = 0.1  # of a product in single precision: what more roundings would leave is no use
 
 
 class Quartic:
@@ -49,7 +50,7 @@ class Quartic:
             return
         size = spectral_size(path, pair)
         form, off = quartic_form(path, pair.W, nodes)
-        if not math.isfinite(off):
+        if not (math.isfinite(off) and np.isfinite(form).all()):
             return
         # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; their
         # inverse, which is in every factor, is off by their condition number (its square is at hand).
@@ -60,10 +61,9 @@ class Quartic:
 def spectral_size(path: SpectralPath, pair: Pair) -> float:
     """Bound of 24 |P_4| in the eigenvectors' basis: ||W~||_F e^{max Re l} max ||N~||_F^4 over |y| <= 1."""
     flat = path.generators.reshape(len(path.generators), -1)
-    gram = flat.real @ flat.real.T + flat.imag @ flat.imag.T
-    largest = float(top_eigenvalue(gram))
-    growth = math.exp(min(float(path.values.real.max()), 700.0))
-    return float(np.linalg.norm(path.readout(pair.W))) * growth * largest**2 * INFLATE
+    largest = gram_norm(np.concatenate([flat.real, flat.imag], 1))
+    growth = math.exp(float(path.values.real.max()))  # at most e^mu, which is no overflow
+    return float(np.linalg.norm(path.readout(pair.W))) * growth * largest**4 * INFLATE
 
 
 def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float]:
@@ -76,7 +76,9 @@ def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float
     d, n, _ = T.shape
     i, j = sorted_pairs(d)[0].T
     one, other, count = i * d + j, j * d + i, len(i)
-    Wt = path.readout(W)
+    largest = float(np.abs(W).max())
+    unit = power_of_two(largest) if largest > 0 else 1.0
+    Wt = path.readout(W / unit)
     # The right factors are conjugated: Re(x y) = (Re x, Im x).(Re y, -Im y).
     rows_of_T = np.ascontiguousarray(T[:, half, :].transpose(1, 0, 2)).conj()  # (j, c, k)
     columns = (T[:, :, half] * (0.5 * times)).transpose(0, 2, 1).reshape(-1, n)  # ((b, j), i)
@@ -97,7 +99,7 @@ def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float
             inner = (rows_of_T[place] @ B).reshape(d * d, n)  # ((c, d), l)
             np.add(inner[one], inner[other], out=right[:, place])
         total.add(left, right.reshape(count, -1))
-    return symmetric_form(total.sum, d) * total.unit, total.error
+    return symmetric_form(total.sum, d) * total.unit * unit, total.error * unit
 
 
 class _Total:
@@ -127,20 +129,22 @@ class _Total:
         # Scaled, so that nothing of weight falls out of the narrower range. Seen as real arrays, with real
         # and imaginary parts beside each other.
         one, other = [
-            np.multiply(part, 1 / norm, dtype=np.complex64, casting="same_kind").view(np.float32)
+            (part / norm).astype(np.complex64).view(np.float32)
             for part, norm in ((left, norms[0]), (right, norms[1]))
         ]
         self.sum += (one @ other.T) * np.float32(size / self.unit)
         # Two roundings of the factors, 2 k of their product, and a few of the scaling and of the sums in
         # `symmetric_form`.
-        self.error += 1.01 * (2 * left.shape[1] + 32) * 2.0**-24 * size
+        roundings = (2 * left.shape[1] + 32) * 2.0**-24
+        self.error += roundings / (1 - 2 * roundings) * size if roundings < _MOST else math.inf
 
 
 def least_eigenvalue(form: Array) -> float:
     """Some c >= 0 with form + c positive semidefinite, near the least: guessed by Lanczos, then proved."""
-    size = float(np.linalg.norm(form))
-    if size == 0:
+    largest = float(np.abs(form).max())
+    if largest == 0:
         return 0.0
+    size = largest * float(np.linalg.norm(form / largest))  # squares of tiny entries would vanish
     guess = max(-least_ritz_value(form, _LANCZOS_STEPS), 1e-6 * size)
     for k in range(_TRIES):
         trial = guess * (1.005 + 0.02 * k)

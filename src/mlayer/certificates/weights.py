@@ -15,9 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from mlayer.certificates.region import Region
+from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
 
 Array = NDArray[np.float64]
+
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,19 @@ def weights_of(layer: MLayer, region: Region) -> Weights:
     else:
         T, rows = T0, scaled
     return Weights(B, T0, U0, u, array(layer.readout), V, T, rows)
+
+
+def within_range(weights: Weights) -> None:
+    """Raise where powers of the weights, up to the fourth, would vanish or overflow in float64.
+
+    A bound of 0 that is none would certify everything.
+    """
+    rows, T = float(np.abs(weights.rows).max(initial=0.0)), float(np.abs(weights.T).max(initial=0.0))
+    for what, size in (("embedding", rows), ("generators", T), ("embedding times generators", rows * T)):
+        if rows and T and not _SMALLEST <= size <= _LARGEST:
+            raise ArgumentError(
+                "layer",
+                f"with {what}, in units of scale, between {_SMALLEST:.0e} and {_LARGEST:.0e} in size",
+                f"a largest entry of {size:.3g}",
+                "Rescale the inputs, or scale.",
+            )

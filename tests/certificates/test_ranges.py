@@ -1,0 +1,124 @@
+"""Very small and very large weights: nothing that vanishes or overflows on the way may certify."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from certificate_layers import random_layer
+from mlayer.certificates import Certifier
+from mlayer.certificates.cascade import Method
+from mlayer.certificates.ellipsoid import gram_norm, proves_positive
+from mlayer.certificates.expansion import Row
+from mlayer.certificates.quartic import Quartic, quartic_form
+from mlayer.certificates.spectral import SpectralPath
+from mlayer.errors import ArgumentError
+from mlayer.nn import MLayer
+
+METHODS: tuple[Method, ...] = ("paper", "first_order", "second_order", "third_order", "fourth_order", "best")
+
+
+def one_exponential(slope: float, weight: float, at: float = 0.0) -> MLayer:
+    """Margin weight e^at (2 - e^(slope x)) of class 0 over class 1: broken at slope x = log 2."""
+    layer = MLayer(1, 2, matrix_size=1, embedding_size=None, matrix_bias=True, dtype=torch.float64)
+    assert layer.matrix_bias is not None
+    assert layer.output_bias is not None
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.free_generators.fill_(slope)
+        layer.free_matrix_bias.fill_(at)
+        layer.readout[0] = -weight
+        layer.output_bias[0] = 2 * weight * math.exp(at)
+    return layer
+
+
+def radius(layer: MLayer, method: Method) -> float:
+    x, labels = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    return float(Certifier(layer, fit_steps=0)(x, labels, method=method).radius[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("slope", "weight"),
+    [
+        (2.0**-18, 1.0),
+        (1.0, 2.0**-72),
+        (2.0**-6, 2.0**-50),
+        (1.0, 2.0**-545),
+        (2.0**-90, 2.0**-300),
+        (2.0**18, 1.0),
+        (1.0, 2.0**90),
+        (2.0**90, 2.0**300),
+    ],
+)
+def test_weights_of_every_size(method: Method, slope: float, weight: float) -> None:
+    """The radius is that of size 1, in other units."""
+    expected = radius(one_exponential(1.0, 1.0), method)
+    assert 0 < expected <= math.log(2)
+    assert slope * radius(one_exponential(slope, weight), method) == pytest.approx(expected, rel=1e-3)
+
+
+def test_too_small_or_too_large_to_be_bounded() -> None:
+    for slope in (2.0**-545, 2.0**-200, 2.0**200):
+        with pytest.raises(ArgumentError, match="layer must be with generators"):
+            Certifier(one_exponential(slope, 1.0), fit_steps=0)
+    x, labels = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    found = Certifier(one_exponential(1.0, 0.01, at=705.0), fit_steps=0)(x, labels)
+    assert found.radius.item() == 0
+    assert found.method == ("not finite",)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_the_quartic_term_in_other_units(seed: int) -> None:
+    layer, x, labels = random_layer("full", seed)
+    model = Certifier(layer, fit_steps=0)._model
+    row = Row(model, x[0].numpy(), int(labels[0]))
+    pair, path = row.pair((row.label + 1) % len(row.outputs)), row.derivatives
+    assert isinstance(path, SpectralPath)
+    form, off = quartic_form(path, pair.W, 4)
+    assert form.dtype == np.float64
+    fall = Quartic(pair, math.inf).fall
+    assert fall > 0
+    for power in (-400, -149, -60, 60, 130, 400):
+        same, same_off = quartic_form(path, pair.W * 2.0**power, 4)
+        np.testing.assert_allclose(same * 2.0**-power, form, rtol=0, atol=1e-6 * np.abs(form).max())
+        assert same_off * 2.0**-power == pytest.approx(off)
+    generators = path.generators
+    for power in (-70, -40, 40, 70):
+        path.generators = generators * 2.0**power
+        same, _ = quartic_form(path, pair.W, 4)
+        np.testing.assert_allclose(same * 2.0 ** (-4 * power), form, rtol=0, atol=1e-6 * np.abs(form).max())
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 300])
+def test_nothing_is_proved_of_what_is_no_number(n: int) -> None:
+    for bad in (math.nan, math.inf, -math.inf):
+        for place in ((0, 0), (n - 1, n - 1), (n - 1, 0)):
+            A = np.eye(n)
+            A[place] = A[place[::-1]] = bad
+            assert not proves_positive(A)
+            assert not proves_positive(np.stack([np.eye(n), A]))
+    assert not proves_positive(np.eye(n), math.nan)
+
+
+def test_single_precision_is_not_proved_by_the_shift_of_double() -> None:
+    """A matrix that is indefinite by less than single precision tells."""
+    for n in (3, 21, 300):
+        v = np.ones(n) / math.sqrt(n)
+        A = (np.eye(n) - (1 + 1e-8) * np.outer(v, v)).astype(np.float32)
+        least = float(np.linalg.eigvalsh(A.astype(np.float64))[0])
+        assert proves_positive(A) <= (least >= 0)
+
+
+def test_norms_of_every_size() -> None:
+    random = np.random.default_rng(0)
+    A = random.standard_normal((4, 9))
+    norm = float(np.linalg.norm(A, 2))
+    for power in (-1000, -500, 0, 500, 1000):
+        assert 1 <= gram_norm(A * 2.0**power) / (norm * 2.0**power) <= 1 + 1e-6
+    assert gram_norm(np.zeros((2, 3))) == 0
+    assert gram_norm(np.full((2, 3), math.inf)) == gram_norm(np.full((2, 3), math.nan)) == math.inf
