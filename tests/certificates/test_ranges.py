@@ -122,3 +122,10 @@ def test_norms_of_every_size() -> None:
         assert 1 <= gram_norm(A * 2.0**power) / (norm * 2.0**power) <= 1 + 1e-6
     assert gram_norm(np.zeros((2, 3))) == 0
     assert gram_norm(np.full((2, 3), math.inf)) == gram_norm(np.full((2, 3), math.nan)) == math.inf
+
+
+@pytest.mark.parametrize("at", [300.0, 690.0])
+@pytest.mark.parametrize("method", ["third_order", "fourth_order", "best"])
+def test_exponentials_near_the_end_of_the_range(method: Method, at: float) -> None:
+    """Margins of e^at: certified or not, but never beyond the break, and without a warning."""
+    assert 0 <= radius(one_exponential(1.0, 0.01, at=at), method) <= math.log(2)

@@ -49,7 +49,8 @@ class Quartic:
         if nodes == 0:
             return
         size = spectral_size(path, pair)
-        form, off = quartic_form(path, pair.W, nodes)
+        with np.errstate(over="ignore", invalid="ignore"):  # of exponentials near the end of the range
+            form, off = quartic_form(path, pair.W, nodes)
         if not (math.isfinite(off) and np.isfinite(form).all()):
             return
         # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; their
