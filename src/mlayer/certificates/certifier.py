@@ -161,7 +161,7 @@ class _Task:
         runner_up = int(others.argmax())
         margin = float(row.outputs[label] - others[runner_up])
         if not np.isfinite(row.outputs).all() or row.mu > LARGEST_MU:
-            return _RowResult(Answer(0.0, runner_up, "not finite"), margin, runner_up, False)
+            return _RowResult(Answer(0.0, runner_up, "too large"), margin, runner_up, False)
         if not margin > 0:
             return _RowResult(Answer(0.0, runner_up, "misclassified"), margin, runner_up, self._rigorous)
         if self._eps is None:

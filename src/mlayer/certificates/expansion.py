@@ -23,7 +23,8 @@ Array = NDArray[np.float64]
 # Rounding of a computed value, relative to the bound of everything that goes into it:
 # docs/theory/certificates-rounding.md.
 _ROUNDING = 64 * 2.0**-53
-LARGEST_MU = 700.0
+# Exponentials up to e^300: their squares, which some bounds take, are numbers still.
+LARGEST_MU = 300.0
 
 
 def _growth(mu: float) -> float:
