@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mlayer.experiments.certified import EXPECTED, TASKS, Task
 from mlayer.experiments.graded import Graded
 from mlayer.experiments.protocol import Where
 from mlayer.experiments.robust_accuracy import certified_in_box, tally_of, withstands
-from mlayer.experiments.robust_loss import PixelModel, RobustCrossEntropy, box_of, worst_corner
+from mlayer.experiments.robust_loss import PixelModel, RobustCrossEntropy, box_of, last_corner, worst_of_way
 from mlayer.experiments.robust_training import RobustRecipe, _plain, train_robustly
 from mlayer.nn import MLayer
 from mlayer.training import Settings, train
@@ -75,14 +76,15 @@ def test_an_expansion_that_ends_makes_certificates_tight() -> None:
     assert float((broken - found).sum()) < 0.25 * float((broken - endless).sum())
 
 
-def test_the_worst_corner_of_a_linear_model_is_the_worst_of_all() -> None:
+@pytest.mark.parametrize("find", [last_corner, worst_of_way])
+def test_the_corner_found_of_a_linear_model_is_the_worst_of_all(find: Callable[..., Tensor]) -> None:
     generator = torch.Generator().manual_seed(3)
     body = nn.Linear(INPUTS, 2)
     with torch.no_grad():
         body.weight.copy_(torch.randn(2, INPUTS, generator=generator))
     model = PixelModel(body, torch.full((INPUTS,), 0.3), torch.full((INPUTS,), 0.5))
     x, y = pictures(20), torch.arange(20) % 2
-    found = worst_corner(model, y, *box_of(x, EPS), steps=1)
+    found = find(model, y, *box_of(x, EPS), steps=1)
     assert bool(((found - x).abs() <= EPS + 1e-6).all())
     assert bool(((found >= 0) & (found <= 1)).all())
     with torch.no_grad():
@@ -92,6 +94,22 @@ def test_the_worst_corner_of_a_linear_model_is_the_worst_of_all() -> None:
             cross_entropy(everywhere, y.repeat_interleave(2**INPUTS), reduction="none").view(20, -1).amax(1)
         )
     torch.testing.assert_close(losses, worst)
+
+
+def test_the_worst_point_of_the_way() -> None:
+    """It is one of the points that the other attack ends at after so many steps, and no other is worse."""
+    torch.manual_seed(0)
+    model = PixelModel(MLayer(INPUTS, 3, matrix_size=4, embedding_size=None), *torch.ones(2, INPUTS) / 8)
+    x, y = pictures(40), torch.arange(40) % 3
+    low, high = box_of(x, 0.5)
+
+    def loss(point: Tensor) -> Tensor:
+        with torch.no_grad():
+            return cross_entropy(model(point), y, reduction="none")
+
+    way = torch.stack([loss(last_corner(model, y, low, high, steps)) for steps in range(4)])
+    torch.testing.assert_close(loss(worst_of_way(model, y, low, high, 3)), way.amax(0))
+    assert len(set(way.argmax(0).tolist())) > 1  # not always the last
 
 
 def test_the_model_standardises_and_its_plain_form_does_not_need_to() -> None:

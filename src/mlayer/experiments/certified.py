@@ -99,12 +99,13 @@ MNIST = RobustRecipe(
     ramp=0.3,
     stretch=1.25,
 )
+MNIST_LARGE = replace(MNIST, attack_steps=4, ramp=0.5, stretch=1.0, worst_of_way=True)
 TASKS = (
     Task("digits", "0.1", DIGITS),
     Task("mnist", "0.1", MNIST),
     Task("cifar10", "2/255", CIFAR10_SMALL),
     Task("cifar10", "8/255", CIFAR10_LARGE),
-    Task("mnist", "0.3", replace(MNIST, ramp=0.5)),
+    Task("mnist", "0.3", MNIST_LARGE),
 )
 
 

@@ -1,7 +1,9 @@
 """Adversarial training for certificates: cross-entropy at the worst corner that a few gradient steps find.
 
-On the boxes in question an M-layer of low degree bends little, so one to three steps of the sign of the
-gradient find nearly the worst point, at two to four times the price of plain training.
+On small boxes an M-layer of low degree bends little, so one to three steps of the sign of the gradient find
+nearly the worst point, at two to four times the price of plain training. On large ones the last corner may be
+better than what lies between: training would learn to make it so, and nothing else. There the worst of all
+points on the way is taken.
 `mlayer.certificates` then proves what the training only made likely.
 """
 
@@ -62,11 +64,13 @@ class RobustCrossEntropy:
         eps: the radius at the end of the ramp.
         steps: of the attack, each to a corner of the box.
         ramp: training batches over which eps grows from 0; 0 for none.
+        worst_of_way: take the worst of the middle and all corners on the way, not the last corner.
     """
 
     eps: float
     steps: int = 1
     ramp: int = 0
+    worst_of_way: bool = False
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs and the loss of each example."""
@@ -77,7 +81,8 @@ class RobustCrossEntropy:
         part = min(1.0, float(model.batches) / self.ramp) if self.ramp else 1.0
         model.batches += 1
         low, high = box_of(x, part * self.eps)
-        worst = worst_corner(model, y, low, high, self.steps)
+        find = worst_of_way if self.worst_of_way else last_corner
+        worst = find(model, y, low, high, self.steps)
         outputs = model(worst)
         return outputs, cross_entropy(outputs, y, reduction="none")
 
@@ -87,13 +92,32 @@ def box_of(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return (x - eps).clamp_(min=0), (x + eps).clamp_(max=1)
 
 
-def worst_corner(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps: int) -> Tensor:
+def last_corner(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps: int) -> Tensor:
     """Up the cross-entropy by signs of its gradient, from the middle of the box to a corner, and again."""
     point = (low + high) / 2
     for _ in range(steps):
-        with torch.enable_grad():
-            point.requires_grad_(True)
-            loss = cross_entropy(model.unwatched(point), y, reduction="sum")
-            (gradient,) = torch.autograd.grad(loss, point)
+        _, gradient = _loss_and_gradient(model, point, y)
         point = torch.where(gradient > 0, high, low)
     return point
+
+
+def worst_of_way(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps: int) -> Tensor:
+    """The same way, but of its points, the middle included, the one where each example's loss is largest."""
+    point = worst = (low + high) / 2
+    largest = torch.full(y.shape, -torch.inf)
+    for step in range(steps + 1):
+        loss, gradient = _loss_and_gradient(model, point, y)
+        worst = torch.where((loss > largest)[:, None], point, worst)
+        largest = torch.maximum(loss, largest)
+        if step < steps:
+            point = torch.where(gradient > 0, high, low)
+    return worst
+
+
+def _loss_and_gradient(model: PixelModel, point: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each example."""
+    point = point.detach().requires_grad_(True)
+    with torch.enable_grad():
+        loss = cross_entropy(model.unwatched(point), y, reduction="none")
+        (gradient,) = torch.autograd.grad(loss.sum(), point)
+    return loss.detach(), gradient

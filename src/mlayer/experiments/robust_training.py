@@ -40,6 +40,7 @@ class RobustRecipe:
         gradient_clip: largest norm of a gradient.
         attack_steps: gradient steps to the corner where the loss is taken.
         ramp: the part of the training over which eps grows from 0.
+        worst_of_way: take the worst point on the attack's way, not its last corner; for large eps.
         stretch: eps while training, as a multiple of the one in the test: more makes up for overfitting.
         augmentation: of training images.
         batch_size: of the optimiser.
@@ -54,6 +55,7 @@ class RobustRecipe:
     gradient_clip: float = 1.0
     attack_steps: int = 1
     ramp: float = 0.0
+    worst_of_way: bool = False
     stretch: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
     batch_size: int = 128
@@ -64,7 +66,9 @@ class RobustRecipe:
         return Settings(
             epochs=self.epochs,
             batch_size=self.batch_size,
-            loss=RobustCrossEntropy(self.stretch * eps, self.attack_steps, round(self.ramp * batches)),
+            loss=RobustCrossEntropy(
+                self.stretch * eps, self.attack_steps, round(self.ramp * batches), self.worst_of_way
+            ),
             optimizer="sgd",
             optimizer_options={"momentum": 0.9, "nesterov": True},
             learning_rate=self.learning_rate,
