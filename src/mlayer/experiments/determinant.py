@@ -190,8 +190,8 @@ def plot(results: Results) -> Figure:
     """Error against parameters, a colour for each number of examples; and our recipe's way down."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure = Figure(figsize=(13, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     points = [*results["grid"]]
     for name, kind in (("m_layer", "M-layer"), ("dnn", "DNN")):
         if name in results["headline"]:
@@ -204,10 +204,12 @@ def plot(results: Results) -> Figure:
             chosen = [p for p in points if p["model"] == kind and p["examples"] == count]
             if not chosen:
                 continue
-            left.scatter(
+            chosen.sort(key=lambda p: p["parameters"])
+            left.plot(
                 [p["parameters"] for p in chosen],
                 [p["test_mse"] for p in chosen],
                 marker=marker,
+                linewidth=1,
                 color=colour,
                 alpha=shades[count],
                 label=f"{kind}, {names[count]} examples",
@@ -232,7 +234,7 @@ def plot(results: Results) -> Figure:
     left.set_xticks(ticks, labels=[str(tick) for tick in ticks])
     left.set_xticks([], minor=True)
     left.set_title("the text's recipe, and ours")
-    left.legend(fontsize="small")
+    left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # beside the points
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color="black")
     right.axhline(
