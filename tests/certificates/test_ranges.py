@@ -11,10 +11,11 @@ import torch
 from certificate_layers import random_layer
 from mlayer.certificates import Certifier
 from mlayer.certificates.cascade import Method
+from mlayer.certificates.cubic import flat_norm, symmetric_norm
 from mlayer.certificates.ellipsoid import gram_norm, proves_positive
 from mlayer.certificates.expansion import Row
 from mlayer.certificates.quartic import Quartic, _Total, quartic_form
-from mlayer.certificates.spectral import SpectralPath
+from mlayer.certificates.spectral import SpectralPath, symmetrised
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 
@@ -147,3 +148,12 @@ def test_the_error_of_the_product_in_single_precision() -> None:
     assert total.error == pytest.approx(expected, rel=1e-3)
     off = twice * (total.sum.astype(np.float64) * total.unit - exact) * twice.T
     assert 0 < np.linalg.norm(off) <= total.error
+
+
+def test_cubic_norms_of_every_size() -> None:
+    random = np.random.default_rng(0)
+    C = symmetrised(random.standard_normal((4, 4, 4)))
+    norm = symmetric_norm(C)
+    assert norm < flat_norm(C)
+    for power in (-1000, -520, 500):
+        assert symmetric_norm(C * 2.0**power) == pytest.approx(norm * 2.0**power, rel=1e-6)
