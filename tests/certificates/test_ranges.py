@@ -25,7 +25,7 @@ METHODS: tuple[Method, ...] = ("paper", "first_order", "second_order", "third_or
 def one_exponential(slope: float, weight: float, at: float = 0.0) -> MLayer:
     """Margin weight e^at (2 - e^(slope x)) of class 0 over class 1: broken at slope x = log 2."""
     layer = MLayer(1, 2, matrix_size=1, embedding_size=None, matrix_bias=True, dtype=torch.float64)
-    assert layer.matrix_bias is not None
+    assert layer.free_matrix_bias is not None
     assert layer.output_bias is not None
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -112,7 +112,7 @@ def test_single_precision_is_not_proved_by_the_shift_of_double() -> None:
         v = np.ones(n) / math.sqrt(n)
         A = (np.eye(n) - (1 + 1e-8) * np.outer(v, v)).astype(np.float32)
         least = float(np.linalg.eigvalsh(A.astype(np.float64))[0])
-        assert proves_positive(A) <= (least >= 0)
+        assert proves_positive(A) <= (least >= 0)  # type: ignore[arg-type]
 
 
 def test_norms_of_every_size() -> None:
@@ -144,7 +144,8 @@ def test_the_error_of_the_product_in_single_precision() -> None:
         total.add(size * left, right)
         exact += size * (left @ right.conj().T).real
         roundings = (2 * k + 32) * 2.0**-24
-        expected += size * np.linalg.norm(twice * left) * np.linalg.norm(twice * right) * roundings
+        norms = np.linalg.norm(twice * left), np.linalg.norm(twice * right)
+        expected += size * float(norms[0] * norms[1]) * roundings
     assert total.error == pytest.approx(expected, rel=1e-3)
     off = twice * (total.sum.astype(np.float64) * total.unit - exact) * twice.T
     assert 0 < np.linalg.norm(off) <= total.error
