@@ -15,6 +15,7 @@ from mlayer.certificates.cubic import flat_norm, symmetric_norm
 from mlayer.certificates.ellipsoid import gram_norm, proves_positive
 from mlayer.certificates.expansion import Row
 from mlayer.certificates.quartic import Quartic, _Total, quartic_form
+from mlayer.certificates.region import Norm
 from mlayer.certificates.spectral import SpectralPath, symmetrised
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
@@ -37,30 +38,33 @@ def one_exponential(slope: float, weight: float, at: float = 0.0) -> MLayer:
     return layer
 
 
-def radius(layer: MLayer, method: Method) -> float:
-    x, labels = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
-    return float(Certifier(layer, fit_steps=0)(x, labels, method=method).radius[0])
+def radius(layer: MLayer, method: Method, norm: Norm = "linf", x: float = 0.0) -> float:
+    inputs, labels = torch.full((1, 1), x, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    return float(Certifier(layer, fit_steps=0, norm=norm)(inputs, labels, method=method).radius[0])
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("at", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("slope", "weight"),
     [
         (2.0**-18, 1.0),
         (1.0, 2.0**-72),
         (2.0**-6, 2.0**-50),
-        (1.0, 2.0**-545),
+        (1.0, 2.0**-330),
         (2.0**-90, 2.0**-300),
         (2.0**18, 1.0),
         (1.0, 2.0**90),
-        (2.0**90, 2.0**300),
+        (2.0**90, 2.0**200),
     ],
 )
-def test_weights_of_every_size(method: Method, slope: float, weight: float) -> None:
+def test_weights_of_every_size(method: Method, slope: float, weight: float, at: float, norm: Norm) -> None:
     """The radius is that of size 1, in other units."""
-    expected = radius(one_exponential(1.0, 1.0), method)
+    expected = radius(one_exponential(1.0, 1.0, at), method, norm)
     assert 0 < expected <= math.log(2)
-    assert slope * radius(one_exponential(slope, weight), method) == pytest.approx(expected, rel=1e-3)
+    found = slope * radius(one_exponential(slope, weight, at), method, norm)
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_too_small_or_too_large_to_be_bounded() -> None:
@@ -68,9 +72,10 @@ def test_too_small_or_too_large_to_be_bounded() -> None:
         with pytest.raises(ArgumentError, match="layer must be with generators"):
             Certifier(one_exponential(slope, 1.0), fit_steps=0)
     x, labels = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
-    found = Certifier(one_exponential(1.0, 0.01, at=705.0), fit_steps=0)(x, labels)
-    assert found.radius.item() == 0
-    assert found.method == ("too large",)
+    for layer in (one_exponential(1.0, 0.01, at=705.0), one_exponential(1.0, 2.0**-545, at=1.0)):
+        found = Certifier(layer, fit_steps=0)(x, labels)
+        assert found.radius.item() == 0
+        assert found.method == ("out of range",)
 
 
 @pytest.mark.parametrize("seed", [1, 3])
@@ -158,3 +163,59 @@ def test_cubic_norms_of_every_size() -> None:
     assert norm < flat_norm(C)
     for power in (-1000, -520, 500):
         assert symmetric_norm(C * 2.0**power) == pytest.approx(norm * 2.0**power, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("method", METHODS)
+def test_readouts_that_nearly_agree(method: Method, norm: Norm) -> None:
+    """Outputs of size 1 whose difference is 2^-53 e^b (2 - e^x): noise, if they were subtracted."""
+    layer = MLayer(1, 2, matrix_size=2, embedding_size=None, dtype=torch.float64)
+    assert layer.free_matrix_bias is not None
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.free_generators[0, 0, 0] = 1.0
+        layer.free_matrix_bias.copy_(0.4095227709334103 * torch.eye(2))
+        layer.readout[0] = torch.diag(torch.tensor([1.0, -(2.0**-53)]))
+        layer.readout[1] = torch.diag(torch.tensor([1 - 2.0**-52, 0.0]))
+    # Which of them is larger at 0 is a matter of exact arithmetic: class 0 by 2^-53 e^b (2 - 1).
+    assert radius(layer, method, norm) <= math.log(2)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [2.0**20, 2.0**40, 1e17])
+def test_matrices_that_cancel(method: Method, norm: Norm, size: float) -> None:
+    """M(x) = (size + x) - size = x, but computed with the rounding of size: margin 2 - e^x."""
+    layer = MLayer(1, 2, matrix_size=1, embedding_size=1, dtype=torch.float64)
+    assert layer.free_matrix_bias is not None
+    assert layer.embedding is not None
+    assert layer.embedding_bias is not None
+    assert layer.output_bias is not None
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.free_generators.fill_(1.0)
+        layer.embedding.fill_(1.0)
+        layer.embedding_bias.fill_(size)
+        layer.free_matrix_bias.fill_(-size)
+        layer.readout[0] = -1.0
+        layer.output_bias[0] = 2.0
+    for x in (0.0, 0.25 * size * 2.0**-53, 0.49 * size * 2.0**-52, 0.5):
+        true = math.log(2) - x
+        assert radius(layer, method, norm, x) <= max(true, 0.0)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("method", METHODS)
+def test_biases_that_cancel(method: Method, norm: Norm) -> None:
+    """Margin 16 - 15.8 e^x between outputs of size 1e17."""
+    layer = MLayer(1, 2, matrix_size=1, embedding_size=None, dtype=torch.float64)
+    assert layer.output_bias is not None
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.free_generators.fill_(1.0)
+        layer.readout[0], layer.readout[1] = -7.9, 7.9
+        layer.output_bias.copy_(torch.tensor([1e17, 1e17 - 16]))
+    assert radius(layer, method, norm) <= math.log(16 / 15.8)

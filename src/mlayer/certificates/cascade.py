@@ -225,7 +225,8 @@ def _likely(rivals: list[tuple[Bounds, float]]) -> list[tuple[Bounds, float]]:
     broken, found = math.inf, []
     for bounds, guess in rivals:
         pair = bounds.pair
-        if math.isfinite(broken) and bounds.quickly_passes(broken):
+        # A little beyond: the radius is broken only up to the accuracy of `corner_radius`.
+        if math.isfinite(broken) and bounds.quickly_passes(broken * (1 + 1e-3)):
             continue
         aim = math.inf
         if math.isinf(broken) or broken_at_corner(pair, broken):

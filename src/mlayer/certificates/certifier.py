@@ -14,7 +14,7 @@ from torch import Tensor
 from mlayer.certificates.cascade import CLOSED_FORMS, METHODS, Answer, Method, certified_at, radius_of
 from mlayer.certificates.checks import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.constants import Constants, compute, digest_of, whitened
-from mlayer.certificates.expansion import LARGEST_MU, Model, Row
+from mlayer.certificates.expansion import Model, Row
 from mlayer.certificates.region import Norm, make_region
 from mlayer.certificates.result import Certificates
 from mlayer.certificates.weights import float64_copy, weights_of, within_range
@@ -160,8 +160,8 @@ class _Task:
         others[label] = -np.inf
         runner_up = int(others.argmax())
         margin = float(row.outputs[label] - others[runner_up])
-        if not np.isfinite(row.outputs).all() or row.mu > LARGEST_MU:
-            return _RowResult(Answer(0.0, runner_up, "too large"), margin, runner_up, False)
+        if not row.in_range:
+            return _RowResult(Answer(0.0, runner_up, "out of range"), margin, runner_up, False)
         if not margin > 0:
             return _RowResult(Answer(0.0, runner_up, "misclassified"), margin, runner_up, self._rigorous)
         if self._eps is None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlayer.certificates.constants import Constants
-from mlayer.certificates.ellipsoid import Whitened, gram_norm, top_eigenvalue
+from mlayer.certificates.ellipsoid import Whitened, gram_norm, power_of_two, top_eigenvalue
 from mlayer.certificates.finite import FinitePath, degree_of
 from mlayer.certificates.jets import JetPath, sorted_pairs
 from mlayer.certificates.region import Region
@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 _ROUNDING = 64 * 2.0**-53
 # Exponentials up to e^300: their squares, which some bounds take, are numbers still.
 LARGEST_MU = 300.0
+# Readouts whose products with four generators (`within_range`) are numbers still, and their squares.
+SMALLEST_W, LARGEST_W = 1e-100, 1e100
 
 
 def _growth(mu: float) -> float:
@@ -44,6 +46,12 @@ class Model:
     def __init__(self, weights: Weights, region: Region, constants: Constants, white: Whitened) -> None:
         self.weights, self.region, self.constants, self.white = weights, region, constants, white
         self.T_gauge: Array = constants.P @ white.T @ constants.P_inverse
+
+    @cached_property
+    def gauge_condition(self) -> float:
+        """||P|| ||P^-1||"""
+        constants = self.constants
+        return float(np.linalg.norm(constants.P, 2) * np.linalg.norm(constants.P_inverse, 2)) * (1 + 1e-9)
 
     @cached_property
     def degree(self) -> float:
@@ -74,31 +82,42 @@ class Row:
         weights, constants = model.weights, model.constants
         self.M = weights.matrix(x)
         self.M_norm = float(np.linalg.norm(self.M))
-        self.outputs: Array = weights.V + np.tensordot(weights.S, exponentials(self.M), 2)
+        self.E = exponentials(self.M)
+        self.outputs: Array = weights.V + np.tensordot(weights.S, self.E, 2)
+        # What M may be off in the gauge: it is a sum, and its terms may cancel.
+        self.off = model.gauge_condition * weights.matrix_rounding(x)
         self.M_gauge: Array = constants.P @ self.M @ constants.P_inverse
         symmetric = (self.M_gauge + self.M_gauge.T) / 2
         # top_eigenvalue is cut at 0; mu may be negative, so shift first.
         shift = float(np.linalg.norm(symmetric))
-        self.mu = float(top_eigenvalue(symmetric + shift * np.eye(len(symmetric)))) - shift
+        self.mu = float(top_eigenvalue(symmetric + shift * np.eye(len(symmetric)))) - shift + self.off
         self._commutator, self._commutator_norms = model.T_gauge, [constants.delta_2]
         self.unit = _ROUNDING * len(self.M) * (4 + self.M_norm + float(np.linalg.norm(self.M_gauge)))
 
-    @cached_property
-    def gradients(self) -> Array:
-        """Gradients of all outputs in the directions T_a.  (c, d)
+    def gradient(self, W: Array) -> Array:
+        """Of W : exp(M) in the directions T_a.  (d,)
 
-        The upper right block of exp([[M^T, S], [0, M^T]]) is the adjoint derivative applied to S.
+        The upper right block of exp([[M^T, W], [0, M^T]]) is the adjoint derivative applied to W.
         """
-        weights = self.model.weights
-        n, classes = weights.n, len(weights.S)
-        blocks = np.zeros((classes, 2 * n, 2 * n))
-        blocks[:, :n, :n] = blocks[:, n:, n:] = self.M.T
-        # The block is linear in S: scaled to size 1 it needs no squarings of its own.
-        size = np.maximum(np.linalg.norm(weights.S, axis=(1, 2)), 1e-300)[:, None, None]
-        blocks[:, :n, n:] = weights.S / size
-        adjoint = exponentials(blocks)[:, :n, n:] * size
-        result: Array = adjoint.reshape(classes, -1) @ weights.T.reshape(len(weights.T), -1).T
+        weights, n = self.model.weights, len(W)
+        block = np.zeros((2 * n, 2 * n))
+        block[:n, :n] = block[n:, n:] = self.M.T
+        # The block is linear in W: scaled to size 1 it needs no squarings of its own.
+        largest = float(np.abs(W).max())
+        size = power_of_two(largest) * n if largest > 0 else 1.0
+        block[:n, n:] = W / size
+        adjoint = exponentials(block)[:n, n:] * size
+        result: Array = weights.T.reshape(len(weights.T), -1) @ adjoint.reshape(-1)
         return result
+
+    @property
+    def in_range(self) -> bool:
+        """Are the outputs numbers, and can bounds be computed without vanishing or overflowing?"""
+        S = self.model.weights.S
+        sizes = np.abs(S[self.label] - S).max(axis=(1, 2))
+        sizes = sizes[sizes > 0]
+        readable = bool(((sizes >= SMALLEST_W) & (sizes <= LARGEST_W)).all())
+        return readable and bool(np.isfinite(self.outputs).all()) and self.mu <= LARGEST_MU
 
     @cached_property
     def _derivatives(self) -> tuple[SpectralPath | JetPath | FinitePath, float]:
@@ -127,12 +146,13 @@ class Row:
         """
         constants, M = self.model.constants, self.M_gauge
         with np.errstate(over="ignore", invalid="ignore"):
-            size = 2 * np.linalg.norm(M)
+            size = 2 * (np.linalg.norm(M) + 1)
             while len(self._commutator_norms) <= most:
                 self._commutator = M @ self._commutator - self._commutator @ M
                 norm = gram_norm(self._commutator.reshape(len(self._commutator), -1))
                 # Rounding, relative to the products that cancel.
-                rounding = self.unit * constants.delta_F * size ** len(self._commutator_norms)
+                k = len(self._commutator_norms)
+                rounding = (self.unit + self.off) * constants.delta_F * size**k
                 self._commutator_norms.append(norm + float(rounding))
         return np.array(self._commutator_norms[: most + 1])
 
@@ -160,7 +180,8 @@ class Pair:
         self.row, self.rival = row, rival
         weights = row.model.weights
         self.W: Array = weights.S[row.label] - weights.S[rival]
-        self.margin = float(row.outputs[row.label] - row.outputs[rival])
+        # From W and not as a difference of outputs, which may be much larger.
+        self.margin = float(weights.V[row.label] - weights.V[rival] + (self.W * row.E).sum())
         constants = row.model.constants
         self.W_gauge: Array = constants.P_inverse.T @ self.W @ constants.P.T
         values = np.linalg.svd(self.W_gauge, compute_uv=False)
@@ -173,28 +194,29 @@ class Pair:
 
     def value_slack(self, eps: float) -> float:
         """Rounding of f_0 and of the linear term over the region of radius eps."""
-        return self.row.unit * (self._biases + self._size * (1 + eps * self.row.model.constants.sum_F))
+        row = self.row
+        return (row.unit + row.off) * (self._biases + self._size * (1 + eps * row.model.constants.sum_F))
 
     def tensor_slack(self, radius: float, order: int) -> float:
         """Rounding of the quadratic (order 2) and cubic (order 3) terms within |y| <= radius."""
         q = radius * self.row.model.constants.delta_F
         terms = q**2 / 2 + (q**3 / 6 if order == 3 else 0.0)
-        return self.row.unit * self.row.derivative_factor * self._size * terms
+        return (self.row.unit * self.row.derivative_factor + self.row.off) * self._size * terms
+
+    @cached_property
+    def _gradient(self) -> Array:
+        return self.row.gradient(self.W)
 
     @cached_property
     def slopes(self) -> Array:
         """Gradient of the margin in each input.  (m,)"""
-        row = self.row
-        difference = row.gradients[row.label] - row.gradients[self.rival]
-        result: Array = row.model.weights.rows @ difference
+        result: Array = self.row.model.weights.rows @ self._gradient
         return result
 
     @cached_property
     def first(self) -> Array:
         """The same gradient in the coordinates y.  (d,)"""
-        row = self.row
-        difference = row.gradients[row.label] - row.gradients[self.rival]
-        result: Array = row.model.white.L.T @ difference
+        result: Array = self.row.model.white.L.T @ self._gradient
         return result
 
     @cached_property

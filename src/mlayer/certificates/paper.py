@@ -36,9 +36,9 @@ def lambert_w(t: float) -> float:
 def _evidence(row: Row) -> float:
     """Margin / (2 sqrt(n) ||S||_2 e^||M||_2)"""
     constants = row.model.constants
-    others = np.delete(row.outputs, row.label)
-    margin = float(row.outputs[row.label] - others.max())
-    norm = float(np.linalg.norm(row.M, 2)) * (1 + 1e-12)
+    pairs = [row.pair(rival) for rival in range(len(row.outputs)) if rival != row.label]
+    margin = min(pair.margin - pair.value_slack(0.0) for pair in pairs)
+    norm = float(np.linalg.norm(row.M, 2)) * (1 + 1e-12) + row.off
     scale = 2 * math.sqrt(len(row.M)) * constants.readout_norm
     if margin <= 0:
         return 0.0

@@ -56,6 +56,8 @@ class Quartic:
         # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; their
         # inverse, which is in every factor, is off by their condition number (its square is at hand).
         rounding = pair.row.unit * math.sqrt(pair.row.derivative_factor) * size / 24
+        # What M is off moves the form by no more than that times the bound of theorem 2.
+        rounding += pair.row.off * pair.nuclear * pair.growth * pair.row.model.constants.delta_2**4 / 24
         self.fall = (least_eigenvalue(form) + error + off + rounding) * INFLATE
 
 

@@ -80,8 +80,12 @@ class ReadoutRemainder:
         # V = e^{sM} A Sigma^(1/2) and its Gram matrix V V^T; likewise Sigma^(1/2) B^T e^{tM}.
         V = E @ (left * np.sqrt(values))
         Z = (np.sqrt(values)[:, None] * right) @ E
-        a = self._norms(V @ V.mT, model.right_products, d)
-        b = self._norms(Z.mT @ Z, model.left_products, d)
+        # What M is off, and rounding, move each of them by no more than that times their bound by norms.
+        off = (
+            (row.unit + row.off) * math.sqrt(pair.nuclear) * np.exp(max(mu, 0.0) * times) * constants.delta_F
+        )
+        a = self._norms(V @ V.mT, model.right_products, d) + off
+        b = self._norms(Z.mT @ Z, model.left_products, d) + off
         # Between nodes: linear interpolation plus h^2 / 8 times the largest second derivative.
         h = times[1]
         bend = h * h / 8 * constants.delta_2 * math.exp(max(mu, 0.0) * h) * INFLATE

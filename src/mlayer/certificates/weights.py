@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -49,6 +50,16 @@ class Weights:
         """M(x) at one row.  (m,) -> (n, n)"""
         result: Array = self.B + np.tensordot(x @ self.U0 + self.u, self.T0, 1)
         return result
+
+    @cached_property
+    def _absolute(self) -> tuple[Array, Array, Array, Array]:
+        return np.abs(self.B), np.abs(self.T0), np.abs(self.U0), np.abs(self.u)
+
+    def matrix_rounding(self, x: Array) -> float:
+        """How far the computed M(x) may be off, in Frobenius norm: a sum of products in some order."""
+        B, T0, U0, u = self._absolute
+        size = B + np.tensordot(np.abs(x) @ U0 + u, T0, 1)
+        return (sum(self.U0.shape) + 8) * 2.0**-53 * float(np.linalg.norm(size))
 
     def digest(self) -> str:
         """SHA-256 of everything the bounds depend on."""
