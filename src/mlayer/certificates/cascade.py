@@ -252,11 +252,13 @@ def _does_not_bind(row: Row, bounds: Bounds, method: str, eps: float) -> bool:
 def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
     """The largest eps a proof was found for, and the proof; dear ones only where cheap ones fall short."""
     pair = bounds.pair
-    aim = corner_radius(pair, guess) * (1 - _TOLERANCE) if row.model.region.norm == "linf" else math.inf
+    linf = row.model.region.norm == "linf"
+    aim = corner_radius(pair, guess) * (1 - _TOLERANCE) if linf else math.inf
     if not 0 < aim < math.inf:
-        return _largest(row, bounds, "third_order", guess, ceiling), "third_order"
+        order_name = "fourth_order" if linf else "third_order"
+        return _largest(row, bounds, order_name, guess, ceiling), order_name
     top = min(aim, ceiling)
-    radius, settled = 0.0, "touching"
+    radius, settled, order_name = 0.0, "touching", "third_order"
     orders: tuple[SecondOrder | ThirdOrder, ...] = (bounds.second, bounds.third)
     for order in orders:
         if _pays(order, top):
@@ -267,11 +269,13 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
         for caps in (bounds.caps, bounds.deep_caps):
             if caps is bounds.caps and _share(bounds.third, top) > _CAPS_PAY:
                 continue
+            order_name = caps.name
             found = _by_caps(caps, radius, top)
             if found > 0:
                 radius, settled = found, "caps"
                 break
-    order_name = "third_order" if radius > 0 else "fourth_order"
+    if radius == 0:
+        order_name = "fourth_order"
     if radius > 0 and not bounds.lower(order_name, radius) > 0:
         return radius, settled
     # The same search as without the other proofs: it shall not end lower by a chance of its fits.
