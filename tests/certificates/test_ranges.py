@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,19 +24,25 @@ from mlayer.nn import MLayer
 METHODS: tuple[Method, ...] = ("paper", "first_order", "second_order", "third_order", "fourth_order", "best")
 
 
+def layer_of(n: int = 1, embedding_size: int | None = None, **entries: Any) -> MLayer:
+    """A layer of one input and two classes, all zeros but for these parameters."""
+    layer = MLayer(1, 2, matrix_size=n, embedding_size=embedding_size, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            value = torch.tensor(entries.pop(name, 0.0), dtype=torch.float64)
+            parameter.copy_(value.expand_as(parameter))
+    assert not entries
+    return layer
+
+
 def one_exponential(slope: float, weight: float, at: float = 0.0) -> MLayer:
     """Margin weight e^at (2 - e^(slope x)) of class 0 over class 1: broken at slope x = log 2."""
-    layer = MLayer(1, 2, matrix_size=1, embedding_size=None, matrix_bias=True, dtype=torch.float64)
-    assert layer.free_matrix_bias is not None
-    assert layer.output_bias is not None
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.zero_()
-        layer.free_generators.fill_(slope)
-        layer.free_matrix_bias.fill_(at)
-        layer.readout[0] = -weight
-        layer.output_bias[0] = 2 * weight * math.exp(at)
-    return layer
+    return layer_of(
+        free_generators=slope,
+        free_matrix_bias=at,
+        readout=[[[-weight]], [[0.0]]],
+        output_bias=[2 * weight * math.exp(at), 0.0],
+    )
 
 
 def radius(layer: MLayer, method: Method, norm: Norm = "linf", x: float = 0.0) -> float:
@@ -169,16 +176,13 @@ def test_cubic_norms_of_every_size() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_readouts_that_nearly_agree(method: Method, norm: Norm) -> None:
     """Outputs of size 1 whose difference is 2^-53 e^b (2 - e^x): noise, if they were subtracted."""
-    layer = MLayer(1, 2, matrix_size=2, embedding_size=None, dtype=torch.float64)
-    assert layer.free_matrix_bias is not None
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.zero_()
-        layer.free_generators[0, 0, 0] = 1.0
-        layer.free_matrix_bias.copy_(0.4095227709334103 * torch.eye(2))
-        layer.readout[0] = torch.diag(torch.tensor([1.0, -(2.0**-53)]))
-        layer.readout[1] = torch.diag(torch.tensor([1 - 2.0**-52, 0.0]))
-    # Which of them is larger at 0 is a matter of exact arithmetic: class 0 by 2^-53 e^b (2 - 1).
+    b = 0.4095227709334103
+    layer = layer_of(
+        2,
+        free_generators=[[1.0, 0.0], [0.0, 0.0]],
+        free_matrix_bias=[[b, 0.0], [0.0, b]],
+        readout=[[[1 - 2.0**-53, 0.0], [0.0, 2.0**-52]], [[1.0, 0.0], [0.0, 0.0]]],
+    )
     assert radius(layer, method, norm) <= math.log(2)
 
 
@@ -187,20 +191,16 @@ def test_readouts_that_nearly_agree(method: Method, norm: Norm) -> None:
 @pytest.mark.parametrize("size", [2.0**20, 2.0**40, 1e17])
 def test_matrices_that_cancel(method: Method, norm: Norm, size: float) -> None:
     """M(x) = (size + x) - size = x, but computed with the rounding of size: margin 2 - e^x."""
-    layer = MLayer(1, 2, matrix_size=1, embedding_size=1, dtype=torch.float64)
-    assert layer.free_matrix_bias is not None
-    assert layer.embedding is not None
-    assert layer.embedding_bias is not None
-    assert layer.output_bias is not None
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.zero_()
-        layer.free_generators.fill_(1.0)
-        layer.embedding.fill_(1.0)
-        layer.embedding_bias.fill_(size)
-        layer.free_matrix_bias.fill_(-size)
-        layer.readout[0] = -1.0
-        layer.output_bias[0] = 2.0
+    layer = layer_of(
+        1,
+        1,
+        free_generators=1.0,
+        embedding=1.0,
+        embedding_bias=size,
+        free_matrix_bias=-size,
+        readout=[[[-1.0]], [[0.0]]],
+        output_bias=[2.0, 0.0],
+    )
     for x in (0.0, 0.25 * size * 2.0**-53, 0.49 * size * 2.0**-52, 0.5):
         true = math.log(2) - x
         assert radius(layer, method, norm, x) <= max(true, 0.0)
@@ -210,12 +210,5 @@ def test_matrices_that_cancel(method: Method, norm: Norm, size: float) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_biases_that_cancel(method: Method, norm: Norm) -> None:
     """Margin 16 - 15.8 e^x between outputs of size 1e17."""
-    layer = MLayer(1, 2, matrix_size=1, embedding_size=None, dtype=torch.float64)
-    assert layer.output_bias is not None
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.zero_()
-        layer.free_generators.fill_(1.0)
-        layer.readout[0], layer.readout[1] = -7.9, 7.9
-        layer.output_bias.copy_(torch.tensor([1e17, 1e17 - 16]))
+    layer = layer_of(free_generators=1.0, readout=[[[-7.9]], [[7.9]]], output_bias=[1e17, 1e17 - 16])
     assert radius(layer, method, norm) <= math.log(16 / 15.8)

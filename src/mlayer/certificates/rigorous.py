@@ -41,8 +41,8 @@ def require_flint() -> Any:
 def confirm(row: Row, answer: Answer, method: str, eps: float | None) -> Answer:
     """The answer if it passes in ball arithmetic, else the largest lower one that does."""
     if answer.radius == 0 or math.isinf(answer.radius) or method in CLOSED_FORMS:
-        # Closed forms are rounded down by far more than their few operations can be wrong; an infinite
-        # radius belongs to a model that does not depend on its input.
+        # Closed forms have their rounding charged to the margin, and are rounded down; an infinite radius
+        # belongs to a model that does not depend on its input.
         return answer
     # The quartic tensor has no enclosure: claims that need it are lowered to what the other proofs reach.
     orders = (*ENCLOSED, TOUCHING, CAPS) if method in ("best", "fourth_order") else (method,)

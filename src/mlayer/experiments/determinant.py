@@ -1,6 +1,6 @@
 """Determinants of 3 x 3 matrices: section 4.3 and its figure of error against parameters and examples.
 
-    mlayer reproduce determinant            one to two hours on one core, most of it for the text's recipe
+    mlayer reproduce determinant            half an hour to an hour on one core
     mlayer reproduce determinant --full     the whole grid, to 2^17 examples: up to 10 hours
     mlayer reproduce determinant --smoke    seconds
 
