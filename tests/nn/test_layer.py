@@ -317,6 +317,25 @@ def test_from_weights_copies() -> None:
     assert layer.readout.abs().sum() > 0
 
 
+@pytest.mark.parametrize("kind", ["frobenius", "l1"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.complex64])
+def test_activity_of_a_large_batch_keeps_its_digits(dtype: torch.dtype, kind: Any) -> None:
+    E = torch.randn(20_000, 30, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
+    E = E * (3 + 4j) / 5 if dtype.is_complex else E
+    sizes = E.to(torch.complex128).abs()
+    exact = (sizes.square() if kind == "frobenius" else sizes).sum().item() / len(E)
+    # A plain sum in float32 would lose three digits here.
+    assert activity_of(E, kind).item() == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["frobenius", "l1"])
+def test_activity_of_has_two_derivatives(kind: Any) -> None:
+    E = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    E.requires_grad_(True)
+    assert torch.autograd.gradcheck(lambda e: activity_of(e, kind), E)
+    assert torch.autograd.gradgradcheck(lambda e: activity_of(e, kind), E)
+
+
 def test_activity_of_is_differentiable_at_zero() -> None:
     E = torch.zeros(2, 3, 3, requires_grad=True)
     assert torch.equal(torch.autograd.grad(activity_of(E), E)[0], torch.zeros(2, 3, 3))

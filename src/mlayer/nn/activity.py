@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from mlayer.checks import brief, one_of
 from mlayer.errors import ArgumentTypeError
-from mlayer.exponential.arguments import check_matrices
+from mlayer.exponential.arguments import HALVES, check_matrices
 
 ActivityKind = Literal["frobenius", "l1"]
-# The order of the norm of all entries together, and the power it is raised to.
-_NORMS = {"frobenius": (2.0, 2), "l1": (1.0, 1)}
+_KINDS = ("frobenius", "l1")
+# So many terms BLAS adds in float32 without a loss of more than a few units of the last place but one.
+_PIECE = 2**18
 
 
 def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tensor:
@@ -36,11 +37,19 @@ def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tenso
     """
     _check_kind(kind)
     check_matrices(exponentials, "exponentials")
-    order, power = _NORMS[kind]
     batch = max(1, exponentials.shape[:-2].numel())
-    # One pass over memory, and nothing but E itself is kept for the backward pass.
-    norm: Tensor = torch.linalg.vector_norm(exponentials, order)
-    return norm**power / batch
+    if exponentials.dtype in HALVES:  # a sum of squares soon has no place in float16
+        exponentials = exponentials.float()
+    # Not torch.linalg.vector_norm: in float32 it loses 2 % of such a sum over 20,000 matrices of size 30, and
+    # its backward pass takes twice the operations.
+    if kind == "l1":
+        return exponentials.abs().sum() / batch
+    if exponentials.is_complex():
+        exponentials = torch.view_as_real(exponentials)
+    entries = exponentials.flatten()
+    if len(entries) <= _PIECE:
+        return torch.dot(entries, entries) / batch
+    return torch.stack([torch.dot(piece, piece) for piece in entries.split(_PIECE)]).sum() / batch
 
 
 @contextmanager
@@ -69,4 +78,4 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
 
 
 def _check_kind(kind: object) -> None:
-    one_of("kind", kind, _NORMS, "The paper's text uses 'frobenius'.")
+    one_of("kind", kind, _KINDS, "The paper's text uses 'frobenius'.")

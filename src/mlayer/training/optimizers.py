@@ -10,6 +10,7 @@ from torch import nn
 
 from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.training.rmsprop import RMSprop, fits_one_call
 from mlayer.training.settings import Settings
 
 _CLASSES = {
@@ -87,13 +88,16 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
             repr(unknown[0]),
             did_you_mean(str(unknown[0]), known, f"It knows {', '.join(known)}."),
         )
+    options |= settings.optimizer_options
     try:
-        return kind(parameters, **(options | dict(settings.optimizer_options)))
+        if kind is torch.optim.RMSprop and fits_one_call(parameters, options):
+            kind = RMSprop
+        return kind(parameters, **options)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             "optimizer",
             "one that can be built for this model with these options",
-            f"{kind.__name__} with {options | dict(settings.optimizer_options)}",
+            f"{kind.__name__} with {options}",
             f"torch says: {error}.",
         ) from None
 
