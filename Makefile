@@ -48,6 +48,7 @@ bench: $(VENV)/.ready  ## speed as ratios in one run, and the README's tables; a
 	-$(BIN)/python benchmarks/threads.py
 	-$(BIN)/python benchmarks/layer.py
 	-$(BIN)/python benchmarks/loop.py
+	-$(BIN)/python benchmarks/rmsprop.py
 	-$(BIN)/python benchmarks/initialisers.py
 	$(BIN)/python benchmarks/readme.py
 

@@ -99,8 +99,10 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["expm", "layer"])
-def test_benchmark_runs(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "contender"), [("expm", "mlayer"), ("layer", "mlayer"), ("rmsprop", "ours")]
+)
+def test_benchmark_runs(name: str, contender: str, tmp_path: Path) -> None:
     out = run(str(ROOT / f"benchmarks/{name}.py"), "--quick", cwd=tmp_path)
-    assert "mlayer" in out
+    assert contender in out
     assert not list(tmp_path.iterdir()), "a quick run writes nothing"
