@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,6 +91,34 @@ def test_either_goes_on_from_the_state_of_the_other(ours_first: bool) -> None:
     for a, b in zip(weights_of(ours), weights_of(theirs), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-14, atol=1e-14)
         assert ours.state[a]["step"] == theirs.state[b]["step"] == 6
+
+
+def transposed(x: Tensor) -> Tensor:
+    """The same numbers in another order in memory."""
+    return x.t().contiguous().t()
+
+
+def every_second(x: Tensor) -> Tensor:
+    """The same numbers with gaps between them."""
+    return x.repeat_interleave(2, 1)[:, ::2]
+
+
+@pytest.mark.parametrize("weight_order", [torch.clone, transposed, every_second])
+@pytest.mark.parametrize("gradient_order", [torch.clone, transposed, every_second])
+def test_numbers_in_any_order_in_memory(
+    weight_order: Callable[[Tensor], Tensor], gradient_order: Callable[[Tensor], Tensor]
+) -> None:
+    g = torch.Generator().manual_seed(0)
+    start = torch.randn(4, 6, generator=g, dtype=torch.float64)
+    ours, theirs = nn.Parameter(weight_order(start)), nn.Parameter(start.clone())
+    made = RMSprop([ours], lr=0.1), torch.optim.RMSprop([theirs], lr=0.1)
+    for _ in range(3):
+        gradient = torch.randn(4, 6, generator=g, dtype=torch.float64)
+        ours.grad, theirs.grad = gradient_order(gradient), gradient.clone()
+        for optimizer in made:
+            optimizer.step()
+        assert torch.equal(ours.grad, gradient)
+    torch.testing.assert_close(ours, theirs, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -53,6 +53,9 @@ class RMSprop(torch.optim.RMSprop):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not all(_in_order(p) for group in self.param_groups for p in group["params"]):
+            super().step()
+            return loss
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
             if not weights:
@@ -84,6 +87,11 @@ class RMSprop(torch.optim.RMSprop):
         state["step"] = torch.zeros(())
         state["square_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
         return state
+
+
+def _in_order(weight: Tensor) -> bool:
+    """Does Adam's kernel, which goes through memory and not through indices, take weight and gradient?"""
+    return weight.is_contiguous() and (weight.grad is None or weight.grad.is_contiguous())
 
 
 def _sweep_subnormals(squares: Sequence[Tensor], eps: float) -> None:
