@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlayer.errors import ArgumentError, MissingDataError
+from mlayer.errors import ArgumentError, MissingDataError, MissingPackageError
 from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all, runner
 from mlayer.experiments import spiral as spiral_module
 from mlayer.experiments.protocol import Where
@@ -96,17 +96,99 @@ def test_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             reproduce("spiral", "smoke", out=tmp_path, resume=False)
 
 
+class Picture:
+    """A figure that draws nothing."""
+
+    def savefig(self, path: Path, **options: Any) -> None:
+        path.write_bytes(b"picture")
+
+
+def test_a_default_run_does_not_replace_a_complete_full_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quick(config: Any, where: Where) -> dict[str, Any]:
+        return {"value": float(config.seeds)}
+
+    def figures(results: dict[str, Any]) -> dict[str, float]:
+        value = results["value"]
+        return {"spiral.value": value} | ({"spiral.value.sd": 0.1} if value == 10 else {})
+
+    monkeypatch.setattr(spiral_module, "run", quick)
+    monkeypatch.setattr(spiral_module, "headline", figures)
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
+
+    def kept(name: str) -> Any:
+        return json.loads((tmp_path / name).read_text())
+
+    reproduce("spiral", out=tmp_path)
+    assert kept("spiral.json")["scale"] == "default"
+    reproduce("spiral", "full", out=tmp_path)
+    assert kept("spiral.json")["scale"] == "full"
+    summary = kept("summary.json")
+    assert set(summary) == {"spiral.value", "spiral.value.sd"}
+    reproduce("spiral", out=tmp_path)
+    assert kept("spiral.json")["scale"] == "full"
+    assert kept("spiral.default.json")["results"] == {"value": 5.0}
+    assert kept("summary.json") == summary
+    # Figures of an earlier run that a later one does not have go with it.
+    (tmp_path / "spiral.json").unlink()
+    reproduce("spiral", out=tmp_path)
+    assert set(kept("summary.json")) == {"spiral.value"}
+
+
+def test_no_two_experiments_share_the_first_part_of_a_figure_s_name() -> None:
+    summary = json.loads((Path(__file__).parents[2] / "results" / "summary.json").read_text())
+    experiments_of: dict[str, set[str]] = {}
+    for key, entry in summary.items():
+        experiments_of.setdefault(key.partition(".")[0], set()).add(entry["command"].split()[2])
+    assert all(len(names) == 1 for names in experiments_of.values())
+    assert len(experiments_of) > 8
+
+
+def test_the_time_of_parts_that_were_done_before_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {"a": [{"seconds": 1000.0, "inner": {"seconds": 900.0}}, {"seconds": 500}], "b": "seconds"}
+    monkeypatch.setattr(spiral_module, "run", lambda config, where: parts)
+    monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": 1.0})
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
+    assert reproduce("spiral", out=tmp_path)["seconds"] == 1500.0
+
+
+def test_all_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    broken = True
+
+    def one(name: str, scale: str, **options: Any) -> dict[str, Any]:
+        ran.append(name if options["resume"] else f"{name} anew")
+        if name == "periodic" and broken:
+            raise CutOffError
+        return {"name": name, "headline": {}}
+
+    monkeypatch.setattr(runner, "reproduce", one)
+    monkeypatch.setattr(runner, "EXPERIMENTS", {"spiral": "", "periodic": "", "timing": ""})
+    with pytest.raises(CutOffError):
+        reproduce_all("smoke", out=tmp_path)
+    broken = False
+    records = reproduce_all("smoke", out=tmp_path)
+    assert ran == ["spiral", "periodic", "periodic", "timing"]
+    assert list(records) == ["spiral", "periodic", "timing"]
+    assert os.listdir(tmp_path) == []
+    broken = True
+    with pytest.raises(CutOffError):
+        reproduce_all("smoke", out=tmp_path)
+    broken, ran[:] = False, []
+    reproduce_all("smoke", out=tmp_path, resume=False)
+    assert ran == ["spiral anew", "periodic anew", "timing anew"]
+
+
 def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(config: Any, where: Where) -> dict[str, Any]:
         return {"value": float(config.seed)}
 
-    class Figure:
-        def savefig(self, path: Path, **options: Any) -> None:
-            path.write_bytes(b"picture")
-
     monkeypatch.setattr(spiral_module, "run", quick)
     monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": results["value"]})
-    monkeypatch.setattr(spiral_module, "plot", lambda results: Figure())
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
     (tmp_path / "summary.json").write_text(json.dumps({"other.value": {"value": 3.0, "command": "x"}}))
     reproduce("spiral", out=tmp_path, seed=4)
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -120,10 +202,6 @@ def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_finished_parts_are_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Figure:
-        def savefig(self, path: Path, **options: Any) -> None:
-            path.write_bytes(b"picture")
-
     def cut(config: Any, where: Where) -> dict[str, Any]:
         where.keep({"value": 1.0})
         raise CutOffError
@@ -137,7 +215,7 @@ def test_finished_parts_are_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.
         return record["complete"], record["results"]["value"]
 
     monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": results["value"]})
-    monkeypatch.setattr(spiral_module, "plot", lambda results: Figure())
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
     monkeypatch.setattr(spiral_module, "run", cut)
     with pytest.raises(CutOffError):
         reproduce("spiral", "smoke", out=tmp_path)
@@ -166,14 +244,19 @@ def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_all_goes_on_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [MissingDataError("put the file there"), MissingPackageError("a", "b", "c")],
+    ids=["data", "package"],
+)
+def test_all_goes_on_without(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(config: Any, where: Where) -> Any:
-        raise MissingDataError("put the file there")
+        raise error
 
     monkeypatch.setattr(spiral_module, "run", lacking)
     monkeypatch.setattr("mlayer.experiments.runner.EXPERIMENTS", {"spiral": "", "temperatures": ""})
     records = reproduce_all("smoke", out=tmp_path)
-    assert records["spiral"] == {"name": "spiral", "skipped": "put the file there"}
+    assert records["spiral"] == {"name": "spiral", "skipped": str(error)}
     assert "headline" in records["temperatures"]
 
 

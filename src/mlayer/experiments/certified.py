@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Certified training"
+QUOTED_FROM = "Gowal et al. (IBP) and Zhang et al. (CROWN-IBP)"
 # Clean, under attack and verified, in per cent, of convolutional nets by Gowal et al. (arXiv:1810.12715, IBP)
 # and Zhang et al. (arXiv:1906.06316, CROWN-IBP), from the tables of
 # github.com/deepmind/interval-bound-propagation. Attacked by 20 steps of PGD; verified by IBP, but CROWN-IBP

@@ -1,6 +1,6 @@
 """Determinants of 5 x 5 matrices: section 4.3 and its scatter plot.
 
-    mlayer reproduce determinant5           our recipe, some twenty minutes on a quiet core
+    mlayer reproduce determinant5           our recipe: 25 to 40 minutes on one core
     mlayer reproduce determinant5 --full    the text's recipe and the DNN too: hours
     mlayer reproduce determinant5 --smoke   seconds
 
@@ -9,7 +9,8 @@ names the two the wrong way round.) Guessing 0 gives 40/81 = 0.494, and there gr
 start stays at first: no product of fewer than five entries says anything about the determinant. Our recipe
 goes around that plateau: it begins with matrices near the identity, where the determinant has terms of every
 degree, moves them to the uniform ones in stages, and ends with Adam at a rate that falls slowly to 0: a
-longer fall ends lower. Model, number of parameters, start and training matrices are the text's.
+longer fall ends lower. Model, number of parameters, start and, from there on, training
+matrices are the text's.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _ours(problem: Problem, model: MLayer, config: Config, where: Where) -> dict
 
 def _scatter(problem: Problem, model: nn.Module) -> list[list[float]]:
     """Pairs of true and learnt determinant for the picture."""
-    x = problem.validation(SCATTER).x
+    x = problem.test(SCATTER).x
     with torch.no_grad():
         learnt = model(x)[:, 0].tolist()
     return [[round(a, 4), round(b, 4)] for a, b in zip(problem.exact(x)[:, 0].tolist(), learnt, strict=True)]

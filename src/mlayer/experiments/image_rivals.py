@@ -13,6 +13,7 @@ the table's parameter counts. The solver is torchdiffeq's dopri5.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -38,6 +39,12 @@ class Maxout(nn.Module):
         return x.unflatten(-1, (-1, 2)).amax(-1)
 
 
+def check_solver() -> None:
+    """Raise if there is nothing that solves the equations of NODE and ANODE."""
+    if importlib.util.find_spec("torchdiffeq") is None:
+        raise MissingPackageError("the NODE baseline", "torchdiffeq", "pip install 'mlayer[experiments]'")
+
+
 class ODEBlock(nn.Module):
     """h(1) of h' = f(h), h(0) = the image with channels of zeros added, read out linearly.
 
@@ -53,6 +60,7 @@ class ODEBlock(nn.Module):
         self, shape: tuple[int, ...], filters: int, added: int, classes: int, generator: torch.Generator
     ) -> None:
         super().__init__()
+        check_solver()
         self.shape, self.added = shape, added
         channels = shape[2] + added
         self.derivative = nn.Sequential(
@@ -66,12 +74,8 @@ class ODEBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, h w c), colours last -> (b, classes)"""
-        try:
-            from torchdiffeq import odeint
-        except ImportError:
-            raise MissingPackageError(
-                "the NODE baseline", "torchdiffeq", "pip install 'mlayer[experiments]'"
-            ) from None
+        from torchdiffeq import odeint
+
         start = x.view(-1, *self.shape).permute(0, 3, 1, 2)
         zeros = start.new_zeros(len(x), self.added, *self.shape[:2])
         times = torch.tensor([0.0, 1.0], dtype=x.dtype, device=x.device)

@@ -46,6 +46,10 @@ class Problem:
         """The text: 25 % of the training set's size, in addition to it."""
         return self._draw(count, _VALIDATION)
 
+    def test(self, count: int) -> Table:
+        """The first matrices of the test."""
+        return self._draw(count, _TEST)
+
     def test_error(self, model: nn.Module, count: int) -> float:
         """Mean squared error on ``count`` new matrices, in the model's precision, targets in float64."""
         dtype = next(model.parameters()).dtype

@@ -22,8 +22,8 @@ class Experiment(Protocol):
     """The parts of an experiment's module."""
 
     TITLE: str
-    SCALES: Mapping[str, Any]  # smoke (seconds), default (minutes), full (the paper's)
-    EXPECTED: Mapping[str, Any]  # figures quoted from the paper, never ours
+    SCALES: Mapping[str, Any]  # smoke (seconds), default (minutes, a few take hours), full (the paper's)
+    EXPECTED: Mapping[str, Any]  # figures quoted from the paper (else QUOTED_FROM names whom), never ours
 
     def run(self, config: Any, where: Where) -> Results:
         """Train, measure, and return plain data: numbers, strings, lists, dictionaries."""

@@ -1,7 +1,9 @@
 """Certified radii of the authors' released CIFAR-10 model: section 3.7, the histogram and the truth.
 
-    mlayer reproduce robustness             all 10,000 test images; ours and the attack on the first 500
-    mlayer reproduce robustness --full      our radii of all 5,279 that are classified correctly: an hour
+    mlayer reproduce robustness             all 10,000 test images; ours and the attack on the first 500:
+                                            some minutes
+    mlayer reproduce robustness --full      our radii of all 5,279 that are classified correctly: 40
+                                            minutes on one core
     mlayer reproduce robustness --smoke     seconds, on a small untrained layer; no data needed
 
 Expected (paper): delta_in about 200, ||S||_2 about 3, ||M||_2 between 3 and 4, radii of about 1e-5 on the
@@ -20,6 +22,7 @@ from torch import Tensor
 
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import cifar10, data_folder
+from mlayer.datasets.by_name import AUTHORS_MODEL
 from mlayer.disk import replace_bytes
 from mlayer.errors import MissingDataError
 from mlayer.experiments.colours import ATTACK, M_LAYER, PAPER
@@ -167,7 +170,7 @@ def _released(config: Config, where: Where) -> tuple[MLayer, Tensor, Tensor, Ten
         raise MissingDataError(
             f"{MODEL}, the authors' released model, is not in "
             f"{'any data folder (argument data, or $MLAYER_DATA)' if folder is None else folder}. "
-            "Get it from github.com/google-research/google-research, folder m_layer, and put it there."
+            f"Get it with mlayer reproduce robustness --download, or from {AUTHORS_MODEL.url}."
         )
     data = cifar10(where.data)
     test = data.test.take(slice(0, config.images))

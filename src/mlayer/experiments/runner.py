@@ -5,9 +5,10 @@
     OUT/summary.json    the headline figures of all experiments, each with the command that measured it
 
 Files are replaced as a whole. A smoke run writes NAME.smoke.json and NAME.smoke.png and leaves the summary
-alone. While a run is on its way, its checkpoints are in OUT/.checkpoints; the same call takes it up again.
-Long experiments hand over what is finished as they go: it is written with "complete": false, under the same
-names, or as NAME.partial.json beside a complete result, which it does not replace.
+alone; so does a default run, as NAME.default, where a complete full one is there. While a run is on its way,
+its checkpoints are in OUT/.checkpoints; the same call takes it up again. Long experiments hand over what is
+finished as they go: it is written with "complete": false, under the same names, or as NAME.partial.json
+beside a complete result, which it does not replace.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import torch
 from mlayer.checks import file_path, flag, function, integer, one_of
 from mlayer.datasets import data_folder
 from mlayer.disk import replace_bytes, replace_file
-from mlayer.errors import ArgumentError, MissingDataError
+from mlayer.errors import ArgumentError, MissingDataError, MissingPackageError
 from mlayer.experiments.protocol import Experiment, Report, Results, Scale, Where
 from mlayer.experiments.registry import EXPERIMENTS, experiment
 from mlayer.exponential import expm_path
@@ -90,9 +91,11 @@ def reproduce(
             "scale": scale,
             "complete": complete,
             "seed": config.seed,
-            "seconds": round(spent + time.monotonic() - started, 1),
+            # Parts that were finished before, in a run of their own, brought their time with them.
+            "seconds": round(max(spent + time.monotonic() - started, _seconds_of_parts(results)), 1),
             **circumstances(),
             "headline": module.headline(results),
+            "quoted_from": getattr(module, "QUOTED_FROM", "the paper"),
             "paper": dict(module.EXPECTED),
             "config": asdict(config),
             "results": results,
@@ -111,8 +114,7 @@ def reproduce(
     record = record_of(results, True)
     _keep(folder, record, module)
     shutil.rmtree(checkpoints)
-    if not any(checkpoints.parent.iterdir()):
-        checkpoints.parent.rmdir()
+    _remove_if_empty(checkpoints.parent)
     return record
 
 
@@ -123,15 +125,32 @@ def reproduce_all(
     out: PathLike = "results",
     seed: int | None = None,
     progress: Report | None = None,
+    resume: bool = True,
 ) -> dict[str, dict[str, Any]]:
-    """Run every experiment, one after the other. One that lacks its data is skipped and says so."""
-    records: dict[str, dict[str, Any]] = {}
+    """Run every experiment, one after the other, with the arguments of :func:`reproduce`.
+
+    One that lacks its data or a package is skipped and says so. If this is stopped, the same call goes on
+    with the experiment that was on its way.
+    """
+    one_of("scale", scale, get_args(Scale), "default takes minutes.")
+    flag("resume", resume)
+    finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest_of([seed])}.json"
+    records: dict[str, dict[str, Any]] = json.loads(finished.read_text()) if finished.exists() else {}
+    if not resume:
+        records = {}
     for name in EXPERIMENTS:
+        if name in records:
+            continue
         try:
-            records[name] = reproduce(name, scale, data=data, out=out, seed=seed, progress=progress)
-        except MissingDataError as error:
+            records[name] = reproduce(
+                name, scale, data=data, out=out, seed=seed, progress=progress, resume=resume
+            )
+            write_json(finished, records)
+        except (MissingDataError, MissingPackageError) as error:
             records[name] = {"name": name, "skipped": str(error)}
-    return records
+    finished.unlink(missing_ok=True)
+    _remove_if_empty(finished.parent)
+    return {name: records[name] for name in EXPERIMENTS}
 
 
 def command(name: str, scale: Scale, seed: int | None) -> str:
@@ -153,20 +172,26 @@ def circumstances() -> dict[str, Any]:
 
 
 def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
-    name, smoke = record["name"], record["scale"] == "smoke"
-    stem = f"{name}.smoke" if smoke else name
+    name, scale = record["name"], record["scale"]
+    there = _complete_scale(folder / f"{name}.json")
+    aside = scale == "smoke" or (scale == "default" and there == "full")
+    stem = f"{name}.{scale}" if aside else name
     partial = folder / f"{name}.partial.json"
-    if not record["complete"] and _holds_complete(folder / f"{stem}.json"):
+    if not record["complete"] and _complete_scale(folder / f"{stem}.json"):
         write_json(partial, record)
         return
     write_json(folder / f"{stem}.json", record)
     figure = module.plot(record["results"])
     replace_file(folder / f"{stem}.png", lambda path: figure.savefig(path, dpi=110, format="png"))
-    if smoke:
+    if scale != "smoke":
+        partial.unlink(missing_ok=True)
+    if aside:
         return
-    partial.unlink(missing_ok=True)
     summary_file = folder / "summary.json"
     summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
+    # What an earlier run of this experiment measured and this one did not would stand beside other figures.
+    own = {key.partition(".")[0] for key in record["headline"]}
+    summary = {key: value for key, value in summary.items() if key.partition(".")[0] not in own}
     for key, value in record["headline"].items():
         summary[key] = {
             "value": value,
@@ -178,11 +203,34 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
     write_json(summary_file, dict(sorted(summary.items())))
 
 
-def _holds_complete(path: Path) -> bool:
+def _complete_scale(path: Path) -> str | None:
+    """The scale of the complete result in this file, or None."""
     try:
-        return bool(json.loads(path.read_text()).get("complete", True))
+        record = json.loads(path.read_text())
     except (OSError, ValueError):
-        return False
+        return None
+    return str(record["scale"]) if record.get("complete", True) else None
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _seconds_of_parts(results: Any) -> float:
+    """The sum of all "seconds" in ``results``; those of parts of a part are in the part's own.
+
+    >>> _seconds_of_parts({"rows": [{"seconds": 2.0, "stages": [{"seconds": 1.5}]}, {"seconds": 3}]})
+    5.0
+    """
+    if isinstance(results, dict):
+        own = results.get("seconds")
+        if isinstance(own, int | float):
+            return float(own)
+        return sum((_seconds_of_parts(value) for value in results.values()), 0.0)
+    if isinstance(results, list):
+        return sum((_seconds_of_parts(value) for value in results if isinstance(value, dict | list)), 0.0)
+    return 0.0
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -195,7 +243,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def _digest(config: Any) -> str:
     """Runs of other configurations or versions do not take each other up."""
-    text = json.dumps([__version__, asdict(config)], sort_keys=True, default=str)
+    return _digest_of(asdict(config))
+
+
+def _digest_of(content: Any) -> str:
+    text = json.dumps([__version__, content], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

@@ -157,7 +157,9 @@ def _fit(past: Tensor, count: int, steps: int, config: Config) -> nn.Module:
 
 def _dnn(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
     model = dense_net((1, 50, 50, 10, 1), "relu", torch.Generator().manual_seed(config.seed))
-    settings = Settings(epochs=config.dnn_epochs, batch_size=128, learning_rate=3e-3, schedule="cosine")
+    settings = Settings(
+        epochs=config.dnn_epochs, batch_size=128, learning_rate=3e-3, schedule="cosine", seed=config.seed
+    )
     x = _years(length).float()
     x = (x - x[: len(past)].mean()) / x[: len(past)].std()
     train(

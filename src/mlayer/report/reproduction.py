@@ -71,7 +71,8 @@ def _section(page: Page, record: dict[str, Any], picture: Path, compare: Compare
     page.table(["name", "here"], [[k, _number(v)] for k, v in record["headline"].items()], numbers=True)
     quoted = list(_flat(record["paper"]))
     if quoted:
-        page.table(["quoted from the paper", ""], quoted)  # sentences among them wrap
+        whom = record.get("quoted_from", "the paper")
+        page.table([f"quoted from {whom}", ""], quoted)  # sentences among them wrap
     page.paragraph(
         f"Scale {record['scale']}, seed {record['seed']}, {record['seconds']:.0f} s, "
         f"{record['threads']} threads, torch {record['torch']}, {record['date']}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mlayer.cli.options import FILE, Mistake, common
 @click.command("reproduce")
 @click.argument("name")
 @click.option("--smoke", "scale", flag_value="smoke", help="Seconds: does it run?")
-@click.option("--full", "scale", flag_value="full", help="The paper's scale: up to hours.")
+@click.option("--full", "scale", flag_value="full", help="The paper's scale: hours, baselines days.")
 @click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
 @click.option("--download", is_flag=True, help="First fetch what the data folder lacks for NAME.")
 @click.option("-o", "--out", type=FILE, default=Path("results"), show_default=True, help="For results.")
@@ -60,7 +61,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
         chosen: Any = scale or "default"
         if name == "all":
-            records = reproduce_all(chosen, data=data, out=out, seed=seed, progress=progress)
+            records = reproduce_all(chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
         else:
             done = reproduce(name, chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
             records = {name: done}
@@ -78,9 +79,18 @@ def command(  # noqa: PLR0917 - click gives them by name
         compared = [] if scale == "smoke" else compare(record["headline"])
         if compared:
             show.table(["", "paper", "here", "goal"], compared)
+        beside = out / f"{key}.default.json"
+        if record["scale"] == "default" and not _replaced(out / f"{key}.json"):
+            click.echo(f"the complete result of the full scale stays; this one is in {beside}")
     if scale == "smoke":
         click.echo(SMOKE)
     click.echo(f"report  {page}")
+
+
+def _replaced(kept: Path) -> bool:
+    """Is the result in this file of the default scale? A complete full one is not replaced by it."""
+    scale: str = json.loads(kept.read_text(encoding="utf-8"))["scale"]
+    return scale == "default"
 
 
 def _fetch(names: Sequence[str], data: Path | None, quiet: bool) -> None:

@@ -1,0 +1,58 @@
+"""The rows that set the paper's figures beside ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from mlayer.errors import MissingPackageError
+from mlayer.experiments import baselines
+from mlayer.experiments.comparison import ROWS, compare
+from mlayer.experiments.images import EXPECTED
+from mlayer.experiments.protocol import Where
+
+
+def test_a_row_says_on_how_little_it_was_trained() -> None:
+    figures = {
+        "baselines.mnist.NODE": 79.4,
+        "baselines.mnist.NODE.examples": 540.0,
+        "baselines.mnist.NODE.epochs": 5.0,
+    }
+    assert compare(figures) == [["MNIST, NODE, %", "96.40 ± 0.50", "79.4 (540 examples, 5 epochs)", ""]]
+
+
+def test_the_text_s_recipe_is_held_against_the_paper_s_spread() -> None:
+    missed = compare({"images.svhn.paper_recipe.mean": 79.1})
+    assert missed[0][3] == "≥ 80.96: missed"
+    assert compare({"images.svhn.paper_recipe.mean": 81.0})[0][3] == "≥ 80.96: met"
+
+
+@pytest.mark.parametrize("of", list(EXPECTED))
+def test_quoted_accuracies_are_those_of_the_table(of: str) -> None:
+    rows = {row.name: row for row in ROWS}
+    for net, (mean, spread, _) in EXPECTED[of].items():
+        quoted = f"{mean:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+        recipes = [f"images.{of}.paper_recipe", f"images.{of}.notebook_recipe"]
+        for name in recipes if net == "M-layer" else [f"baselines.{of}.{net}"]:
+            assert rows[name].paper == quoted
+    goal = rows[f"images.{of}.paper_recipe"].at_least
+    mean, spread, _ = EXPECTED[of]["M-layer"]
+    assert spread is not None
+    assert goal == pytest.approx(mean - spread)
+
+
+def test_every_row_has_its_figure_in_the_summary() -> None:
+    summary = json.loads((Path(__file__).parents[2] / "results" / "summary.json").read_text())
+    figures = {name: entry["value"] for name, entry in summary.items()}
+    lacking = [row.name for row in ROWS if row.value(figures) is None]
+    assert lacking == ["determinant3.paper_recipe_mse_8192_examples"]
+
+
+def test_a_missing_solver_is_said_before_any_net_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(baselines, "_row", lambda *arguments: pytest.fail("trained"))
+    with pytest.raises(MissingPackageError, match="torchdiffeq"):
+        baselines.run(baselines.SCALES["smoke"], Where())
