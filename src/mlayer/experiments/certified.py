@@ -1,7 +1,8 @@
 """Certified training: one M-layer that provably keeps its class within an L-infinity ball around each image.
 
     mlayer reproduce certified --smoke      seconds, on the small digits that come with scikit-learn
-    mlayer reproduce certified              digits; CIFAR-10 at 2/255 and 8/255, MNIST at 0.1 and 0.3
+    mlayer reproduce certified              digits; CIFAR-10 at 2/255 and 8/255, MNIST at 0.1 and 0.3:
+                                            two hours on one core
     mlayer reproduce certified --full       the same, certified on whole test sets, three seeds
 
 Sets whose files are not there are left out and named; the digits need none. Each task trains an M-layer and

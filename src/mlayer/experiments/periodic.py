@@ -1,7 +1,7 @@
 """Sums of two cosines, learnt on [0, 2], tested on [2, 6]: section 4.2 and its figure.
 
     mlayer reproduce periodic           40 minutes on one core: the text's recipe with its 300 epochs, one
-                                        model a function; the DNN with 50
+                                        model a function; the DNN with 30
     mlayer reproduce periodic --full    300 epochs of both and three models a function: 4 hours
     mlayer reproduce periodic --smoke   seconds
 
@@ -72,7 +72,7 @@ class Config:
     text_models: int = 1
     text_epochs: int = 300
     dnn_models: int = 1
-    dnn_epochs: int = 50
+    dnn_epochs: int = 30
     thin: int = 1
 
 
