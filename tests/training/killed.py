@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import torch
@@ -33,12 +34,17 @@ def main(kind: str, folder: str, out: str, seconds: float) -> None:
     settings = Settings(
         epochs=12,
         batch_size=8,
-        learning_rate=1e-2,
-        weight_decay=1e-4,
+        learning_rate=1e-3 if kind == "rmsprop" else 1e-2,
+        weight_decay=0.0 if kind == "rmsprop" else 1e-4,
         plateau=Plateau(0.5, 1),
-        optimizer="sgd" if kind == "momentum" else "adam",
+        optimizer={"momentum": "sgd", "rmsprop": "rmsprop"}.get(kind, "adam"),
         optimizer_options={"momentum": 0.9} if kind == "momentum" else {},
     )
+
+    def noisy_and_slow(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        time.sleep(0.01)  # or a busy machine kills it after its end
+        return noisy(x, generator)
+
     train(
         model,
         data,
@@ -46,7 +52,7 @@ def main(kind: str, folder: str, out: str, seconds: float) -> None:
         validation=product(50, 1),
         checkpoint=folder,
         checkpoint_seconds=seconds,
-        augment=noisy,
+        augment=noisy_and_slow if seconds == 0 else noisy,
     )
     layer_inside = model[1]
     assert isinstance(layer_inside, mlayer.MLayer)

@@ -34,7 +34,7 @@ def start(kind: str, folder: Path, out: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("tensors", 2), ("loader", 1), ("momentum", 1)])
+@pytest.mark.parametrize(("kind", "kills"), [("tensors", 2), ("loader", 1), ("momentum", 1), ("rmsprop", 1)])
 def test_a_run_killed_at_random_moments_ends_with_the_very_same_weights(
     kind: str, kills: int, tmp_path: Path
 ) -> None:
