@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import mlayer
 from mlayer.cli import main
+from mlayer.experiments import spiral
 from mlayer.symbolic import from_polynomial
 from mlayer.tables import TableModel, Target, learn_schema
 
@@ -160,6 +162,21 @@ def test_a_smoke_run_is_not_held_against_the_paper(folder: Path, capsys: pytest.
     assert "missed" not in out
     assert "about 1e-5" not in out
     assert "they say nothing about the paper" in out
+
+
+def test_a_default_run_beside_a_full_one_says_where_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spiral, "run", lambda config, where: {"seeds": config.seeds})
+    monkeypatch.setattr(spiral, "headline", lambda results: {"spiral.seeds": float(results["seeds"])})
+    monkeypatch.setattr(spiral, "plot", lambda results: Figure(figsize=(1, 1)))
+    assert main(["reproduce", "spiral", "-o", "r", "-q"]) == 0
+    assert main(["reproduce", "spiral", "--full", "-o", "r", "-q"]) == 0
+    assert "stays" not in capsys.readouterr().out
+    assert main(["reproduce", "spiral", "-o", "r", "-q"]) == 0
+    said = "".join(capsys.readouterr().out.split())
+    assert "fullscalestays;thisoneisinr/spiral.default.json" in said
+    assert json.loads((folder / "r" / "spiral.default.json").read_text())["scale"] == "default"
 
 
 def test_mistakes_of_reproduce(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

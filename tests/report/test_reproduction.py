@@ -56,6 +56,11 @@ def test_paper_and_ours_side_by_side(tmp_path: Path) -> None:
     assert "Not complete" not in page
 
 
+def test_quotations_name_their_source(tmp_path: Path) -> None:
+    assert ">quoted from the paper<" in written(tmp_path, record("first"))
+    assert ">quoted from others<" in written(tmp_path, record("first", quoted_from="others"))
+
+
 def test_what_is_not_complete_says_so(tmp_path: Path) -> None:
     assert "Not complete: these are the parts" in written(tmp_path, record("first", complete=False))
 

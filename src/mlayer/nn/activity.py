@@ -15,7 +15,7 @@ from mlayer.exponential.arguments import HALVES, check_matrices
 
 ActivityKind = Literal["frobenius", "l1"]
 _KINDS = ("frobenius", "l1")
-# So many terms BLAS adds in float32 without a loss of more than a few units of the last place but one.
+# So many terms BLAS adds in float32 at once; of many more it would lose digits.
 _PIECE = 2**18
 
 
@@ -40,8 +40,8 @@ def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tenso
     batch = max(1, exponentials.shape[:-2].numel())
     if exponentials.dtype in HALVES:  # a sum of squares soon has no place in float16
         exponentials = exponentials.float()
-    # Not torch.linalg.vector_norm: in float32 it loses 2 % of such a sum over 20,000 matrices of size 30, and
-    # its backward pass takes twice the operations.
+    # Not torch.linalg.vector_norm: in float32 it loses digits of a sum over many matrices, and its backward
+    # pass takes more operations.
     if kind == "l1":
         return exponentials.abs().sum() / batch
     if exponentials.is_complex():

@@ -21,7 +21,7 @@ _SWEEP = 64
 
 
 def fits_one_call(parameters: Sequence[Tensor], options: Mapping[str, Any]) -> bool:
-    """Is there nothing in ``options`` that Adam's kernel does not know?
+    """Are these weights that Adam's kernel takes, and is there nothing in ``options`` that it does not know?
 
     >>> weights = [torch.zeros(3)]
     >>> fits_one_call(weights, {"alpha": 0.9}), fits_one_call(weights, {"momentum": 0.9})
@@ -98,7 +98,7 @@ def _sweep_subnormals(squares: Sequence[Tensor], eps: float) -> None:
     """Put v to 0 where sqrt(v) + eps is eps anyway and v too small for the processor's fast path.
 
     Weights behind dead units have gradients of exactly 0. Their v shrinks until rounding holds it at a
-    subnormal number, and one such number in a vector makes the processor some hundred times slower.
+    subnormal number, with which the processor is many times slower (benchmarks/rmsprop.py).
     """
     for v in squares:
         limits = torch.finfo(v.dtype)
