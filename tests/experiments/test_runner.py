@@ -182,6 +182,26 @@ def test_all_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert ran == ["spiral anew", "periodic anew", "timing anew"]
 
 
+def test_what_was_skipped_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking, ran = True, []
+
+    def one(name: str, scale: str, **options: Any) -> dict[str, Any]:
+        ran.append(name)
+        if name == "spiral" and lacking:
+            raise MissingDataError("put the file there")
+        if name == "timing" and lacking:
+            raise CutOffError
+        return {"name": name, "headline": {}}
+
+    monkeypatch.setattr(runner, "reproduce", one)
+    monkeypatch.setattr(runner, "EXPERIMENTS", {"spiral": "", "periodic": "", "timing": ""})
+    with pytest.raises(CutOffError):
+        reproduce_all("smoke", out=tmp_path)
+    lacking = False
+    assert not any("skipped" in record for record in reproduce_all("smoke", out=tmp_path).values())
+    assert ran == ["spiral", "periodic", "timing", "spiral", "timing"]
+
+
 def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(config: Any, where: Where) -> dict[str, Any]:
         return {"value": float(config.seed)}

@@ -135,22 +135,21 @@ def reproduce_all(
     one_of("scale", scale, get_args(Scale), "default takes minutes.")
     flag("resume", resume)
     finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest_of([seed])}.json"
-    records: dict[str, dict[str, Any]] = json.loads(finished.read_text()) if finished.exists() else {}
-    if not resume:
-        records = {}
+    done: dict[str, dict[str, Any]] = json.loads(finished.read_text()) if resume and finished.exists() else {}
+    skipped: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
-        if name in records:
+        if name in done:
             continue
         try:
-            records[name] = reproduce(
+            done[name] = reproduce(
                 name, scale, data=data, out=out, seed=seed, progress=progress, resume=resume
             )
-            write_json(finished, records)
+            write_json(finished, done)
         except (MissingDataError, MissingPackageError) as error:
-            records[name] = {"name": name, "skipped": str(error)}
+            skipped[name] = {"name": name, "skipped": str(error)}
     finished.unlink(missing_ok=True)
     _remove_if_empty(finished.parent)
-    return {name: records[name] for name in EXPERIMENTS}
+    return {name: (done | skipped)[name] for name in EXPERIMENTS}
 
 
 def command(name: str, scale: Scale, seed: int | None) -> str:
