@@ -77,13 +77,17 @@ def condition_number(matrix: Tensor) -> float:
     n = a.nrows()
     with flint.ctx.workprec(PRECISION):
         e = flint.arb_mat([[flint.arb(1 + ((3 * i + 7 * j) % 5)) for j in range(n)] for i in range(n)])
-        e = e * (1 / _norm(e))
+        length = _norm(e)
+        e = flint.arb_mat(n, n, [(x / length).mid() for x in e.entries()])
         size = flint.arb(0)
         for _ in range(3):
             forward = exact_frechet(a, e)
             size = _norm(forward)
             if not size > 0:
                 break
-            back = exact_frechet(a.transpose(), forward * (1 / size))
-            e = flint.arb_mat(n, n, [x.mid() for x in back.entries()]) * (1 / _norm(back))
+            # Midpoints: any direction will do, and the width of a ball would grow from step to step.
+            forward = flint.arb_mat(n, n, [(x / size).mid() for x in forward.entries()])
+            back = exact_frechet(a.transpose(), forward)
+            length = _norm(back)
+            e = flint.arb_mat(n, n, [(x / length).mid() for x in back.entries()])
         return float(size * _norm(a) / _norm(exact_exp(a)))

@@ -23,9 +23,8 @@ from torch import Tensor
 import mlayer
 import oracle
 from cases import GALLERY, Case, random_matrix
+from rounding import MULTIPLE, MULTIPLES
 
-MULTIPLE = 4.0
-MULTIPLES = {torch.float32: 2 * MULTIPLE, torch.float64: MULTIPLE}
 LARGEST_FOR_GRADIENT = 33
 
 _BY_NAME = {case.name: case for case in GALLERY}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,21 +15,13 @@ import mlayer
 from cases import random_matrix
 from mlayer.errors import ArgumentError
 from mlayer.exponential import operator
+from rounding import agree
 
 NORMS = (1e-6, 0.01, 0.3, 1.0, 4.0, 30.0)
 
 
 def _batch(n: int, dtype: torch.dtype, count: int = len(NORMS)) -> Tensor:
     return torch.stack([random_matrix(n, NORMS[k % len(NORMS)], seed=k, dtype=dtype) for k in range(count)])
-
-
-def _agree(computed: Tensor, expected: Tensor) -> None:
-    """Normwise, item by item, within twice the bound of either."""
-    assert computed.shape == expected.shape
-    assert computed.dtype == expected.dtype
-    difference = torch.linalg.matrix_norm((computed - expected).double())
-    bound = 8 * torch.finfo(computed.dtype).eps * max(NORMS)
-    assert (difference <= bound * torch.linalg.matrix_norm(expected.double())).all()
 
 
 class Exponential(torch.nn.Module):
@@ -42,28 +35,28 @@ def fresh_compiler() -> None:
 
 
 # aot_eager runs everything of torch.compile but the code generator: graph capture, fake tensors,
-# functionalisation and the joint graph of the gradient, which is where an operator can fail.
+# functionalization and the joint graph of the gradient, which is where an operator can fail.
 
 
 @pytest.mark.parametrize("n", [1, 5, 20])
 def test_compile(n: int, dtype: torch.dtype, path: str) -> None:
-    def loss(a: Tensor) -> Tensor:
-        return (mlayer.expm(a.mT * 2.0) * a.sin()).sum((-2, -1))
+    def product(a: Tensor) -> Tensor:
+        return mlayer.expm(a.mT * 2.0) * (1.5 + a.sin())
 
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(product, backend="aot_eager", fullgraph=True)
     a = _batch(n, dtype).requires_grad_()
-    got, expected = compiled(a), loss(a)
-    torch.testing.assert_close(got, expected)
+    got, expected = compiled(a), product(a)
+    agree(got, expected, 2 * a.mT)
     (got_gradient,) = torch.autograd.grad(got.sum(), a)
     (expected_gradient,) = torch.autograd.grad(expected.sum(), a)
-    torch.testing.assert_close(got_gradient, expected_gradient)
+    agree(got_gradient, expected_gradient, 2 * a)
 
 
 def test_compile_with_a_dynamic_batch() -> None:
     compiled = torch.compile(mlayer.expm, backend="aot_eager", fullgraph=True, dynamic=True)
     for count in (2, 3, 7, 12):
         a = _batch(4, torch.float64, count)
-        torch.testing.assert_close(compiled(a), mlayer.expm(a))
+        agree(compiled(a), mlayer.expm(a), a)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64], ids=str)
@@ -74,10 +67,14 @@ def test_compile_other_dtypes(dtype: torch.dtype) -> None:
 
 
 # The code generator imports modules of torch that warn about their own deprecations.
+@pytest.mark.skipif(
+    "ATEN_CPU_CAPABILITY" in os.environ,
+    reason="torch's code generator writes vector code all the same, which then does not compile",
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_inductor() -> None:
     """Once through the default back end, forward and backward; some ten seconds of C++ compilation."""
-    compiled = torch.compile(lambda a: mlayer.expm(a * 0.5).square().sum(), fullgraph=True)
+    compiled = torch.compile(lambda a: mlayer.expm(a * 0.5) * 2, fullgraph=True)
     a = _batch(5, torch.float32).requires_grad_()
     try:
         got = compiled(a)
@@ -85,11 +82,11 @@ def test_inductor() -> None:
         if "compiler" in str(error).lower():
             pytest.skip("inductor needs a C++ compiler")
         raise
-    expected = mlayer.expm(a * 0.5).square().sum()
-    torch.testing.assert_close(got, expected)
-    (got_gradient,) = torch.autograd.grad(got, a)
-    (expected_gradient,) = torch.autograd.grad(expected, a)
-    torch.testing.assert_close(got_gradient, expected_gradient)
+    expected = mlayer.expm(a * 0.5) * 2
+    agree(got, expected, a)
+    (got_gradient,) = torch.autograd.grad(got.sum(), a)
+    (expected_gradient,) = torch.autograd.grad(expected.sum(), a)
+    agree(got_gradient, expected_gradient, a)
 
 
 def _exported(n: int, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
@@ -110,7 +107,7 @@ def exported() -> Callable[[Tensor], Tensor]:
 def test_export_with_a_dynamic_batch(exported: Callable[[Tensor], Tensor]) -> None:
     for count in (1, 2, 5, 11):
         a = _batch(4, torch.float32, count)
-        _agree(exported(a), mlayer.expm(a))
+        agree(exported(a), mlayer.expm(a), a)
 
 
 def test_export_of_an_empty_batch(exported: Callable[[Tensor], Tensor]) -> None:
@@ -119,7 +116,7 @@ def test_export_of_an_empty_batch(exported: Callable[[Tensor], Tensor]) -> None:
 
 def test_export_in_double_precision() -> None:
     a = _batch(6, torch.float64)
-    _agree(_exported(6, torch.float64)(a), mlayer.expm(a))
+    agree(_exported(6, torch.float64)(a), mlayer.expm(a), a)
 
 
 @pytest.mark.parametrize("norm", [100.0, 1e3, 1e5])
@@ -127,7 +124,7 @@ def test_export_large_norms(norm: float, exported: Callable[[Tensor], Tensor]) -
     """More squarings than the example had; a stable matrix, so that nothing overflows."""
     a = torch.stack([-norm * torch.eye(4), random_matrix(4, 1.0, dtype=torch.float32)])
     a[0, 0, 1] = norm / 2
-    _agree(exported(a)[1:], mlayer.expm(a)[1:])
+    agree(exported(a)[1:], mlayer.expm(a)[1:], a[1:])
     assert (exported(a)[0].abs() <= 1e-30).all()
 
 
@@ -138,7 +135,7 @@ def test_export_keeps_poison_in_its_own_item(poison: float, exported: Callable[[
     a[1, 0, 0] = poison
     value = exported(a)
     others = [0, 2, 3, 4, 5]
-    _agree(value[others], expected[others])
+    agree(value[others], expected[others], a[others])
     assert not value[1].isfinite().all()
 
 
@@ -173,9 +170,9 @@ def test_onnx_with_a_dynamic_batch(tmp_path: Path) -> None:
 
     for count in (1, 2, 6, 13):
         a = _batch(4, torch.float32, count)
-        _agree(run(a), mlayer.expm(a))
+        agree(run(a), mlayer.expm(a), a)
     stable = torch.stack([-1e4 * torch.eye(4), random_matrix(4, 1.0, dtype=torch.float32)])
-    _agree(run(stable)[1:], mlayer.expm(stable)[1:])
+    agree(run(stable)[1:], mlayer.expm(stable)[1:], stable[1:])
     zero = torch.zeros(3, 4, 4)
     assert torch.equal(run(zero), torch.eye(4).expand(3, 4, 4))
     a = _batch(4, torch.float32)
@@ -183,15 +180,17 @@ def test_onnx_with_a_dynamic_batch(tmp_path: Path) -> None:
     a[1, 2, 3] = torch.nan
     value = run(a)
     assert value[1].isnan().any()
-    _agree(value[[0, 2, 3, 4, 5]], expected[[0, 2, 3, 4, 5]])
+    others = [0, 2, 3, 4, 5]
+    agree(value[others], expected[others], a[others])
 
 
 # opcheck traces through torch.fx, which warns about its own use of deprecated names.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("n", [2, 9])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), 9])
 def test_operators_keep_their_contracts(n: int, dtype: torch.dtype, path: str) -> None:
-    a = _batch(n, dtype)
-    e = _batch(n, dtype).flip(0)
+    # opcheck compares entry by entry: matrices of moderate norm, whose every entry is right to a few eps.
+    a = _batch(n, dtype)[:4]
+    e = _batch(n, dtype)[:4].flip(0)
     for tensor in (a, a.mT, a[:0], a[0], a[:1].expand(3, n, n), a.clone().requires_grad_()):
         torch.library.opcheck(torch.ops.mlayer.expm.default, (tensor,))
     for pair in (
@@ -206,8 +205,8 @@ def test_operators_keep_their_contracts(n: int, dtype: torch.dtype, path: str) -
 
 def test_operators_are_ours(path: str) -> None:
     a = _batch(3, torch.float64)
-    torch.testing.assert_close(torch.ops.mlayer.expm(a), mlayer.expm(a))
-    torch.testing.assert_close(torch.ops.mlayer.frechet(a, a), operator.frechet(a, a))
+    agree(torch.ops.mlayer.expm(a), mlayer.expm(a), a)
+    agree(torch.ops.mlayer.frechet(a, a), operator.frechet(a, a), a)
 
 
 def test_operators_differentiate(path: str) -> None:

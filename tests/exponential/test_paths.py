@@ -14,8 +14,8 @@ import torch
 
 import mlayer
 from cases import random_matrix
-from mlayer.errors import ArgumentError, ArgumentTypeError, KernelError, MLayerError
-from mlayer.exponential import matmul, native, paths
+from mlayer.errors import ArgumentError, ArgumentTypeError, KernelError, MissingPackageError, MLayerError
+from mlayer.exponential import matmul, native, node, paths
 
 WHY_NOT = "no kernel was built (there was no C++ compiler when mlayer was installed)"
 
@@ -31,7 +31,7 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.delenv(paths.VARIABLE, raising=False)
     monkeypatch.setattr(native, "_load", load)
-    remembered = [f for f in vars(native).values() if hasattr(f, "cache_clear")]
+    remembered = [f for module in (native, node) for f in vars(module).values() if hasattr(f, "cache_clear")]
     for function in remembered:
         function.cache_clear()
     yield
@@ -43,8 +43,8 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which implementation was really called."""
     seen: list[str] = []
-    for module, name in ((native, "native"), (matmul, "matmul")):
-        for function in ("expm", "frechet"):
+    for module, name, value in ((native, "native", "expm"), (matmul, "matmul", "expm_with_plan")):
+        for function in (value, "frechet"):
             original = getattr(module, function)
 
             def spy(*args: object, _original: object = original, _name: str = name, **kw: object) -> object:
@@ -53,21 +53,32 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 return _original(*args, **kw)
 
             monkeypatch.setattr(module, function, spy)
+    through_node = node.expm()
+
+    def spy_node(a: object) -> object:
+        result = through_node(a)
+        if result is not None:
+            seen.append("node")
+        return result
+
+    monkeypatch.setattr(node, "expm", lambda: spy_node)
     return seen
 
 
 @needs_kernel
-@pytest.mark.parametrize("wish", [None, "auto", "native"])
+@pytest.mark.parametrize("wish", [None, "auto", "native", "ctypes"])
 def test_kernel_is_the_choice(wish: str | None, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(paths.VARIABLE, raising=False)
     if wish is not None:
         monkeypatch.setenv(paths.VARIABLE, wish)
     a = random_matrix(4, 1.0).requires_grad_()
     torch.autograd.grad(mlayer.expm(a).sum(), a)
-    assert calls == ["native", "native"]
+    through_node = node.available() and wish != "ctypes"
+    assert calls == (["node"] if through_node else ["native", "native"])
+    how = r"C\+\+ autograd node" if through_node else r"through ctypes \(.*\)"
     for path in (mlayer.expm_path(), mlayer.expm_path(a)):
         assert path.name == "native"
-        assert re.fullmatch(r"compiled kernel, \w+ instructions", path.reason)
+        assert re.fullmatch(rf"compiled kernel, \w+ instructions, {how}", path.reason)
 
 
 def test_matmul_on_request(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +96,7 @@ def test_bad_wish(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.VARIABLE, wish)
     near = "Did you mean 'native'? " if wish == "Native" else ""
     words = (
-        "the environment variable MLAYER_EXPM must be one of auto, native, matmul; "
+        "the environment variable MLAYER_EXPM must be one of auto, native, ctypes, matmul, triton; "
         f"got {wish!r}. {near}Unset it to let mlayer choose."
     )
     with pytest.raises(ArgumentError, match=f"^{re.escape(words)}$"):
@@ -95,13 +106,19 @@ def test_bad_wish(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_kernel
-def test_reason_for_dtype(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> None:
-    monkeypatch.delenv(paths.VARIABLE, raising=False)
-    a = torch.eye(3, dtype=torch.complex64)
-    words = "the kernel computes float32 and float64 on the CPU, not torch.complex64 on cpu"
+def test_complex_matrices_take_the_kernel_up_to_half_its_size(
+    monkeypatch: pytest.MonkeyPatch, calls: list[str]
+) -> None:
+    monkeypatch.setenv(paths.VARIABLE, "ctypes")
+    largest = native.LARGEST_SIZE // 2
+    for n, name in ((3, "native"), (largest, "native"), (largest + 1, "matmul")):
+        a = torch.eye(n, dtype=torch.complex64)
+        assert mlayer.expm_path(a).name == name
+        calls.clear()
+        mlayer.expm(a)
+        assert calls == [name]
+    words = f"beyond size {largest} torch's own products are as fast; this is {largest + 1}"
     assert mlayer.expm_path(a) == mlayer.ExpmPath("matmul", words)
-    mlayer.expm(a)
-    assert calls == ["matmul"]
 
 
 @needs_kernel
@@ -109,7 +126,7 @@ def test_reason_for_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(paths.VARIABLE, raising=False)
     path = mlayer.expm_path(torch.empty(3, 3, device="meta"))
     assert path.name == "matmul"
-    assert "not torch.float32 on meta" in path.reason
+    assert path.reason == "the kernel computes on the CPU, not on meta"
 
 
 @needs_kernel
@@ -123,7 +140,7 @@ def test_reason_for_size(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> N
     assert path.reason == words
     mlayer.expm(torch.eye(largest))
     mlayer.expm(torch.eye(largest + 1))
-    assert calls == ["native", "matmul"]
+    assert calls == ["node" if node.available() else "native", "matmul"]
 
 
 @needs_kernel
@@ -134,7 +151,8 @@ def test_path_said_for_half_precision_is_the_one_taken(
     monkeypatch.delenv(paths.VARIABLE, raising=False)
     a = torch.eye(3, dtype=half)
     mlayer.expm(a)
-    assert [mlayer.expm_path(a).name] == calls
+    assert mlayer.expm_path(a).name == "native"
+    assert calls == ["node" if node.available() else "native"]
 
 
 def test_without_kernel_everything_works_and_says_so(no_kernel: None) -> None:
@@ -164,6 +182,23 @@ def test_kernel_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -
     library, why = native._load.__wrapped__()
     assert library is None
     assert re.fullmatch(r"the kernel is of version \d+, this mlayer needs 999: install again", why)
+
+
+@needs_kernel
+def test_the_instruction_set_can_be_held_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = native.description()
+    monkeypatch.setenv(native.ISA_VARIABLE, "portable")
+    native._load.__wrapped__()
+    try:
+        assert native.description() == "compiled kernel, portable instructions"
+        monkeypatch.setenv(native.ISA_VARIABLE, "avx1024")
+        words = (
+            "MLAYER_EXPM_ISA must be one of avx512, avx2, portable that this processor has; got 'avx1024'."
+        )
+        with pytest.raises(ArgumentError, match=re.escape(words)):
+            native._load.__wrapped__()
+    finally:
+        assert native.use_instruction_set(before.split()[2])
 
 
 @needs_kernel
@@ -228,3 +263,29 @@ def compiler_works() -> bool:
 @pytest.mark.skipif(not compiler_works(), reason="no C++ compiler here")
 def test_with_a_compiler_there_is_a_kernel() -> None:
     assert native.available(), native.description()
+
+
+@pytest.mark.parametrize("name", ["matmul", "native", "auto"])
+def test_an_argument_chooses_the_path_forward_and_backward(
+    name: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "native" and not native.available():
+        pytest.skip(native.description())
+    monkeypatch.setenv(paths.VARIABLE, "matmul" if name == "native" else "auto")
+    a = random_matrix(4, 1.0).requires_grad_()
+    torch.autograd.grad(mlayer.expm(a, path=name).sum(), a)
+    if name != "auto":
+        assert calls == [name, name]
+    # And only for that call.
+    assert mlayer.expm_path().name == ("matmul" if name == "native" or not native.available() else "native")
+
+
+def test_a_path_that_does_not_exist() -> None:
+    with pytest.raises(ArgumentError, match=r"got .trition.\. Did you mean .triton."):
+        mlayer.expm(torch.zeros(2, 2), path="trition")
+
+
+def test_the_triton_path_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlayer.exponential.triton_path.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"Triton path .*pip install 'mlayer\[triton\]'"):
+        mlayer.expm(torch.zeros(2, 2), path="triton")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
+from typing import Any
 
 import flint
 import pytest
@@ -13,6 +13,8 @@ from torch import Tensor
 import mlayer
 import oracle
 from cases import random_matrix
+from mlayer.exponential import careful, native
+from rounding import agree
 
 POISONS = [torch.nan, torch.inf, -torch.inf]
 
@@ -25,7 +27,7 @@ def _gradient(a: Tensor, g: Tensor) -> Tensor:
 @pytest.mark.parametrize("poison", POISONS, ids=str)
 @pytest.mark.parametrize("n", [1, 2, 5, 9, 16, 17, 40])
 def test_poison_stays_in_its_own_item(n: int, poison: float, dtype: torch.dtype, implementation: str) -> None:
-    """Value and gradient, poison in the argument; every other item keeps its bits."""
+    """Value and gradient, poison in the argument; the kernel keeps every bit of the other items."""
     clean = torch.stack([random_matrix(n, x, dtype=dtype) for x in (1e-6, 0.1, 0.5, 1.0, 3.0, 9.0, 30.0)])
     g = torch.stack([random_matrix(n, 1.0, seed=1, dtype=dtype)] * len(clean))
     value, gradient = mlayer.expm(clean), _gradient(clean, g)
@@ -35,8 +37,12 @@ def test_poison_stays_in_its_own_item(n: int, poison: float, dtype: torch.dtype,
             dirty[(item, *place)] = poison
             others = [k for k in range(len(clean)) if k != item]
             got, got_gradient = mlayer.expm(dirty), _gradient(dirty, g)
-            torch.testing.assert_close(got[others], value[others])
-            torch.testing.assert_close(got_gradient[others], gradient[others])
+            if implementation == "matmul":
+                agree(got[others], value[others], clean[others])
+                agree(got_gradient[others], gradient[others], clean[others])
+            else:
+                assert torch.equal(got[others], value[others])
+                assert torch.equal(got_gradient[others], gradient[others])
             if n == 1:
                 assert got[item].equal(dirty[item].exp()) or math.isnan(poison)
             else:
@@ -54,7 +60,7 @@ def test_poisoned_gradient_stays_in_its_own_item(
     clean = _gradient(a, g)
     g[1, 0, n - 1] = poison
     dirty = _gradient(a, g)
-    torch.testing.assert_close(dirty[[0, 2]], clean[[0, 2]])
+    agree(dirty[[0, 2]], clean[[0, 2]], a[[0, 2]])
     assert not dirty[1].isfinite().all()
 
 
@@ -118,8 +124,7 @@ HUGE = {torch.float32: (1e19, 1e30, 3e38), torch.float64: (1e151, 1.7e308)}
 
 
 @pytest.mark.parametrize("n", [2, 5, 17])
-def test_huge_norms_return_at_once_and_without_nan(n: int, dtype: torch.dtype, implementation: str) -> None:
-    started = time.monotonic()
+def test_huge_norms_without_nan(n: int, dtype: torch.dtype, implementation: str) -> None:
     for size in HUGE[dtype]:
         for a in (random_matrix(n, 1.0, dtype=dtype) * size, torch.eye(n, dtype=dtype) * size):
             assert not mlayer.expm(a).isnan().any()
@@ -127,7 +132,56 @@ def test_huge_norms_return_at_once_and_without_nan(n: int, dtype: torch.dtype, i
         assert (mlayer.expm(torch.eye(n, dtype=dtype) * size).diagonal() == torch.inf).all()
         assert (mlayer.expm(torch.eye(n, dtype=dtype) * -size) == 0).all()
         _gradient(random_matrix(n, 1.0, dtype=dtype) * size, torch.ones(n, n, dtype=dtype))
-    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("derivative", [False, True], ids=["value", "derivative"])
+def test_squaring_stops_when_every_entry_is_infinite_or_zero(
+    derivative: bool, sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A norm of 1e300 asks for a thousand squarings; counted, since time depends on the machine."""
+    products = 0
+    multiply = careful._sum
+
+    def counted(*arguments: Any, **more: Any) -> careful.Wide:
+        nonlocal products
+        products += 1
+        return multiply(*arguments, **more)
+
+    monkeypatch.setattr(careful, "_sum", counted)
+    a = sign * 1e300 * torch.eye(3, dtype=torch.float64) + 1e299 * random_matrix(3, 1.0)
+    value = careful.careful(a[None], torch.ones(1, 3, 3, dtype=torch.float64) if derivative else None)
+    assert (value.isinf() if sign > 0 else value == 0).all()
+    assert products <= (2 if derivative else 1) * 100
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("derivative", [False, True], ids=["value", "derivative"])
+@pytest.mark.parametrize("hole", [False, True], ids=["one exponent", "an exponent each"])
+def test_the_kernel_stops_squaring_too(
+    derivative: bool, sign: float, hole: bool, instruction_set: str
+) -> None:
+    a = sign * 1e300 * torch.eye(3, dtype=torch.float64) + 1e299 * random_matrix(3, 1.0)
+    if hole:  # 0 may be a lost entry: the first try gives up
+        a[0, 1:] = 0
+    before = native.careful_squarings()
+    value = native.frechet(a, torch.ones_like(a)) if derivative else native.expm(a)
+    assert not value.isnan().any()
+    assert (value[1:, 1:].isinf() if sign > 0 else value == 0).all()
+    assert 30 <= native.careful_squarings() - before <= 100
+
+
+def test_squaring_goes_on_while_one_entry_is_ordinary() -> None:
+    """One entry is infinite long before the others are done: a block that grows, a path that fills up."""
+    a = torch.zeros(3, 3, dtype=torch.float64)
+    a[0, 0], a[1, 2] = 2.0**60, 1.0  # exp of the second block is [[1, 1], [0, 1]], doubled up from 2^-60
+    value = careful.careful(a[None], None)[0]
+    assert value[0, 0] == torch.inf
+    assert value[1:, 1:].tolist() == [[1.0, 1.0], [0.0, 1.0]]
+    long = torch.diag(torch.full((39,), 2.0**60, dtype=torch.float64), 1)
+    # A path of 39 steps: the polynomial of degree 20 fills half of the triangle, the squarings the rest.
+    value = careful.careful((long + 2.0**60 * torch.eye(40))[None], None)[0]
+    assert int((value.triu() == torch.inf).sum()) == 40 * 41 // 2
 
 
 @pytest.mark.parametrize("size", [1e10, 1e30, 1e38, 1e100, 1e155, 1e200, 1e300])
@@ -159,7 +213,7 @@ def test_huge_entries_in_the_direction(dtype: torch.dtype, implementation: str) 
     for n in (2, 9, 20):
         a = random_matrix(n, 1.0, dtype=dtype)
         g = random_matrix(n, 1.0, seed=1, dtype=dtype)
-        torch.testing.assert_close(_gradient(a, g * top) / top, _gradient(a, g))
+        agree(_gradient(a, g * top) / top, _gradient(a, g), a)
 
 
 def test_very_negative_is_zero(dtype: torch.dtype, implementation: str) -> None:
@@ -194,11 +248,9 @@ def test_subnormal_direction(dtype: torch.dtype, implementation: str) -> None:
     assert torch.equal(gradient, g)
 
 
-def test_many_huge_items_do_not_hang() -> None:
-    started = time.monotonic()
+def test_many_huge_items() -> None:
     a = random_matrix(16, 1e37, dtype=torch.float32).expand(64, 16, 16)
     assert not mlayer.expm(a).isnan().any()
-    assert time.monotonic() - started < 10
 
 
 def test_complex_overflow_is_infinite() -> None:

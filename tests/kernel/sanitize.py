@@ -1,6 +1,6 @@
 """Builds the kernel with driver.cpp under sanitizers and runs it: make sanitize.
 
-Address and undefined behaviour in one build, threads in another. A few minutes.
+Address and undefined behavior in one build, threads in another. A few minutes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from pathlib import Path
 
 import torch
 
+from mlayer.exponential.build import instruction_flags
 from mlayer.exponential.native import KernelTable
 from mlayer.exponential.schedule import schedule_for
 
 HERE = Path(__file__).resolve().parent
 KERNEL = HERE.parents[1] / "src/mlayer/exponential/kernel"
-FLAGS = {
-    "isa_avx512.cpp": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"],
-    "isa_avx2.cpp": ["-mavx2", "-mfma"],
-}
 SANITIZERS = {
     "address,undefined": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],
@@ -57,7 +54,7 @@ def main() -> int:
                     "-g",
                     "-fno-math-errno",
                     *sanitizer,
-                    *FLAGS.get(source.name, []),
+                    *instruction_flags(source),
                 ]
                 command = [compiler, *flags, f"-I{KERNEL}", "-c", str(source), "-o", str(out)]
                 builds.append((out, subprocess.Popen(command)))

@@ -111,9 +111,17 @@ def _finite(matrices: Tensor, direction: Tensor | None) -> Tensor:
         if d is not None:
             h = _sum([(b, h), (d, x)], 1 / k)
         x = _sum([(b, x)], 1 / k, plus_identity=True)
+    active = s > 0
     for k in range(int(s.max())):
-        active = s > k
+        before = x.exponent if d is None else torch.cat([x.exponent, h.exponent], 1)
         if d is not None:
             h = _sum([(x, h), (h, x)]).where(active, h)
         x = _sum([(x, x)]).where(active, x)
+        # Once every entry is infinite or zero for good, more squarings change nothing: a norm of 1e300
+        # asks for a thousand of them, and about fifty are enough.
+        after = x.exponent if d is None else torch.cat([x.exponent, h.exponent], 1)
+        settled = ((after == before) & (after.abs() >= _FAR)).flatten(1).all(1)
+        active = (s > k + 1) & active & ~settled
+        if not active.any():
+            break
     return _narrow(x if d is None else h, matrices.dtype)

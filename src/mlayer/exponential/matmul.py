@@ -1,222 +1,280 @@
-"""The exponential in torch's own matrix products: every device and dtype, and exportable.
+"""The exponential in torch's own matrix products, in few operations: every device and dtype.
 
-The same mathematics as the kernel (schedule.py, docs/theory/expm.md). A `Jet` carries a batch of
-matrices and, for the derivative, their tangents; its product is the product rule. Matrices with the
-same schedule are taken together.
+The same mathematics as the kernel (schedule.py, docs/theory/expm.md), arranged for devices where each
+operation is a launch. One look at the norms (the only synchronization) fixes one polynomial and the number of
+squarings for the whole batch; matrices that need fewer squarings keep their value by `where`. A bound from
+the norms proves that nothing overflows, so the result is not looked at. What the bound cannot vouch for goes
+to `grouped`.
+
+Norms are Frobenius norms, which are the same for A and its adjoint: the backward pass reuses the plan of the
+forward pass and synchronizes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop
+from torch._guards import detect_fake_mode
 
-from mlayer.exponential.careful import careful
-from mlayer.exponential.schedule import (
-    DEGREES,
-    EIGHT,
-    FOUR,
-    SIXTEEN,
-    exact_degree,
-    one_norm,
-    root_of_square_norm,
-    schedule_for,
+from mlayer.exponential import grouped, paths, small, triton_path
+from mlayer.exponential.precision import full_precision
+from mlayer.exponential.schedule import DEGREES, EIGHT, FOUR, SIXTEEN, schedule_for
+
+_Rows = tuple[tuple[float, ...], ...]
+
+# Linear combinations that one polynomial needs, as rows over (A, A2, Y) and (A, A2, Y, W): left factor, right
+# factor, remainder. One small product forms all three.
+_EIGHT_ROWS = ((EIGHT[3], EIGHT[2], 1.0), (0.0, EIGHT[4], 1.0), (1.0, 0.5, EIGHT[5]))
+_SIXTEEN_ROWS_W = (
+    (SIXTEEN[3], SIXTEEN[2], 1.0),
+    (0.0, SIXTEEN[4], 1.0),
+    (0.0, SIXTEEN[6], SIXTEEN[5]),
 )
+_SIXTEEN_ROWS = (
+    (SIXTEEN[8], SIXTEEN[7], 0.0, 1.0),
+    (SIXTEEN[10], 0.0, SIXTEEN[9], 1.0),
+    (SIXTEEN[14], SIXTEEN[13], SIXTEEN[12], SIXTEEN[11]),
+)
+# What is kept free below the largest number, in units of log: rounding and the constants of the bound.
+_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
-class Jet:
-    """X and, where a derivative is wanted, its tangent H; both (b, n, n)."""
+class ProductSchedule:
+    """One polynomial for a batch; how often its matrices are squared, at most and at least."""
 
-    x: Tensor
-    h: Tensor | None = None
-
-    def __matmul__(self, other: Jet) -> Jet:
-        x = self.x @ other.x
-        if self.h is None or other.h is None:
-            return Jet(x)
-        return Jet(x, torch.baddbmm(self.x @ other.h, self.h, other.x))
-
-    def __add__(self, other: Jet) -> Jet:
-        return Jet(self.x + other.x, None if self.h is None or other.h is None else self.h + other.h)
-
-    def __rmul__(self, scale: float | Tensor) -> Jet:
-        return Jet(scale * self.x, None if self.h is None else scale * self.h)
-
-    def plus_identity(self) -> Jet:
-        return Jet(self.x + torch.eye(self.x.shape[-1], dtype=self.x.dtype, device=self.x.device), self.h)
-
-    def select(self, index: Tensor) -> Jet:
-        return Jet(self.x[index], None if self.h is None else self.h[index])
+    degree: int
+    squarings: int
+    fewest: int
 
 
-def _degree_2(a: Jet, a2: Jet) -> Jet:
-    return 0.5 * a2 + a
+@dataclass(frozen=True)
+class ProductsPlan:
+    """What one look at a batch found. A schedule is None where the batch has to go to `grouped`."""
+
+    squares: Tensor  # ||A^2|| of each matrix, (b,)
+    value: ProductSchedule | None
+    derivative: ProductSchedule | None
 
 
-def _degree_4(a: Jet, a2: Jet) -> Jet:
-    return a2 @ (FOUR[0] * a2 + FOUR[1] * a) + (0.5 * a2 + a)
-
-
-def _degree_8(a: Jet, a2: Jet) -> Jet:
-    e = EIGHT
-    y = a2 @ (e[0] * a2 + e[1] * a)
-    return (y + e[2] * a2 + e[3] * a) @ (y + e[4] * a2) + (e[5] * y + 0.5 * a2 + a)
-
-
-def _degree_16(a: Jet, a2: Jet, c: Sequence[float | Tensor] = SIXTEEN) -> Jet:
-    y = a2 @ (c[0] * a2 + c[1] * a)
-    w = (y + c[2] * a2 + c[3] * a) @ (y + c[4] * a2) + (c[5] * y + c[6] * a2)
-    rest = c[11] * w + c[12] * y + c[13] * a2 + c[14] * a
-    return (w + c[7] * a2 + c[8] * a) @ (w + c[9] * y + c[10] * a) + rest
-
-
-_POLYNOMIALS: dict[int, Callable[[Jet, Jet], Jet]] = {
-    2: _degree_2,
-    4: _degree_4,
-    8: _degree_8,
-    16: _degree_16,
-}
-
-
-def _plan(a: Tensor, a2: Tensor, derivative: bool) -> Tensor:
-    """Degree and squarings of every matrix, as integers.  (b, n, n) twice -> (b, 2)"""
-    schedule = schedule_for(a.dtype, derivative)
-    norm = one_norm(a).to("cpu", torch.float64)
-    d = root_of_square_norm(a2).to("cpu", torch.float64)
-    degree = torch.full_like(d, DEGREES[-1], dtype=torch.int64)
-    squarings = torch.log2(d / schedule.theta[-1]).ceil().clamp(min=0).to(torch.int64)
-    for m, theta, norm_theta in reversed(
-        list(zip(DEGREES, schedule.theta, schedule.norm_theta, strict=True))
-    ):
-        within = (d <= theta) | (norm <= norm_theta)
-        degree, squarings = torch.where(within, m, degree), torch.where(within, 0, squarings)
-    triangular = _strictly_triangular(a).cpu()
-    exact = exact_degree(a.shape[-1] - 1, derivative)
-    if exact is not None and triangular.any():
-        degree = torch.where(triangular, degree.clamp(max=exact), degree)
-        squarings = torch.where(triangular, 0, squarings)
-    return torch.stack([degree, squarings], dim=1)
-
-
-def _strictly_triangular(a: Tensor) -> Tensor:
-    return (a.tril() == 0).flatten(1).all(1) | (a.triu() == 0).flatten(1).all(1)
-
-
-def _common_plan(a: Tensor, a2: Tensor, derivative: bool) -> tuple[int, int] | None:
-    """Degree and squarings if all matrices share them, with few operations; else None.
-
-    Both grow with d and with the norm, so the smallest and the largest tell. A strictly triangular
-    matrix has an empty diagonal.
-    """
-    schedule = schedule_for(a.dtype, derivative)
-    d, norm = root_of_square_norm(a2), one_norm(a)
-    sizes = torch.stack([d.amin(), d.amax(), norm.amin().to(d), norm.amax().to(d)]).tolist()
-    empty = (a.diagonal(dim1=-2, dim2=-1) == 0).all(-1).any()
-    plans = {
-        (schedule.degree(x, y), 0 if y <= schedule.norm_theta[-1] else schedule.squarings(x))
-        for x, y in (sizes[0::2], sizes[1::2])
-    }
-    return plans.pop() if len(plans) == 1 and not empty else None
-
-
-def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
-    shape = matrices.shape
-    jet = Jet(
-        matrices.reshape(-1, *shape[-2:]), None if direction is None else direction.reshape(-1, *shape[-2:])
-    )
-    out = torch.empty_like(jet.x, memory_format=torch.contiguous_format)
-    if out.numel() == 0:
-        return out.reshape(shape)
-    # Mixed precision is for the products of the user's network, not for the inside of ours.
-    with torch.autocast(matrices.device.type, enabled=False):
-        ordinary = one_norm(jet.x) <= schedule_for(matrices.dtype).largest_norm  # False for NaN
-        if ordinary.all():
-            out = _ordinary(jet, derivative=direction is not None)
-            if out.isfinite().all():
-                return out.contiguous().reshape(shape)
-            rare = ~out.isfinite().flatten(1).all(1)
-        else:
-            index = ordinary.nonzero().squeeze(1)
-            rare = ~ordinary
-            if len(index):
-                out[index] = _ordinary(jet.select(index), derivative=direction is not None)
-                rare |= ~out.isfinite().flatten(1).all(1) & ordinary
-        index = rare.nonzero().squeeze(1)
-        out = out.contiguous()
-        out[index] = careful(jet.x[index], None if jet.h is None else jet.h[index])
-    return out.reshape(shape)
-
-
-def _ordinary(a: Jet, derivative: bool) -> Tensor:
-    a2 = a @ a
-    common = _common_plan(a.x, a2.x, derivative)
-    if common is not None:
-        return _finish(a, a2, *common)
-    groups, members = torch.unique(_plan(a.x, a2.x, derivative), dim=0, return_inverse=True)
-    out = torch.empty_like(a.x)
-    for group, (degree, squarings) in enumerate(groups.tolist()):
-        index = (members == group).nonzero().squeeze(1).to(a.x.device)
-        out[index] = _finish(a.select(index), a2.select(index), degree, squarings)
-    return out
-
-
-def _finish(a: Jet, a2: Jet, degree: int, squarings: int) -> Tensor:
-    """exp(A), or the derivative where there is a tangent, for matrices with one schedule."""
-    if squarings:
-        sigma = 2.0**-squarings
-        a, a2 = sigma * a, sigma * (sigma * a2)
-    x = _POLYNOMIALS[degree](a, a2).plus_identity()
-    for _ in range(squarings):
-        x = x @ x
-    return x.x if x.h is None else x.h
+class TritonPlan:
+    """The forward pass ran in the Triton kernel, which makes its own plan for the backward pass."""
 
 
 def expm(matrices: Tensor) -> Tensor:
     """exp(A).  (..., n, n) -> (..., n, n), n >= 1"""
-    return _evaluate(matrices, None)
+    return expm_with_plan(matrices)[0]
 
 
-def frechet(matrices: Tensor, direction: Tensor) -> Tensor:
-    """L(A, E), the derivative of exp at A in direction E; both (..., n, n)."""
-    return _evaluate(matrices, direction)
+def expm_with_plan(matrices: Tensor) -> tuple[Tensor, ProductsPlan | TritonPlan | None]:
+    """exp(A), and the plan with which :func:`frechet` needs no synchronization at A and at its adjoint."""
+    if paths.uses_triton(matrices):
+        return triton_path.expm(matrices), TritonPlan()
+    shape = matrices.shape
+    a = matrices if len(shape) == 3 else matrices.reshape(-1, *shape[-2:])
+    if a.numel() == 0:
+        return torch.empty_like(matrices, memory_format=torch.contiguous_format), None
+    if small.takes(matrices):
+        value = small.evaluate(a, None)
+        if value is not None:
+            return (value if len(shape) == 3 else value.reshape(shape)), None
+    with full_precision(a):
+        powers = _start(a, None)
+        plan = _look(powers)
+        if plan.value is not None:
+            return evaluate(powers, plan.value, plan.squares, derivative=False).reshape(shape), plan
+    return grouped.expm(matrices), plan
 
 
-def expm_traced(matrices: Tensor) -> Tensor:
-    """exp(A) in operations that torch.export and the ONNX exporter can write down.
+def frechet(matrices: Tensor, direction: Tensor, plan: ProductsPlan | TritonPlan | None = None) -> Tensor:
+    """L(A, E), the derivative of exp at A in direction E; both (..., n, n).
 
-    One polynomial for all, squarings in a loop that runs as often as the neediest matrix wants; the
-    others wait. A result that overflows has infinities where its largest entries overflowed, and NaN
-    may stand in the rest.
+    ``plan`` is that of A or of its adjoint, if there is one.
     """
-    a = matrices.reshape(-1, *matrices.shape[-2:])
-    schedule = schedule_for(a.dtype)
+    if isinstance(plan, TritonPlan) or (plan is None and paths.uses_triton(matrices)):
+        return triton_path.frechet(matrices, direction)
+    shape = matrices.shape
+    a, e = matrices, direction
+    if len(shape) != 3:
+        a, e = a.reshape(-1, *shape[-2:]), e.reshape(-1, *shape[-2:])
+    if a.numel() == 0:
+        return torch.empty_like(matrices, memory_format=torch.contiguous_format)
+    if small.takes(matrices):
+        tangent = small.evaluate(a, e)
+        if tangent is not None:
+            return tangent if len(shape) == 3 else tangent.reshape(shape)
+    if plan is None or plan.derivative is not None:
+        with full_precision(a):
+            # L is linear in E: at the size of 1 it overflows only where the result does.
+            size = _power_of_two(e)
+            powers = _start(a, e / size)
+            plan = plan or _look(powers)
+            if plan.derivative is not None:
+                tangent = evaluate(powers, plan.derivative, plan.squares, derivative=True)
+                return tangent.mul_(size).reshape(shape)
+    return grouped.frechet(matrices, direction)
 
-    def halvings(size: Tensor, limit: float) -> Tensor:
-        needed = (torch.log2(size) - math.log2(limit)).ceil().clamp(min=0.0, max=1100.0)
-        # NaN and infinity have no schedule: they must not decide for the others.
-        return torch.where(size.isfinite(), needed, torch.zeros_like(needed))
 
-    first = halvings(one_norm(a), schedule.largest_norm)  # where A^2 could overflow
-    a = a * torch.exp2(-first)[:, None, None]
-    a2 = a @ a
-    more = halvings(root_of_square_norm(a2), schedule.theta[-1])
-    scale = torch.exp2(-more)[:, None, None]
-    # As tensors of the dtype: the ONNX exporter writes Python's numbers in single precision.
-    coefficients = [torch.tensor(c, dtype=a.dtype, device=a.device) for c in SIXTEEN]
-    x = _degree_16(Jet(a * scale), Jet(a2 * scale * scale), coefficients).plus_identity().x
-    squarings = first + more
-    most = torch.cat([squarings, torch.zeros_like(squarings.sum())[None]]).max()  # 0 for an empty batch
+def _power_of_two(direction: Tensor) -> Tensor:
+    """A power of two near the largest entry of each matrix.  (b, n, n) -> (b, 1, 1)"""
+    tiny = torch.finfo(direction.dtype).tiny
+    largest = torch.linalg.vector_norm(direction, math.inf, (-2, -1), keepdim=True)
+    return torch.exp2(torch.log2(largest.clamp(min=tiny)).floor())
 
-    def unfinished(step: Tensor, _: Tensor) -> Tensor:
-        return step < most
 
-    def square(step: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return step + 1, torch.where((step < squarings)[:, None, None], x @ x, x)
+def _start(a: Tensor, e: Tensor | None) -> Tensor:
+    """A and A^2 as the first of four matrices, each beside its tangent where there is a direction.
 
-    _, x = while_loop(unfinished, square, (torch.zeros_like(most), x))
-    return x.reshape(matrices.shape)
+    (b, n, n) -> (4, b, n, n or 2 n). A tangent stands to the right of its matrix, so that one operation
+    serves both.
+    """
+    b, n, _ = a.shape
+    powers = torch.empty((4, b, n, n if e is None else 2 * n), dtype=a.dtype, device=a.device)
+    first, square, _, _ = powers.unbind(0)
+    torch.cat([a] if e is None else [a, e], -1, out=first)
+    _product(first, first, out=square)
+    return powers
+
+
+def _look(powers: Tensor) -> ProductsPlan:
+    """The plan for a batch; the one place where the host waits for the device."""
+    n = powers.shape[-2]
+    a, a2, _, _ = powers.unbind(0)
+    if a.shape[-1] > n:
+        a, a2 = a.narrow(-1, 0, n), a2.narrow(-1, 0, n)
+    norms, squares = _frobenius(a), _frobenius(a2)
+    # A strictly triangular A has an empty diagonal in A^2.
+    diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), math.inf, -1)
+    least, largest = torch.stack(torch.aminmax(torch.stack([norms, squares, diagonals]), dim=1)).tolist()
+    if not (math.isfinite(largest[0]) and math.isfinite(largest[1])):
+        return ProductsPlan(squares, None, None)
+    size, d = largest[0], math.sqrt(largest[1])
+    limit = math.log(torch.finfo(a.dtype).max) - _MARGIN
+
+    def schedule(derivative: bool) -> ProductSchedule | None:
+        # ||exp(A)|| <= e^d (1 + ||A||); the derivative has the last factor twice, and ||E|| <= n.
+        if d + math.log1p(size) * (2 if derivative else 1) + math.log(n) > limit:
+            return None
+        table = schedule_for(a.dtype, derivative)
+        most = _squarings(largest[1], table.theta[-1])
+        if most == 0:
+            return ProductSchedule(table.degree(d, size), 0, 0)
+        # The finite series of a strictly triangular matrix needs no squarings: `grouped` knows.
+        if least[2] == 0 and ((diagonals == 0) & (squares > table.theta[-1] ** 2)).any():
+            return None
+        return ProductSchedule(DEGREES[-1], most, _squarings(least[1], table.theta[-1]))
+
+    return ProductsPlan(squares, schedule(False), schedule(True))
+
+
+def _frobenius(matrices: Tensor) -> Tensor:
+    """(b, n, n) -> (b,)"""
+    if matrices.is_complex():  # torch's norm of complex numbers is many times slower
+        return torch.linalg.vector_norm(torch.view_as_real(matrices), dim=(-3, -2, -1))
+    return torch.linalg.vector_norm(matrices, dim=(-2, -1))
+
+
+def _squarings(square: float, theta: float) -> int:
+    """The least s >= 0 with 2^-s ||A^2||^(1/2) <= theta."""
+    return max(0, math.ceil(math.log2(square) / 2 - math.log2(theta))) if square > 0 else 0
+
+
+def evaluate(powers: Tensor, schedule: ProductSchedule, squares: Tensor, *, derivative: bool) -> Tensor:
+    """exp(A), or its derivative; uses up ``powers``.  -> (b, n, n)"""
+    times, n = schedule.squarings, powers.shape[-2]
+    active = None
+    if times:
+        scale: float | Tensor = 2.0**-times
+        if schedule.fewest < times:
+            # As _squarings, on the device. A little more near a power of two, for the logarithm is rounded;
+            # never more than the loop has turns.
+            theta = schedule_for(powers.dtype, derivative).theta[-1]
+            slack = 8 * torch.finfo(squares.dtype).eps - math.log2(theta)
+            each = torch.add(slack, squares.log2(), alpha=0.5).ceil_().clamp_(0, times).view(-1, 1, 1)
+            scale = torch.exp2(-each)
+            active = each > torch.arange(times, dtype=each.dtype, device=each.device).view(-1, 1, 1, 1)
+        a, a2, _, _ = powers.unbind(0)
+        a.mul_(scale)
+        a2.mul_(scale * scale)
+    x = _polynomial(powers, schedule.degree)
+    for k in range(times):
+        if derivative and k == times - 1:  # of the last square only the tangent is wanted
+            matrix, tangent = x.narrow(-1, 0, n), x.narrow(-1, n, n)
+            squared = torch.bmm(matrix, tangent).baddbmm_(tangent, matrix)
+            return squared if active is None else torch.where(active.select(0, k), squared, tangent)
+        squared = _product(x, x)
+        x = squared if active is None else torch.where(active.select(0, k), squared, x)
+    return torch.clone(x.narrow(-1, n, n), memory_format=torch.contiguous_format) if derivative else x
+
+
+def _polynomial(powers: Tensor, degree: int) -> Tensor:
+    """T(A) of schedule.py, from A and A^2; the others of ``powers`` are overwritten."""
+    a, a2, y, w = powers.unbind(0)
+    n = a.shape[-2]
+    if degree == DEGREES[0]:
+        return _plus_identity(torch.add(a, a2, alpha=0.5), n)
+    if degree == DEGREES[1]:
+        rest = _plus_identity(torch.add(a, a2, alpha=0.5), n)
+        return _product(a2, torch.add(a2, a, alpha=FOUR[1] / FOUR[0]), rest, alpha=FOUR[0])
+    first = EIGHT if degree == DEGREES[2] else SIXTEEN
+    _product(a2, torch.add(a2, a, alpha=first[1] / first[0]), alpha=first[0], out=y)
+    if degree == DEGREES[2]:
+        left, right, rest = _combinations(powers.narrow(0, 0, 3), _EIGHT_ROWS)
+    else:
+        left, right, rest = _combinations(powers.narrow(0, 0, 3), _SIXTEEN_ROWS_W)
+        _product(left, right, rest, out=w)
+        left, right, rest = _combinations(powers, _SIXTEEN_ROWS)
+    return _product(left, right, _plus_identity(rest, n))
+
+
+def _product(
+    left: Tensor, right: Tensor, plus: Tensor | None = None, *, alpha: float = 1.0, out: Tensor | None = None
+) -> Tensor:
+    """Alpha left right + plus, by the product rule where there are tangents.
+
+    (b, n, m) -> (b, n, m), m = n or 2 n.
+    """
+    n = left.shape[-2]
+    matrix, tangent = left, None
+    if left.shape[-1] > n:
+        matrix, tangent = left.narrow(-1, 0, n), left.narrow(-1, n, n)
+    if plus is not None:
+        result = torch.baddbmm(plus, matrix, right, alpha=alpha, out=out)
+    elif alpha == 1.0:
+        result = torch.bmm(matrix, right, out=out)
+    else:
+        assert out is not None  # with beta = 0 it is not read
+        result = torch.baddbmm(out, matrix, right, beta=0, alpha=alpha, out=out)
+    if tangent is not None:
+        result.narrow(-1, n, n).baddbmm_(tangent, right.narrow(-1, 0, n), alpha=alpha)
+    return result
+
+
+def _plus_identity(x: Tensor, n: int) -> Tensor:
+    (x if x.shape[-1] == n else x.narrow(-1, 0, n)).diagonal(dim1=-2, dim2=-1).add_(1)
+    return x
+
+
+def _combinations(terms: Tensor, rows: _Rows) -> tuple[Tensor, ...]:
+    """All linear combinations of the terms at once.  (k, b, n, m) -> rows x (b, n, m)"""
+    # The coefficients are real: complex terms are combined as pairs of real ones.
+    parts = torch.view_as_real(terms) if terms.is_complex() else terms
+    coefficients = _coefficients(rows, parts.dtype, terms.device)
+    combined = (coefficients @ parts.flatten(1)).view(len(rows), *parts.shape[1:])
+    return (torch.view_as_complex(combined) if terms.is_complex() else combined).unbind(0)
+
+
+def _coefficients(rows: _Rows, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On the device once and for all, so that nothing is uploaded between two products."""
+    if detect_fake_mode() is not None:  # a fake tensor must not stay, nor meet a real one
+        return torch.tensor(rows, dtype=dtype, device=device)
+    return _kept_coefficients(rows, dtype, device)
+
+
+@lru_cache(maxsize=64)
+def _kept_coefficients(rows: _Rows, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(rows, dtype=dtype, device=device)

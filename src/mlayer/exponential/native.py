@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlayer.errors import KernelError
+from mlayer.errors import ArgumentError, KernelError
 from mlayer.exponential.schedule import EIGHT, FOUR, SIXTEEN, Schedule, schedule_for
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 4
+
+# Holds the kernel down to an instruction set, for measurements; read when the kernel is loaded.
+ISA_VARIABLE = "MLAYER_EXPM_ISA"
 
 # Above this size one matrix no longer stays in cache and the BLAS behind torch.matmul is as fast.
 LARGEST_SIZE = 192
@@ -44,17 +48,23 @@ class KernelTable(ctypes.Structure):
         return table
 
 
-_DTYPES = frozenset((torch.float32, torch.float64))
+# A complex matrix is computed as a real one of twice the size (kernel/embedding.h).
+_ENTRIES = {
+    torch.float32: "mlayer_expm_f32",
+    torch.float64: "mlayer_expm_f64",
+    torch.complex64: "mlayer_expm_c64",
+    torch.complex128: "mlayer_expm_c128",
+}
 _TABLES = {
     (dtype, derivative): KernelTable.of(schedule_for(dtype, derivative))
-    for dtype in _DTYPES
+    for dtype in _ENTRIES
     for derivative in (False, True)
 }
 
 
 @cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or None and why not. Tried once a process."""
+    """The library, or None and why not. Tried once per process."""
     # The plain suffix stands last: setup.py builds `_kernel.so`, which is for every Python.
     candidates = (Path(__file__).with_name(f"_kernel{suffix}") for suffix in reversed(EXTENSION_SUFFIXES))
     found = [path for path in candidates if path.exists()]
@@ -68,8 +78,17 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     if version != KERNEL_VERSION:
         return None, f"the kernel is of version {version}, this mlayer needs {KERNEL_VERSION}: install again"
     library.mlayer_kernel_isa.restype = ctypes.c_char_p
-    for function in (library.mlayer_expm_f32, library.mlayer_expm_f64):
-        function.argtypes = (
+    wish = os.environ.get(ISA_VARIABLE)
+    if wish and library.mlayer_kernel_use_isa(wish.encode()) != 0:
+        raise ArgumentError(
+            f"the environment variable {ISA_VARIABLE}",
+            "one of avx512, avx2, portable that this processor has",
+            repr(wish),
+            "Unset it to let mlayer choose.",
+        )
+    library.mlayer_kernel_careful_squarings.restype = ctypes.c_int64
+    for name in _ENTRIES.values():
+        getattr(library, name).argtypes = (
             ctypes.c_void_p,
             ctypes.c_void_p,
             ctypes.c_void_p,
@@ -88,12 +107,18 @@ def _entry(dtype: torch.dtype, derivative: bool) -> tuple[Any, int]:
     library, why = _load()
     if library is None:
         raise KernelError(why)
-    function = library.mlayer_expm_f32 if dtype == torch.float32 else library.mlayer_expm_f64
-    return function, ctypes.addressof(_TABLES[dtype, derivative])
+    return getattr(library, _ENTRIES[dtype]), ctypes.addressof(_TABLES[dtype, derivative])
+
+
+def addresses() -> tuple[int, ...]:
+    """For node.py: the entry points in the order of `_ENTRIES`; the tables, derivative after value."""
+    entries = (ctypes.cast(_entry(dtype, False)[0], ctypes.c_void_p).value or 0 for dtype in _ENTRIES)
+    precisions = (torch.float32, torch.float64)
+    return (*entries, *(_entry(dtype, derivative)[1] for dtype in precisions for derivative in (False, True)))
 
 
 def available() -> bool:
-    """Is there a kernel to call?"""
+    """Whether the kernel is available."""
     return _load()[0] is not None
 
 
@@ -110,30 +135,51 @@ def use_instruction_set(name: str) -> bool:
 
 
 def shares_torch_threads() -> bool:
-    """Does the kernel run on torch's own thread pool?"""
+    """Whether the kernel runs on torch's own thread pool."""
     library, _ = _load()
     return library is not None and bool(library.mlayer_kernel_shares_torch_pool())
 
 
 def supports(matrices: Tensor) -> bool:
-    """Is this a (dense) tensor the kernel can take, with any strides?"""
-    return matrices.dtype in _DTYPES and matrices.is_cpu and matrices.shape[-1] <= LARGEST_SIZE
+    """Whether this is a dense tensor that the kernel takes, with any strides."""
+    return (
+        matrices.dtype in _ENTRIES and matrices.is_cpu and matrices.shape[-1] <= largest_size(matrices.dtype)
+    )
+
+
+def largest_size(dtype: torch.dtype) -> int:
+    """Of a matrix that the kernel takes."""
+    return LARGEST_SIZE // 2 if dtype.is_complex else LARGEST_SIZE
+
+
+def careful_squarings() -> int:
+    """For tests: how many squarings the careful path has made."""
+    library, _ = _load()
+    return 0 if library is None else int(library.mlayer_kernel_careful_squarings())
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# Threads do not survive a fork, and GNU's OpenMP waits for them for ever: so it is with torch's own products.
+# A forked child computes with one thread, as the workers of torch's data loaders do.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread)
 
 
 def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tensor:
     # Every microsecond here is one of a training step with small matrices.
-    if matrices.is_neg():
-        matrices = matrices.resolve_neg()
+    matrices = _resolved(matrices)
     contiguous = matrices.is_contiguous()
     if not contiguous:
-        if matrices.mT.is_contiguous():
+        # The flag is the transpose of the real form: of a complex matrix that is its adjoint.
+        if matrices.mT.is_contiguous() and not matrices.is_complex():
             transposed = not transposed
         else:
             matrices, contiguous = matrices.contiguous(), True
     if direction is not None:
-        if direction.is_neg():
-            direction = direction.resolve_neg()
-        direction = direction.contiguous()
+        direction = _resolved(direction).contiguous()
     out = torch.empty_like(matrices) if contiguous else torch.empty(matrices.shape, dtype=matrices.dtype)
     n = out.shape[-1]
     function, table = _entry(out.dtype, direction is not None)
@@ -152,11 +198,18 @@ def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tenso
     return out
 
 
+def _resolved(matrices: Tensor) -> Tensor:
+    """With signs and conjugations in memory, where torch may only have noted them."""
+    if matrices.is_neg():
+        matrices = matrices.resolve_neg()
+    return matrices.resolve_conj() if matrices.is_conj() else matrices
+
+
 def expm(matrices: Tensor) -> Tensor:
     """exp(A).  (..., n, n) -> (..., n, n), n >= 1"""
     return _call(matrices, None, False)
 
 
 def frechet(matrices: Tensor, direction: Tensor, adjoint: bool = False) -> Tensor:
-    """L(A, E), the derivative of exp at A (or at its transpose) in direction E; both (..., n, n)."""
+    """L(A, E), the derivative of exp at A (or at its adjoint) in direction E; both (..., n, n)."""
     return _call(matrices, direction, adjoint)

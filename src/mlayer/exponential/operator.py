@@ -20,7 +20,7 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
 from mlayer.errors import ArgumentError
-from mlayer.exponential import matmul, native
+from mlayer.exponential import matmul, native, node
 from mlayer.exponential.paths import uses_kernel
 
 
@@ -70,9 +70,16 @@ def _adjoint(matrices: Tensor) -> Tensor:
     return matrices.mT.conj_physical() if matrices.is_complex() else matrices.mT
 
 
+def _pullback(matrices: Tensor, cotangent: Tensor) -> Tensor:
+    return frechet(_adjoint(matrices), cotangent)
+
+
+node.set_pullback(_pullback)
+
+
 def _expm_pullback(ctx: Any, cotangent: Tensor) -> Tensor:
     (matrices,) = ctx.saved_tensors
-    return frechet(_adjoint(matrices), cotangent)
+    return _pullback(matrices, cotangent)
 
 
 def _frechet_pullback(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -142,13 +149,16 @@ if hasattr(expm_op, "register_vmap"):  # torch >= 2.5
 
 
 class _PlainExpm(torch.autograd.Function):
-    """Reverse mode only, for ordinary tensors: what training uses, at half the overhead of `_Expm`."""
+    """Reverse mode only, for ordinary tensors: node.cpp in Python, at half the overhead of `_Expm`."""
 
     @staticmethod
     def forward(ctx: Any, matrices: Tensor) -> Tensor:
         ctx.save_for_backward(matrices)
         ctx.native = uses_kernel(matrices)
-        return (native if ctx.native else matmul).expm(matrices)
+        if ctx.native:
+            return native.expm(matrices)
+        value, ctx.plan = matmul.expm_with_plan(matrices)
+        return value
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
@@ -157,7 +167,7 @@ class _PlainExpm(torch.autograd.Function):
         (matrices,) = ctx.saved_tensors
         if ctx.native:
             return native.frechet(matrices, cotangent, adjoint=True)
-        return matmul.frechet(_adjoint(matrices), cotangent)
+        return matmul.frechet(_adjoint(matrices), cotangent, ctx.plan)
 
 
 # Without the Python part of Function.apply, which serves torch.func and takes a tenth of a small step.
@@ -252,7 +262,7 @@ def expm(matrices: Tensor) -> Tensor:
 
 
 def _transforms_active() -> bool:
-    """Inside torch.func or forward-mode differentiation?"""
+    """Whether this runs inside torch.func or forward-mode differentiation."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

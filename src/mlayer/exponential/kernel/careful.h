@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "job.h"
+#include "run.h"
 
 namespace MLAYER_NAMESPACE {
 
@@ -65,6 +65,13 @@ static inline void wide_sum(std::initializer_list<Factors> pairs, double scale, 
     }
 }
 
+// Is every entry infinite or zero for good, as it was before the last squaring?
+static inline bool settled(const Wide& before, const Wide& after) {
+  for (size_t k = 0; k < after.exponent.size(); ++k)
+    if (after.exponent[k] != before.exponent[k] || (after.exponent[k] < kFar && after.exponent[k] > -kFar)) return false;
+  return true;
+}
+
 // log2 of the largest absolute column sum, rounded up to within 1; very negative for the zero matrix.
 static inline int64_t ceil_log2_norm(const Wide& m) {
   int64_t most = kZero;
@@ -102,7 +109,7 @@ static inline void multiply_add(int n, const std::vector<double>& left, const st
 
 // Brings the largest entry to about 1. False if another is smaller by more than `apart`, so that its
 // digits may be lost, or is 0, which may be a lost one.
-static inline bool normalise(Scaled& m, double apart) {
+static inline bool normalize(Scaled& m, double apart) {
   double most = 0, least = std::numeric_limits<double>::infinity();
   for (const double v : m.entries) {
     most = std::fabs(v) > most ? std::fabs(v) : most;
@@ -143,13 +150,15 @@ static bool with_one_exponent(int n, const T* a, bool transposed, T* out) {
     for (int i = 0; i < n; ++i) x.entries[size_t(i) * n + i] += 1;
   }
   for (int k = 0; k < s; ++k) {
-    if (!normalise(x, 0x1p-400)) return false;
+    if (!normalize(x, 0x1p-400)) return false;
     std::fill(next.begin(), next.end(), 0.0);
     multiply_add(n, x.entries, x.entries, next);
     x.entries.swap(next);
     x.exponent = 2 * x.exponent;
+    mlayer_careful_squarings.fetch_add(1, std::memory_order_relaxed);
+    if (x.exponent >= kFar || x.exponent <= -kFar) break;  // all infinite or all zero for good
   }
-  if (!normalise(x, 0x1p-20)) return false;
+  if (!normalize(x, 0x1p-20)) return false;
   const int64_t most = 5000, power = x.exponent > most ? most : x.exponent < -most ? -most : x.exponent;
   for (size_t m = 0; m < entries; ++m) out[m] = T(std::ldexp(x.entries[m], int(power)));
   return true;
@@ -193,13 +202,19 @@ static void careful(const Job<T>& job, int64_t index) {
     wide_sum({{&b, &x}}, 1.0 / k, true, next);
     std::swap(x, next);
   }
+  // A norm of 1e300 asks for a thousand squarings; about fifty settle every entry.
   for (int64_t k = 0; k < s; ++k) {
+    bool same = true;
     if (e) {
       wide_sum({{&x, &h}, {&h, &x}}, 1, false, next);
+      same = settled(h, next);
       std::swap(h, next);
     }
     wide_sum({{&x, &x}}, 1, false, next);
+    same = same && settled(x, next);
     std::swap(x, next);
+    mlayer_careful_squarings.fetch_add(1, std::memory_order_relaxed);
+    if (same) break;
   }
   for (size_t k = 0; k < entries; ++k) out[k] = T((e ? h : x).get(k));
 }

@@ -136,6 +136,7 @@ static void polynomial(const Layout& layout, const mlayer_table& table, int degr
                        const Buffers<T>& b, bool last) {
   const auto sigma2 = sigma * sigma, one = Simd<T>::broadcast(1);
   const size_t vectors = layout.vectors();
+  constexpr Parts all = all_parts<dual>;
   const auto inner = [&](const double* c) {
     combine<T, dual>(vectors, b, T(c[0]) * sigma2 * sigma2, T(c[1]) * sigma2 * sigma, b.inner);
   };
@@ -144,22 +145,22 @@ static void polynomial(const Layout& layout, const mlayer_table& table, int degr
   } else if (degree == 4) {
     inner(table.four);
     combine<T, dual>(vectors, b, T(0.5) * sigma2, sigma, b.y);
-    layout.product(b.a2, b.inner, AddY<T>{b.y});
+    layout.template product<all>(b.a2, b.inner, AddY<T>{b.y});
   } else {
     const double* c = degree == 8 ? table.eight : table.sixteen;
     inner(c);
-    layout.product(b.a2, b.inner, AfterY<T>{b.a, b.a2, b.y, b.left, b.right, T(c[2]) * sigma2, T(c[3]) * sigma,
+    layout.template product<all>(b.a2, b.inner, AfterY<T>{b.a, b.a2, b.y, b.left, b.right, T(c[2]) * sigma2, T(c[3]) * sigma,
                                             T(c[4]) * sigma2});
     if (degree == 8) {
-      layout.product(b.left, b.right, Finish<T>{b.a, b.a2, b.y, T(c[5]) * one, T(0.5) * sigma2, sigma});
+      layout.template product<all>(b.left, b.right, Finish<T>{b.a, b.a2, b.y, T(c[5]) * one, T(0.5) * sigma2, sigma});
     } else {
-      layout.product(b.left, b.right,
+      layout.template product<all>(b.left, b.right,
                      AfterW<T>{b.a, b.a2, b.y, T(c[5]) * one, T(c[6]) * sigma2, T(c[7]) * sigma2, T(c[8]) * sigma,
                                T(c[9]) * one, T(c[10]) * sigma, T(c[11]) * one, T(c[12]) * one, T(c[13]) * sigma2,
                                T(c[14]) * sigma});
       if (dual && last)
-        return layout.template product<dual ? Parts::tangent : Parts::value>(b.a, b.a2, AddY<T>{b.y});
-      layout.product(b.a, b.a2, AddY<T>{b.y});
+        return layout.template product<last_parts<dual>>(b.a, b.a2, AddY<T>{b.y});
+      layout.template product<all>(b.a, b.a2, AddY<T>{b.y});
     }
   }
   layout.add_identity(b.y.x);

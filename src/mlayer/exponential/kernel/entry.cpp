@@ -12,7 +12,10 @@
 #include <dlfcn.h>
 #endif
 
+#include "embedding.h"
 #include "run.h"
+
+std::atomic<int64_t> mlayer_careful_squarings{0};
 
 namespace {
 
@@ -78,6 +81,7 @@ template <typename T>
 struct Shared {
   const Engine<T>* engine;
   const Job<T>* job;
+  bool embedded;  // complex matrices, of which the job holds the real form
   int64_t chunk;
   std::atomic<int64_t> next{0};
   std::atomic<int> failure{0};
@@ -85,17 +89,26 @@ struct Shared {
 
 template <typename T>
 void work(void* argument) {
-  static thread_local Scratch scratch;
+  static thread_local Scratch scratch, real_forms;
   auto& shared = *static_cast<Shared<T>*>(argument);
   const Job<T>& job = *shared.job;
   try {
     void* memory = scratch.at_least(shared.engine->scratch_bytes(job.n, job.direction != nullptr));
     if (!memory) throw std::bad_alloc();
+    T* forms = nullptr;
+    const int64_t unit = shared.engine->unit(job.n);
+    if (shared.embedded) {
+      forms = static_cast<T*>(real_forms.at_least(embedding_bytes<T>(job.n, unit)));
+      if (!forms) throw std::bad_alloc();
+    }
     for (;;) {
       const int64_t first = shared.next.fetch_add(shared.chunk);
       if (first >= job.batch) break;
       const int64_t last = first + shared.chunk < job.batch ? first + shared.chunk : job.batch;
-      shared.engine->range(job, first, last, memory);
+      if (shared.embedded)
+        embedded_range(*shared.engine, job, first, last, unit, memory, forms);
+      else
+        shared.engine->range(job, first, last, memory);
     }
   } catch (const std::bad_alloc&) {
     shared.failure = 1;
@@ -103,7 +116,7 @@ void work(void* argument) {
 }
 
 template <typename T>
-int run(const Job<T>& job, int threads, const Engine<T>& engine) {
+int run(const Job<T>& job, int threads, const Engine<T>& engine, bool embedded = false) {
   if (job.batch == 0) return 0;
   const int64_t unit = engine.unit(job.n), units = (job.batch + unit - 1) / unit;
   // Below some 10 microseconds of work waking a thread costs more than it brings.
@@ -113,6 +126,7 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine) {
   Shared<T> shared;
   shared.engine = &engine;
   shared.job = &job;
+  shared.embedded = embedded;
   // Small enough chunks to even out the threads, large enough not to fight for the counter.
   int64_t chunk_units = units / (int64_t(threads) * 8);
   shared.chunk = unit * (threads == 1 ? units : chunk_units < 1 ? 1 : chunk_units);
@@ -137,8 +151,7 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine) {
 
 extern "C" {
 
-// Bumped whenever an entry point or mlayer_table changes; native.py checks it.
-int mlayer_kernel_version() { return 2; }
+int mlayer_kernel_version() { return MLAYER_KERNEL_VERSION; }
 
 const char* mlayer_kernel_isa() { return g_isa.load()->name; }
 
@@ -152,6 +165,8 @@ int mlayer_kernel_use_isa(const char* name) {
   return 1;
 }
 
+int64_t mlayer_kernel_careful_squarings() { return mlayer_careful_squarings.load(); }
+
 int mlayer_kernel_shares_torch_pool() { return torch_pool() != nullptr; }
 
 // out[i] = exp(a[i]), or with a direction the Frechet derivative L(a[i], direction[i]).
@@ -164,6 +179,17 @@ int mlayer_expm_f32(const float* a, const float* direction, float* out, int64_t 
 int mlayer_expm_f64(const double* a, const double* direction, double* out, int64_t batch, int32_t n,
                     int32_t transposed, const mlayer_table* table, int32_t threads) {
   return run<double>({a, direction, out, batch, n, transposed != 0, table}, threads, g_isa.load()->twice);
+}
+
+// The same for complex matrices, real and imaginary parts in turn; `adjoint` is the conjugate transpose.
+int mlayer_expm_c64(const float* a, const float* direction, float* out, int64_t batch, int32_t n, int32_t adjoint,
+                    const mlayer_table* table, int32_t threads) {
+  return run<float>({a, direction, out, batch, 2 * n, adjoint != 0, table}, threads, g_isa.load()->single, true);
+}
+
+int mlayer_expm_c128(const double* a, const double* direction, double* out, int64_t batch, int32_t n, int32_t adjoint,
+                     const mlayer_table* table, int32_t threads) {
+  return run<double>({a, direction, out, batch, 2 * n, adjoint != 0, table}, threads, g_isa.load()->twice, true);
 }
 
 }  // extern "C"

@@ -14,7 +14,7 @@ constexpr int kLargestInLanes = sizeof(T) == 4 ? MLAYER_LANES_UP_TO_F32 : MLAYER
 
 template <typename T>
 static int64_t unit(int n) {
-  return n <= kLargestInLanes<T> ? Simd<T>::lanes : 1;
+  return n >= 2 && n <= kLargestInLanes<T> ? Simd<T>::lanes : 1;
 }
 
 // A block with few matrices would leave most lanes idle: up to this many go one at a time.

@@ -3,8 +3,8 @@
 #define MLAYER_NAMESPACE mlayer_avx512
 #define MLAYER_VECTOR_BYTES 64
 #define MLAYER_VECTOR_REGISTERS 32
-#define MLAYER_LANES_UP_TO_F32 28
-#define MLAYER_LANES_UP_TO_F64 14
+#define MLAYER_LANES_UP_TO_F32 31
+#define MLAYER_LANES_UP_TO_F64 20
 #include "isa.h"
 
 extern const Isa mlayer_isa_avx512;

@@ -113,7 +113,7 @@ static inline LaneNorms<T> lane_norms(int n, const typename Simd<T>::V* a) {
       norms.squares += squares[j];
     }
   };
-  for_blocks(n, 4, [&](int j0, int size) { with_size<4>(size, [&](auto C) { columns(j0, C); }); });
+  for_blocks(n, 4, [&](int j0, int size) { with_size<4, 1>(size, [&](auto C) { columns(j0, C); }); });
   return norms;
 }
 
@@ -161,6 +161,10 @@ static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, co
       if (exact < plan.degree[lane]) plan.degree[lane] = exact;
       if (exact < 16) plan.squarings[lane] = 0;
     }
+  // What balancing may save goes one at a time, as rows.h does it.
+  using Integer = typename Simd<T>::Integer;
+  const I many = plan.squarings >= Integer(kWorthALook<T>);
+  if (any<T>(many)) plan.alone |= many & imbalanced_lanes<T>(n, a);
   plan.squarings = plan.alone ? I{} : plan.squarings;
   plan.degree = plan.alone ? two : plan.degree;
   return plan;
@@ -173,11 +177,11 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   using I = typename Simd<T>::I;
   const int n = job.n;
   const size_t entries = size_t(n) * n;
-  const LaneLayout<T, dual> layout{n};
+  const LaneLayout<T> layout{n};
   const Buffers<T> b(memory, entries, dual);
   LaneBlock<T>::load(job.a + first * entries, n, count, job.transposed, b.a.x);
   if constexpr (dual) LaneBlock<T>::load(job.direction + first * entries, n, count, false, b.a.h);
-  layout.product(b.a, b.a, Store<T>{b.a2});
+  layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
 
   const LaneSchedule<T> plan = lane_schedule<T, dual>(n, *job.table, b.a.x, b.a2.x);
   using Integer = typename Simd<T>::Integer;
@@ -210,9 +214,9 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   for (int k = 0; any<T>(plan.squarings > Integer(k)); ++k) {
     const StoreWhere<T> store{other, x, plan.squarings > Integer(k)};
     if (dual && !any<T>(plan.squarings > Integer(k + 1)))
-      layout.template product<dual ? Parts::tangent : Parts::value>(x, x, store);
+      layout.template product<last_parts<dual>>(x, x, store);
     else
-      layout.product(x, x, store);
+      layout.template product<all_parts<dual>>(x, x, store);
     const Pair<T> squared = other;
     other = x;
     x = squared;

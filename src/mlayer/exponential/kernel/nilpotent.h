@@ -4,7 +4,7 @@
 namespace MLAYER_NAMESPACE {
 
 // The largest k with A^k possibly non-zero, read off the pattern of a strictly triangular matrix
-// (its longest path); -1 when the matrix is not strictly triangular. filled(i, j): is A_ij not 0?
+// (its longest path); -1 when the matrix is not strictly triangular. filled(i, j): whether A_ij is not 0.
 template <class Filled>
 static int nilpotent_depth(int n, const Filled& filled) {
   constexpr int most = 1024;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 
+#include "balance.h"
 #include "careful.h"
 #include "chain.h"
 #include "job.h"
@@ -16,8 +17,8 @@ struct RowShape {
   explicit RowShape(int size) : n(size) {
     row_vectors = (n + lanes - 1) / lanes;
     padded_rows = row_vectors * lanes;
-    // Rows an even number of cache lines apart would compete for few cache sets.
-    if (row_vectors >= 4 && row_vectors % 2 == 0) ++row_vectors;
+    // Long rows an even number of vectors apart would compete for few cache sets.
+    if (row_vectors >= 8 && row_vectors % 2 == 0) ++row_vectors;
   }
   size_t vectors() const { return size_t(padded_rows) * row_vectors; }
 };
@@ -100,29 +101,17 @@ static RowNorms<T> row_norms(const RowShape<T>& shape, const typename Simd<T>::V
   return norms;
 }
 
+// Degree and squarings for A, from A and A2.
+struct RowPlan {
+  int degree, squarings;
+};
 template <typename T, bool dual>
-static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* memory) {
-  using V = typename Simd<T>::V;
-  const mlayer_table& table = *job.table;
-  const RowShape<T> shape(job.n);
-  const RowLayout<T, dual> layout{job.n, shape.row_vectors};
-  const Buffers<T> b(memory, shape.vectors(), dual);
-  const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
-  if (job.transposed) {
-    load_rows<T>(job.a + index * entries, shape, b.keep.x);
-    transpose_rows<T>(shape, b.keep.x, b.a.x);
-  } else {
-    load_rows<T>(job.a + index * entries, shape, b.a.x);
-  }
-  if constexpr (dual) load_rows<T>(job.direction + index * entries, shape, b.a.h);
-  const T norm = row_norms<T>(shape, b.a.x).one;
-  if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
-
-  layout.product(b.a, b.a, Store<T>{b.a2});
+static RowPlan row_plan(const RowShape<T>& shape, const mlayer_table& table, const Buffers<T>& b, T norm) {
   const RowNorms<T> norms2 = row_norms<T>(shape, b.a2.x);
   const T frobenius = std::sqrt(norms2.squares), norm2 = frobenius <= norms2.one ? frobenius : norms2.one;
   const T* entry = reinterpret_cast<const T*>(b.a.x);
-  const int depth = nilpotent_depth(job.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
+  const size_t row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
+  const int depth = nilpotent_depth(shape.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
   const auto within = [&](int k) {
     return norm2 <= T(table.theta[k] * table.theta[k]) || norm <= T(table.norm_theta[k]);
   };
@@ -137,6 +126,53 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     if (fraction == T(0.5)) --exponent;
     squarings = exponent > 0 ? (exponent + 1) / 2 : 0;
   }
+  return {degree, squarings};
+}
+
+template <typename T, bool dual>
+static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* memory, bool may_balance = true) {
+  using V = typename Simd<T>::V;
+  const mlayer_table& table = *job.table;
+  const RowShape<T> shape(job.n);
+  const RowLayout<T> layout{job.n, shape.row_vectors};
+  const Buffers<T> b(memory, shape.vectors(), dual);
+  const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
+  if (job.transposed) {
+    load_rows<T>(job.a + index * entries, shape, b.keep.x);
+    transpose_rows<T>(shape, b.keep.x, b.a.x);
+  } else {
+    load_rows<T>(job.a + index * entries, shape, b.a.x);
+  }
+  if constexpr (dual) load_rows<T>(job.direction + index * entries, shape, b.a.h);
+  const T norm = row_norms<T>(shape, b.a.x).one;
+  if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
+
+  layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
+  RowPlan plan = row_plan<T, dual>(shape, table, b, norm);
+  int exponents[kLargestBalanced], unbalanced = 0;
+  bool balanced = false, upper = false, lower = false;
+  T* const a = reinterpret_cast<T*>(b.a.x);
+  if (plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced && imbalanced<T>(job.n, a, row_length)) {
+    // A and E move to `keep` and come back balanced; a second product tells whether that saves a squaring.
+    const auto numbers = [](V* of) { return reinterpret_cast<T*>(of); };
+    if (may_balance && balance<T>(job.n, a, row_length, exponents)) {
+      std::memcpy(b.keep.x, b.a.x, layout.vectors() * sizeof(V));
+      if constexpr (dual) std::memcpy(b.keep.h, b.a.h, layout.vectors() * sizeof(V));
+      balanced = rescale<T>(job.n, numbers(b.keep.x), a, row_length, exponents);
+      if constexpr (dual)
+        balanced = balanced && rescale<T>(job.n, numbers(b.keep.h), numbers(b.a.h), row_length, exponents);
+      if (balanced) {
+        layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
+        unbalanced = plan.squarings;
+        plan = row_plan<T, dual>(shape, table, b, row_norms<T>(shape, b.a.x).one);
+      }
+      if (!balanced || plan.squarings >= unbalanced) return one_matrix<T, dual>(job, index, memory, false);
+    }
+    upper = plan.squarings && triangular<T>(job.n, a, row_length, true);
+    lower = plan.squarings && !upper && triangular<T>(job.n, a, row_length, false);
+  }
+  const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
+  const int squarings = plan.squarings;
 
   Pair<T> x = b.y;
   V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
@@ -148,19 +184,23 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     }
     sigma = Simd<T>::broadcast(1);
   }
-  polynomial<T, dual>(layout, table, degree, sigma, b, squarings == 0);
+  polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0);
   Pair<T> other = b.left;
   for (int k = 0; k < squarings; ++k) {
+    if (upper || lower) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
     if (dual && k == squarings - 1)
-      layout.template product<dual ? Parts::tangent : Parts::value>(x, x, Store<T>{other});
+      layout.template product<last_parts<dual>>(x, x, Store<T>{other});
     else
-      layout.product(x, x, Store<T>{other});
+      layout.template product<all_parts<dual>>(x, x, Store<T>{other});
     const Pair<T> squared = other;
     other = x;
     x = squared;
   }
+  if (!dual && (upper || lower)) exact.put(1.0, reinterpret_cast<T*>(x.x), row_length);
 
-  const V* result = dual ? x.h : x.x;
+  V* result = dual ? x.h : x.x;
+  if (balanced && harmed<T>(job.n, reinterpret_cast<T*>(result), row_length, exponents, unbalanced - squarings))
+    return one_matrix<T, dual>(job, index, memory, false);
   const V odd = not_finite<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, result);
   for (int lane = 0; lane < Simd<T>::lanes; ++lane)
     if (odd[lane] != 0) return careful<T>(job, index);

@@ -1,5 +1,6 @@
 // What an instruction set offers to the entry points.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,6 +18,9 @@ struct Isa {
   Engine<float> single;
   Engine<double> twice;
 };
+
+// Squarings of the careful path so far, for tests: its work, where seconds would depend on the machine.
+extern std::atomic<int64_t> mlayer_careful_squarings;
 
 extern const Isa mlayer_isa_portable;
 #if defined(__x86_64__)

@@ -2,6 +2,9 @@
 #pragma once
 #include <cstdint>
 
+// Bumped whenever an entry point or mlayer_table changes; native.py and node.py check it.
+#define MLAYER_KERNEL_VERSION 4
+
 extern "C" {
 
 // Layout must match `KernelTable` in native.py.

@@ -10,6 +10,11 @@
 namespace MLAYER_NAMESPACE {
 
 enum class Parts { value, both, tangent };
+// Of every product but the last of a derivative.
+template <bool dual>
+constexpr Parts all_parts = dual ? Parts::both : Parts::value;
+template <bool dual>
+constexpr Parts last_parts = dual ? Parts::tangent : Parts::value;
 
 template <typename T>
 struct Pair {
@@ -22,13 +27,14 @@ struct Pair {
   }
 };
 
-// Registers: 32 with AVX-512 and NEON, 16 with AVX2 and SSE. Accumulators plus operands must fit.
+// Registers: 32 with AVX-512 and NEON, 16 with AVX2 and SSE. The accumulators of a tile, a row of the
+// right factor and one entry of the left must fit: R C + C + 1.
 #if MLAYER_VECTOR_REGISTERS >= 32
-constexpr int kLaneRows = 4, kLaneColumns = 4, kLaneRowsDual = 4, kLaneColumnsDual = 3;
-constexpr int kRowBlock[] = {16, 8, 8}, kRowBlockDual[] = {12, 6, 4};  // for 1, 2 and 3 vectors a row
+constexpr int kLaneRows = 6, kLaneColumns = 4;
+constexpr int kRowBlock[] = {8, 12, 8};  // for 1, 2 and 3 vectors per row
 #else
-constexpr int kLaneRows = 3, kLaneColumns = 3, kLaneRowsDual = 2, kLaneColumnsDual = 3;
-constexpr int kRowBlock[] = {8, 6, 4}, kRowBlockDual[] = {6, 3, 2};
+constexpr int kLaneRows = 4, kLaneColumns = 3;
+constexpr int kRowBlock[] = {8, 6, 4};
 #endif
 
 // Calls body(start, size) for a split of n into the fewest nearly equal blocks of at most `most`.
@@ -43,76 +49,85 @@ static inline void for_blocks(int n, int most, const Body& body) {
   }
 }
 
-// Turns a run-time block size 1..most into a compile-time one.
-template <int most, class Body>
+// Turns a run-time block size least..most into a compile-time one.
+template <int most, int least, class Body>
 static inline void with_size(int size, const Body& body) {
-  if constexpr (most == 1) {
-    body(std::integral_constant<int, 1>());
+  if constexpr (most == least) {
+    body(std::integral_constant<int, most>());
   } else {
     if (size == most)
       body(std::integral_constant<int, most>());
     else
-      with_size<most - 1>(size, body);
+      with_size<most - 1, least>(size, body);
   }
 }
 
-// ---- Lanes: `lanes` matrices side by side, entry (i, j) of all of them in vector i n + j. -------
-template <typename T, bool dual>
+// The smallest block that `for_blocks` makes of n >= `smallest`: fewer tiles to compile.
+constexpr int least_block(int most, int smallest) {
+  return smallest < (most + 1) / 2 ? smallest : (most + 1) / 2;
+}
+
+// sum += left right for R rows and C vectors of columns. Both layouts store the right factor's rows
+// `right_step` vectors apart; the entries of the left factor are vectors in lanes and numbers in rows,
+// its rows `left_step` of them apart. Pointers step along: an index would be multiplied out for each load.
+template <typename T, int R, int C, typename Entry>
+static inline __attribute__((always_inline)) void accumulate(typename Simd<T>::V (&sum)[R][C], const Entry* left,
+                                                             size_t left_step, const typename Simd<T>::V* right,
+                                                             size_t right_step, int n) {
+  using V = typename Simd<T>::V;
+  for (const Entry* const end = left + n; left != end; ++left, right += right_step) {
+    V r[C];
+#pragma GCC unroll 8
+    for (int j = 0; j < C; ++j) Simd<T>::keep(r[j] = right[j]);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      V l;
+      if constexpr (sizeof(Entry) == sizeof(V))
+        Simd<T>::keep(l = left[i * left_step]);
+      else
+        l = Simd<T>::broadcast(left[i * left_step]);
+#pragma GCC unroll 8
+      for (int j = 0; j < C; ++j) sum[i][j] += l * r[j];
+    }
+  }
+}
+
+// ---- Lanes: `lanes` matrices of n >= 2 side by side, entry (i, j) of all of them in vector i n + j. -------
+template <typename T>
 struct LaneLayout {
   using V = typename Simd<T>::V;
   int n;
 
   inline size_t vectors() const { return size_t(n) * n; }
 
-  template <int R, int C, Parts parts, class Epilogue>
+  template <int R, int C, bool tangent, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {
-    constexpr bool value_wanted = parts != Parts::tangent, tangent_wanted = parts != Parts::value;
-    V value[value_wanted ? R : 1][C] = {}, tangent[tangent_wanted ? R : 1][C] = {};
-    for (int k = 0; k < n; ++k) {
-      V r[C], rh[C];
-#pragma GCC unroll 8
-      for (int j = 0; j < C; ++j) {
-        Simd<T>::keep(r[j] = right.x[k * n + j0 + j]);
-        if constexpr (tangent_wanted) Simd<T>::keep(rh[j] = right.h[k * n + j0 + j]);
-      }
-#pragma GCC unroll 8
-      for (int i = 0; i < R; ++i) {
-        V l = left.x[(i0 + i) * n + k];
-        Simd<T>::keep(l);
-        if constexpr (value_wanted)
-#pragma GCC unroll 8
-          for (int j = 0; j < C; ++j) value[i][j] += l * r[j];
-        if constexpr (tangent_wanted) {
-          V lh = left.h[(i0 + i) * n + k];
-          Simd<T>::keep(lh);
-#pragma GCC unroll 8
-          for (int j = 0; j < C; ++j) tangent[i][j] += l * rh[j];
-#pragma GCC unroll 8
-          for (int j = 0; j < C; ++j) tangent[i][j] += lh * r[j];
-        }
-      }
-    }
+    const size_t row = size_t(i0) * n;
+    V sum[R][C] = {};
+    accumulate<T>(sum, left.x + row, n, right.template part<tangent>() + j0, n, n);
+    if constexpr (tangent) accumulate<T>(sum, left.h + row, n, right.x + j0, n, n);
 #pragma GCC unroll 8
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 8
-      for (int j = 0; j < C; ++j) {
-        const size_t at = size_t(i0 + i) * n + j0 + j;
-        if constexpr (value_wanted) epilogue.template apply<false>(at, value[i][j]);
-        if constexpr (tangent_wanted) epilogue.template apply<true>(at, tangent[i][j]);
-      }
+      for (int j = 0; j < C; ++j) epilogue.template apply<tangent>(row + size_t(i) * n + j0 + j, sum[i][j]);
   }
 
-  template <Parts parts = dual ? Parts::both : Parts::value, class Epilogue>
-  __attribute__((noinline)) void product(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
-    constexpr int most_rows = dual ? kLaneRowsDual : kLaneRows;
-    constexpr int most_columns = dual ? kLaneColumnsDual : kLaneColumns;
-    for_blocks(n, most_rows, [&](int i0, int rows) {
-      with_size<most_rows>(rows, [&](auto R) {
-        for_blocks(n, most_columns, [&](int j0, int columns) {
-          with_size<most_columns>(columns, [&](auto C) { tile<R(), C(), parts>(left, right, i0, j0, epilogue); });
+  template <bool tangent, class Epilogue>
+  __attribute__((noinline)) void part(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
+    for_blocks(n, kLaneRows, [&](int i0, int rows) {
+      with_size<kLaneRows, least_block(kLaneRows, 2)>(rows, [&](auto R) {
+        for_blocks(n, kLaneColumns, [&](int j0, int columns) {
+          with_size<kLaneColumns, least_block(kLaneColumns, 2)>(
+              columns, [&](auto C) { tile<R(), C(), tangent>(left, right, i0, j0, epilogue); });
         });
       });
     });
+  }
+
+  template <Parts parts, class Epilogue>
+  inline void product(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
+    if constexpr (parts != Parts::tangent) part<false>(left, right, epilogue);
+    if constexpr (parts != Parts::value) part<true>(left, right, epilogue);
   }
 
   inline void add_identity(V* x) const {
@@ -121,70 +136,50 @@ struct LaneLayout {
 };
 
 // ---- Rows: one matrix, its rows padded with zeros to whole vectors. ----------------------------
-template <typename T, bool dual>
+template <typename T>
 struct RowLayout {
   using V = typename Simd<T>::V;
   int n;
-  int row_vectors;  // vectors a row, an odd number for large n so that rows do not share cache sets
+  int row_vectors;  // vectors per row, an odd number for large n so that rows do not share cache sets
 
   inline size_t vectors() const { return size_t(n) * row_vectors; }
 
-  template <int R, int C, Parts parts, class Epilogue>
+  template <int R, int C, bool tangent, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {
-    constexpr bool value_wanted = parts != Parts::tangent, tangent_wanted = parts != Parts::value;
-    V value[value_wanted ? R : 1][C] = {}, tangent[tangent_wanted ? R : 1][C] = {};
-    const size_t row_length = size_t(row_vectors) * Simd<T>::lanes;
-    const T* lx = reinterpret_cast<const T*>(left.x) + i0 * row_length;
-    const T* lh = tangent_wanted ? reinterpret_cast<const T*>(left.h) + i0 * row_length : nullptr;
-    const V* rx = right.x + j0;
-    const V* rh = tangent_wanted ? right.h + j0 : nullptr;
-    for (int k = 0; k < n; ++k) {
-      V r[C], s[C];
-#pragma GCC unroll 8
-      for (int j = 0; j < C; ++j) {
-        Simd<T>::keep(r[j] = rx[size_t(k) * row_vectors + j]);
-        if constexpr (tangent_wanted) Simd<T>::keep(s[j] = rh[size_t(k) * row_vectors + j]);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < R; ++i) {
-        const V l = Simd<T>::broadcast(lx[i * row_length + k]);
-        if constexpr (value_wanted)
-#pragma GCC unroll 8
-          for (int j = 0; j < C; ++j) value[i][j] += l * r[j];
-        if constexpr (tangent_wanted) {
-          const V m = Simd<T>::broadcast(lh[i * row_length + k]);
-#pragma GCC unroll 8
-          for (int j = 0; j < C; ++j) tangent[i][j] += l * s[j];
-#pragma GCC unroll 8
-          for (int j = 0; j < C; ++j) tangent[i][j] += m * r[j];
-        }
-      }
-    }
+    const size_t row = size_t(i0) * row_vectors, row_length = size_t(row_vectors) * Simd<T>::lanes;
+    const auto entries = [&](const V* of) { return reinterpret_cast<const T*>(of + row); };
+    V sum[R][C] = {};
+    accumulate<T>(sum, entries(left.x), row_length, right.template part<tangent>() + j0, row_vectors, n);
+    if constexpr (tangent) accumulate<T>(sum, entries(left.h), row_length, right.x + j0, row_vectors, n);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 8
-      for (int j = 0; j < C; ++j) {
-        const size_t at = size_t(i0 + i) * row_vectors + j0 + j;
-        if constexpr (value_wanted) epilogue.template apply<false>(at, value[i][j]);
-        if constexpr (tangent_wanted) epilogue.template apply<true>(at, tangent[i][j]);
-      }
+      for (int j = 0; j < C; ++j)
+        epilogue.template apply<tangent>(row + size_t(i) * row_vectors + j0 + j, sum[i][j]);
   }
 
-  template <int columns, Parts parts, class Epilogue>
+  template <int columns, bool tangent, class Epilogue>
   inline void panel(const Pair<T>& left, const Pair<T>& right, int j0, const Epilogue& epilogue) const {
-    constexpr int most_rows = (dual ? kRowBlockDual : kRowBlock)[columns - 1];
+    constexpr int most_rows = kRowBlock[columns - 1], smallest = (columns - 1) * Simd<T>::lanes + 1;
     for_blocks(n, most_rows, [&](int i0, int rows) {
-      with_size<most_rows>(rows, [&](auto R) { tile<R(), columns, parts>(left, right, i0, j0, epilogue); });
+      with_size<most_rows, least_block(most_rows, smallest)>(
+          rows, [&](auto R) { tile<R(), columns, tangent>(left, right, i0, j0, epilogue); });
     });
   }
 
-  template <Parts parts = dual ? Parts::both : Parts::value, class Epilogue>
-  __attribute__((noinline)) void product(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
+  template <bool tangent, class Epilogue>
+  __attribute__((noinline)) void part(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
     // Panels of two vectors, and one of three (or one) where their number is odd.
     const int used = (n + Simd<T>::lanes - 1) / Simd<T>::lanes;
-    if (used == 1) return panel<1, parts>(left, right, 0, epilogue);
-    if (used % 2) panel<3, parts>(left, right, 0, epilogue);
-    for (int j0 = used % 2 ? 3 : 0; j0 < used; j0 += 2) panel<2, parts>(left, right, j0, epilogue);
+    if (used == 1) return panel<1, tangent>(left, right, 0, epilogue);
+    if (used % 2) panel<3, tangent>(left, right, 0, epilogue);
+    for (int j0 = used % 2 ? 3 : 0; j0 < used; j0 += 2) panel<2, tangent>(left, right, j0, epilogue);
+  }
+
+  template <Parts parts, class Epilogue>
+  inline void product(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
+    if constexpr (parts != Parts::tangent) part<false>(left, right, epilogue);
+    if constexpr (parts != Parts::value) part<true>(left, right, epilogue);
   }
 
   inline void add_identity(V* x) const {

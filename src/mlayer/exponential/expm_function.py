@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError
-from mlayer.exponential import operator
+from mlayer.exponential import node, operator
 from mlayer.exponential.arguments import HALVES, check_matrices
-from mlayer.exponential.matmul import expm_traced
+from mlayer.exponential.paths import VARIABLE, asked_for
+from mlayer.exponential.traced import expm_traced
 
 
-def expm(A: Tensor) -> Tensor:
+def expm(A: Tensor, *, path: str | None = None) -> Tensor:
     """The exponential of a square matrix, or of each in a batch.
 
     Differentiable to every order, in reverse and (up to two nested) forward modes, under
@@ -21,6 +24,8 @@ def expm(A: Tensor) -> Tensor:
 
     Args:
         A: shape (..., n, n), floating point or complex, any strides, any device.
+        path: "native", "matmul" or "triton" instead of what :func:`mlayer.expm_path` says; the backward pass
+            of an ordinary call takes it too. Not under ``torch.compile``, where ``MLAYER_EXPM`` decides.
 
     Returns:
         A contiguous tensor of the shape, dtype and device of ``A``.
@@ -30,9 +35,31 @@ def expm(A: Tensor) -> Tensor:
     >>> torch.allclose(rotation, torch.tensor([[0.0, -1.0], [1.0, 0.0]]), atol=1e-6)
     True
     """
+    compiling = torch.compiler.is_compiling()
+    if path is not None:
+        if compiling:
+            raise ArgumentError(
+                "path", "None under torch.compile", repr(path), f"Set the environment variable {VARIABLE}."
+            )
+        with asked_for(path):
+            return _chosen(A)
+    if not compiling:
+        ordinary = node.expm()(A)
+        if ordinary is not None:
+            return ordinary
+    return _checked(A, expm)
+
+
+def _chosen(A: Tensor) -> Tensor:
+    """On the path that was asked for: the node, which chooses for itself, is left out."""
+    return _checked(A, _chosen)
+
+
+def _checked(A: Tensor, single: Callable[[Tensor], Tensor]) -> Tensor:
+    """With ``single`` for the float32 copy of a half-precision input."""
     check_matrices(A)
     if A.dtype in HALVES:
-        return expm(A.float()).to(A.dtype)
+        return single(A.float()).to(A.dtype)
     if A.shape[-1] <= 1:
         return A.exp().contiguous()
     if _is_exporting():

@@ -1,0 +1,212 @@
+"""The three kinds of A, each by what the method asks of it. Vectors come as (b, n, c), c for each matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mlayer.errors import ArgumentError
+from mlayer.exponential.action.careful import Entries
+from mlayer.exponential.action.sparse import Pattern, multiply, multiply_adjoint, sample
+
+
+class Map(Protocol):
+    """A linear map, B in docs/theory/action.md."""
+
+    def apply(self, x: Tensor) -> Tensor:
+        """B x, differentiable."""
+        ...
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        """B^H x, differentiable."""
+        ...
+
+    def advance(self, x: Tensor, scale: float, out: Tensor | None) -> Tensor:
+        """Scale B x, into ``out`` if that saves memory; not differentiable."""
+        ...
+
+
+class Matrix(Map, Protocol):
+    """A linear map with entries, in which one may differentiate."""
+
+    @property
+    def entries(self) -> Tensor: ...
+
+    def on(self, entries: Tensor) -> Matrix:
+        """The same map with other entries."""
+        ...
+
+    def outer(self, g: Tensor, x: Tensor) -> Tensor:
+        """G x^H at the entries: the gradient of <G, B x>."""
+        ...
+
+    def listed(self, item: int) -> Entries:
+        """The entries of one matrix, those of the shift too; not differentiable."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Matrices (b, n, n)."""
+
+    entries: Tensor
+
+    def on(self, entries: Tensor) -> Dense:
+        return Dense(entries)
+
+    def apply(self, x: Tensor) -> Tensor:
+        return self.entries @ x
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        return self.entries.mH @ x
+
+    def outer(self, g: Tensor, x: Tensor) -> Tensor:
+        return g @ x.mH
+
+    def listed(self, item: int) -> Entries:
+        matrix = self.entries.detach()[item]
+        rows, columns = matrix.nonzero(as_tuple=True)
+        return Entries(rows, columns, matrix[rows, columns])
+
+    def advance(self, x: Tensor, scale: float, out: Tensor | None) -> Tensor:
+        return torch.baddbmm(x, self.entries, x, beta=0.0, alpha=scale, out=out)
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """One sparse matrix, less ``shift`` times the identity; b = 1."""
+
+    pattern: Pattern
+    entries: Tensor  # (nnz,)
+    shift: complex = 0.0
+    # For `advance`: the matrix made for many products, and what of the shift is not yet in its diagonal.
+    matrix: Tensor | None = None
+    rest: complex = 0.0
+
+    def on(self, entries: Tensor) -> Sparse:
+        return replace(self, entries=entries, matrix=None)
+
+    def ready(self) -> Sparse:
+        """With the matrix made for many products."""
+        values, rest = self.entries.detach(), self.shift
+        diagonal = (self.pattern.rows == self.pattern.columns).nonzero().squeeze(1)
+        if rest and torch.equal(
+            self.pattern.rows[diagonal], torch.arange(self.pattern.n, device=values.device)
+        ):
+            values, rest = values.index_add(0, diagonal, values.new_full(diagonal.shape, -rest)), 0.0
+        return replace(self, matrix=self.pattern.matrix(values), rest=rest)
+
+    def product(self, x: Tensor) -> Tensor:
+        """B x, not differentiable."""
+        return self.advance(x, 1.0, None)
+
+    def adjoint_map(self) -> Sparse:
+        """The adjoint as a map of its own, for many products."""
+        entries = self.entries.detach().conj()[self.pattern.order].resolve_conj()
+        return Sparse(self.pattern.transposed, entries, self.shift.conjugate()).ready()
+
+    def apply(self, x: Tensor) -> Tensor:
+        return multiply(self.pattern, self.entries, x[0])[None] - self.shift * x
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        return multiply_adjoint(self.pattern, self.entries, x[0])[None] - self.shift.conjugate() * x
+
+    def outer(self, g: Tensor, x: Tensor) -> Tensor:
+        return sample(self.pattern, g[0], x[0])
+
+    def listed(self, item: int) -> Entries:
+        diagonal = torch.arange(self.pattern.n, device=self.entries.device)
+        shift = self.entries.new_full((self.pattern.n,), -self.shift)
+        return Entries(
+            torch.cat([self.pattern.rows, diagonal]),
+            torch.cat([self.pattern.columns, diagonal]),
+            torch.cat([self.entries.detach(), shift]),
+        )
+
+    def advance(self, x: Tensor, scale: float, out: Tensor | None) -> Tensor:
+        assert self.matrix is not None
+        into = torch.empty_like(x[0]) if out is None else out[0]
+        # With beta = 0 and itself as the first argument nothing is read or copied before the product.
+        first = x[0] if self.rest else into
+        return torch.addmm(first, self.matrix, x[0], beta=-scale * self.rest, alpha=scale, out=into)[None]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A linear function of tensors of one shape; x is (1, n, 1), all of such a tensor as one vector."""
+
+    function: Callable[[Tensor], Tensor]
+    given_adjoint: Callable[[Tensor], Tensor] | None
+    shape: torch.Size
+
+    def apply(self, x: Tensor) -> Tensor:
+        argument = x.reshape(self.shape)
+        result = self._checked(self.function(argument), "A", x)
+        if torch.is_grad_enabled() and x.requires_grad and not result.requires_grad:
+            if self.given_adjoint is None:
+                raise ArgumentError(
+                    "adjoint",
+                    "given where A computes outside of torch's autograd and a gradient is wanted",
+                    "None",
+                    "Give the function x -> A^H x.",
+                )
+            return _Opaque.apply(self, x)
+        return result
+
+    def adjoint(self, x: Tensor) -> Tensor:
+        if self.given_adjoint is not None:
+            return self._checked(self.given_adjoint(x.reshape(self.shape)), "adjoint", x)
+        with torch.enable_grad():
+            argument = torch.zeros_like(x).requires_grad_()
+            result = self.function(argument.reshape(self.shape))
+            if not result.requires_grad:
+                raise ArgumentError(
+                    "A",
+                    "made of torch's differentiable operations if neither adjoint nor norm is given",
+                    "a function whose result has no gradient",
+                    "Give adjoint, the function x -> A^H x, or norm, a bound of the 1-norm of A.",
+                )
+        return torch.autograd.grad(result, argument, x.reshape(self.shape))[0]
+
+    def advance(self, x: Tensor, scale: float, out: Tensor | None) -> Tensor:
+        return self.apply(x) * scale
+
+    def columns(self, x: Tensor, adjoint: bool) -> Tensor:
+        """B X or B^H X of several vectors, one call each.  (1, n, c) -> (1, n, c)"""
+        product = self.adjoint if adjoint else self.apply
+        return torch.cat([product(column) for column in x.split(1, 2)], 2)
+
+    def _checked(self, result: object, argument: str, x: Tensor) -> Tensor:
+        shape = tuple(self.shape)
+        if not isinstance(result, Tensor) or result.shape != self.shape or result.dtype != x.dtype:
+            came = (
+                f"{result.dtype} of shape {tuple(result.shape)}"
+                if isinstance(result, Tensor)
+                else type(result).__name__
+            )
+            raise ArgumentError(
+                argument,
+                f"a linear function that maps {x.dtype} of shape {shape} to the same",
+                came,
+                "Give V the shape and the dtype of the result.",
+            )
+        return result.reshape(x.shape)
+
+
+class _Opaque(torch.autograd.Function):
+    """A function that autograd does not see, with the adjoint that was given for it."""
+
+    @staticmethod
+    def forward(ctx: object, mapping: Function, x: Tensor) -> Tensor:
+        ctx.mapping = mapping  # type: ignore[attr-defined]
+        return mapping.apply(x)
+
+    @staticmethod
+    def backward(ctx: object, g: Tensor) -> tuple[None, Tensor]:
+        mapping: Function = ctx.mapping  # type: ignore[attr-defined]
+        assert mapping.given_adjoint is not None
+        return None, Function(mapping.given_adjoint, mapping.function, mapping.shape).apply(g)

@@ -1,0 +1,87 @@
+"""How the C++ is compiled: every flag, and the build of the autograd node for the torch that is installed.
+
+setup.py builds the kernel with these flags at install, and the node too where torch can be imported then
+(``pip install --no-build-isolation``, ``make``). The command of compile.py builds the node later, into the
+installed package; without it `expm` goes through ctypes, which costs some microseconds a call.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+KERNEL = Path(__file__).parent / "kernel"
+NODE_SOURCE = KERNEL / "torch" / "node.cpp"
+
+COMMON = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+# Each instruction set is a file of its own, compiled for it alone; entry.cpp chooses at run time.
+INSTRUCTIONS = {
+    "isa_avx512.cpp": (
+        "-mavx512f",
+        "-mavx512dq",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mfma",
+        "-mprefer-vector-width=512",
+    ),
+    "isa_avx2.cpp": ("-mavx2", "-mfma"),
+}
+NODE = ("-std=c++20", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w")
+
+
+def instruction_flags(source: str | Path) -> list[str]:
+    """What a source file of the kernel needs on this machine besides `COMMON`."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return list(INSTRUCTIONS.get(Path(source).name, ())) if x86 else []
+
+
+def compiler() -> str | None:
+    """The C++ compiler: $CXX, or the first of the usual names."""
+    wanted = os.environ.get("CXX")
+    names = [wanted.split()[0]] if wanted else ["g++", "clang++", "c++"]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def node_name(torch_version: str) -> str:
+    """File name of the node: for one torch and one Python, because it calls into both."""
+    return f"_node.torch-{torch_version}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def build_node(folder: Path) -> Path:
+    """Compile the node against the torch of this Python; RuntimeError says what went wrong."""
+    import torch
+
+    program = compiler()
+    if program is None or sys.platform == "win32":
+        raise RuntimeError("there is no C++ compiler")
+    home = Path(torch.__file__).parent
+    include = [home / "include", home / "include/torch/csrc/api/include", sysconfig.get_path("include")]
+    target = folder / node_name(torch.__version__)
+    partial = target.with_suffix(f".{os.getpid()}.partial")
+    command = [
+        program,
+        *NODE,
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        *(f"-I{path}" for path in include),
+        str(NODE_SOURCE),
+        "-shared",
+        *(("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()),
+        f"-L{home / 'lib'}",
+        *("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"),
+        *("-o", str(partial)),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{program} failed:\n{done.stderr[-2000:]}")
+        partial.replace(target)  # whole or not at all
+    except OSError as error:
+        raise RuntimeError(str(error)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return target

@@ -1,0 +1,46 @@
+"""The principal logarithm by inverse scaling and squaring: roots until A is near I, then a Pade approximant.
+
+log A = 2^s log A^(1/2^s). Near I the approximant of order [8/8], in the form of the Gauss-Legendre quadrature
+of log(I + X) = int_0^1 X (I + t X)^-1 dt, is right to rounding up to ||X||_1 = 0.34 in double precision
+(docs/theory/inverse.md).
+"""
+
+from __future__ import annotations
+
+import torch
+from numpy.polynomial.legendre import leggauss
+from torch import Tensor
+
+from mlayer.exponential.inverse.pairs import MatrixPair
+from mlayer.exponential.inverse.root import square_root
+
+ORDER = 8
+NEAR = 0.34
+_MOST_ROOTS = 100
+_NODES, _WEIGHTS = leggauss(ORDER)  # on [-1, 1]
+
+
+def logarithm(a: MatrixPair) -> tuple[MatrixPair, Tensor]:
+    """Log A, and the largest relative residual of the roots on the way.  -> , (b,)"""
+    power = torch.zeros(len(a.x), dtype=a.x.real.dtype, device=a.x.device)
+    worst = torch.zeros_like(power)
+    for _ in range(_MOST_ROOTS):
+        far = a.plus_identity(-1.0).x.abs().sum(1).amax(1) > NEAR
+        if not bool(far.any()):
+            break
+        index = far.nonzero().squeeze(1)
+        root, residual = square_root(a.select(index))
+        a = a.replaced(index, root)
+        power = power + far
+        worst[index] = torch.maximum(worst[index], residual)
+    return torch.exp2(power)[:, None, None] * _near_identity(a.plus_identity(-1.0)), worst
+
+
+def _near_identity(x: MatrixPair) -> MatrixPair:
+    total: MatrixPair | None = None
+    for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True):
+        inverse, _ = ((node + 1) / 2 * x).plus_identity().inverse()
+        term = (weight / 2) * (x @ inverse)
+        total = term if total is None else total + term
+    assert total is not None
+    return total

@@ -1,0 +1,158 @@
+"""`mlayer.logm` and `mlayer.sqrtm`: input is checked here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mlayer.errors import ArgumentError
+from mlayer.exponential.arguments import HALVES, check_matrices
+from mlayer.exponential.inverse.logarithm import logarithm
+from mlayer.exponential.inverse.pairs import MatrixPair
+from mlayer.exponential.inverse.primary import Rule, differentiable
+from mlayer.exponential.inverse.root import square_root
+
+Method = Callable[[MatrixPair], tuple[MatrixPair, Tensor]]
+# Roots with a residual ||A - X^2|| / ||A|| above this have lost half of their digits.
+_LOST = 2.0**-26
+
+
+def sqrtm(A: Tensor) -> Tensor:
+    """The principal square root of a square matrix, or of each in a batch.
+
+    X X = A, and the eigenvalues of X have positive real parts; the root of a real matrix is real. It exists
+    where no eigenvalue of A lies on the closed negative real axis; elsewhere an error names the matrix.
+    Differentiable to every order in reverse mode, once in forward mode, under ``torch.func.vmap`` too.
+    float16, bfloat16, float32 and complex64 are computed in double precision. NaN or infinity in one matrix
+    gives NaN in that matrix only.
+
+    Args:
+        A: shape (..., n, n), floating point or complex.
+
+    Returns:
+        A tensor of the shape, dtype and device of ``A``.
+
+    >>> import torch, mlayer
+    >>> mlayer.sqrtm(torch.tensor([[4.0, 1.0], [0.0, 9.0]]))
+    tensor([[2.0000, 0.2000],
+            [0.0000, 3.0000]])
+    """
+    return _checked(A, _SQUARE_ROOT)
+
+
+def logm(A: Tensor) -> Tensor:
+    """The principal logarithm of a square matrix, or of each in a batch.
+
+    exp(X) = A, and the eigenvalues of X have imaginary parts between -pi and pi; the logarithm of a real
+    matrix is real. It exists where no eigenvalue of A lies on the closed negative real axis; elsewhere an
+    error names the matrix. Derivatives, precision and special values as for :func:`mlayer.sqrtm`.
+
+    Args:
+        A: shape (..., n, n), floating point or complex.
+
+    Returns:
+        A tensor of the shape, dtype and device of ``A``.
+
+    >>> import torch, mlayer
+    >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> torch.allclose(mlayer.logm(turn), turn * torch.pi / 2)
+    True
+    """
+    return _checked(A, _LOGARITHM)
+
+
+def _checked(A: Tensor, rule: Rule) -> Tensor:
+    check_matrices(A)
+    if A.dtype in HALVES:
+        return _checked(A.float(), rule).to(A.dtype)
+    return differentiable(rule, A)
+
+
+def _rule(method: Method, what: str) -> Rule:
+    def value(matrices: Tensor) -> Tensor:
+        flat, finite = _flat(matrices)
+        if not flat.numel():
+            return torch.empty_like(matrices, memory_format=torch.contiguous_format)
+        _refuse(flat, matrices.shape[:-2], what)
+        pair, residual = method(MatrixPair(flat))
+        _refuse_lost(residual, matrices.shape[:-2], what)
+        return _back(pair.x, finite, matrices)
+
+    def frechet(matrices: Tensor, direction: Tensor) -> Tensor:
+        flat, finite = _flat(matrices)
+        if not flat.numel():
+            return torch.empty_like(matrices, memory_format=torch.contiguous_format)
+        along, usable = _flat(direction)
+        h = method(MatrixPair(flat, along))[0].h
+        assert h is not None
+        return _back(h, finite & usable, matrices)
+
+    return Rule(value, frechet)
+
+
+def _flat(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """In double precision as (b, n, n), I in place of what is not finite; and which are.  -> , (b,)"""
+    n = matrices.shape[-1]
+    wide = matrices.to(torch.complex128 if matrices.is_complex() else torch.float64)
+    flat = wide.reshape(-1, n, n) if matrices.numel() else wide.new_empty(0, n, n)
+    finite = flat.isfinite().flatten(1).all(1)
+    eye = torch.eye(n, dtype=flat.dtype, device=flat.device)
+    return torch.where(finite[:, None, None], flat, eye), finite
+
+
+def _back(result: Tensor, finite: Tensor, like: Tensor) -> Tensor:
+    return torch.where(finite[:, None, None], result, torch.nan).reshape(like.shape).to(like.dtype)
+
+
+def _refuse(flat: Tensor, batch: torch.Size, what: str) -> None:
+    """Raise if an eigenvalue is on the closed negative real axis, to rounding."""
+    eigenvalues = torch.linalg.eigvals(flat)
+    lower, upper = ((triangle == 0).flatten(1).all(1) for triangle in (flat.triu(1), flat.tril(-1)))
+    triangular = (lower | upper)[:, None]
+    diagonal = flat.diagonal(dim1=1, dim2=2).to(eigenvalues.dtype)
+    eigenvalues = torch.where(triangular, diagonal, eigenvalues)  # exact there
+    size = flat.abs().sum(1).amax(1)[:, None]  # the 1-norm
+    rounding = flat.shape[-1] * torch.finfo(flat.dtype).eps * size
+    rounding = torch.where(triangular, 0.0, rounding)
+    zero = eigenvalues.abs() <= rounding
+    negative = (eigenvalues.real <= 0) & (eigenvalues.imag.abs() <= rounding)
+    bad = zero | negative
+    if not bool(bad.any()):
+        return
+    item, place = bad.nonzero()[0].tolist()
+    eigenvalue = complex(eigenvalues[item, place])
+    written = f"{eigenvalue.real:.3g}" if negative[item, place] else f"{eigenvalue:.3g}"
+    kind = "0 to rounding" if zero[item, place] else "negative"
+    raise ArgumentError(
+        f"A{_place(item, batch)}",
+        "without eigenvalues on the closed negative real axis",
+        f"the eigenvalue {written}, {kind}",
+        f"There is no principal {what}. Add a multiple of the identity.",
+    )
+
+
+def _refuse_lost(residual: Tensor, batch: torch.Size, what: str) -> None:
+    lost = ~(residual <= _LOST)
+    if bool(lost.any()):
+        item = int(lost.nonzero()[0])
+        raise ArgumentError(
+            f"A{_place(item, batch)}",
+            f"a matrix whose principal {what} is determined to half of the digits",
+            "one too near to a matrix that has none",
+            "Add a multiple of the identity.",
+        )
+
+
+def _place(item: int, batch: torch.Size) -> str:
+    """Which matrix of the batch, as an index."""
+    index = []
+    for size in reversed(batch):
+        item, rest = divmod(item, size)
+        index.append(rest)
+    return str(list(reversed(index))) if index else ""
+
+
+_SQUARE_ROOT = _rule(square_root, "square root")
+_LOGARITHM = _rule(logarithm, "logarithm")

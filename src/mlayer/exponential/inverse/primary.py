@@ -1,0 +1,110 @@
+"""A function of matrices with derivatives of every order, from its value and its Frechet derivative.
+
+The two are closed under differentiation (docs/theory/inverse.md): for the inner product tr(X^H Y) the
+pull-back of G at A is L(A^H, G), and L(A, E) is the upper right block of f([[A, E], [0, A]]), so its own
+derivatives are Frechet derivatives of twice the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How f and its derivative are computed, of plain tensors (..., n, n)."""
+
+    value: Callable[[Tensor], Tensor]
+    frechet: Callable[[Tensor, Tensor], Tensor]
+
+
+def _adjoint(matrices: Tensor) -> Tensor:
+    return matrices.mT.conj_physical() if matrices.is_complex() else matrices.mT
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.rule, *tensors = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.save_for_forward(*tensors)
+
+
+class _Value(torch.autograd.Function):
+    @staticmethod
+    def forward(rule: Rule, matrices: Tensor) -> Tensor:
+        return rule.value(matrices)
+
+    setup_context = staticmethod(_save)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor]:
+        (matrices,) = ctx.saved_tensors
+        return None, _PrimaryFrechet.apply(ctx.rule, _adjoint(matrices), cotangent)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, tangent: Tensor) -> Tensor:
+        (matrices,) = ctx.saved_tensors
+        return _PrimaryFrechet.apply(ctx.rule, matrices, tangent)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[None, int | None], rule: Rule, matrices: Tensor) -> tuple[Tensor, int]:
+        assert in_dims[1] is not None
+        return _Value.apply(rule, matrices.movedim(in_dims[1], 0)), 0
+
+
+class _PrimaryFrechet(torch.autograd.Function):
+    @staticmethod
+    def forward(rule: Rule, matrices: Tensor, direction: Tensor) -> Tensor:
+        return rule.frechet(matrices, direction)
+
+    setup_context = staticmethod(_save)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        matrices, direction = ctx.saved_tensors
+        adjoint = _adjoint(matrices)
+        on_direction = _PrimaryFrechet.apply(ctx.rule, adjoint, cotangent)
+        if not ctx.needs_input_grad[1]:
+            return None, None, on_direction
+        return None, _second(ctx.rule, adjoint, _adjoint(direction), cotangent), on_direction
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[None, int | None, int | None],
+        rule: Rule,
+        matrices: Tensor,
+        direction: Tensor,
+    ) -> tuple[Tensor, int]:
+        moved = (
+            x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip((matrices, direction), in_dims[1:], strict=True)
+        )
+        return _PrimaryFrechet.apply(rule, *torch.broadcast_tensors(*moved)), 0
+
+
+def _second(rule: Rule, matrices: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """The second derivative at A, bilinear and symmetric in its two directions.
+
+    It is the upper right block of L([[A, E], [0, A]], [[F, 0], [0, F]]). E is first brought to the size of A.
+    """
+    largest = [x.detach().abs().amax((-2, -1), keepdim=True) for x in (matrices, first)]
+    ratio = largest[1] / largest[0]
+    scale = torch.where((ratio > 0) & ratio.isfinite(), torch.exp2(torch.log2(ratio).floor()), 1.0)
+    zero = torch.zeros_like(matrices)
+    block = _blocks(matrices, first / scale, zero, matrices)
+    n = matrices.shape[-1]
+    return _PrimaryFrechet.apply(rule, block, _blocks(second, zero, zero, second))[..., :n, n:] * scale
+
+
+def _blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    return torch.cat([torch.cat([a, b], -1), torch.cat([c, d], -1)], -2)
+
+
+def differentiable(rule: Rule, matrices: Tensor) -> Tensor:
+    """f(A) with its derivatives."""
+    return _Value.apply(rule, matrices)

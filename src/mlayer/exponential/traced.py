@@ -1,0 +1,48 @@
+"""exp(A) in operations that torch.export and the ONNX exporter can write down."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop
+
+from mlayer.exponential.grouped import GroupedJet, degree_16
+from mlayer.exponential.schedule import SIXTEEN, one_norm, root_of_square_norm, schedule_for
+
+
+def expm_traced(matrices: Tensor) -> Tensor:
+    """exp(A), written down as products and one loop.
+
+    One polynomial for all, squarings in a loop that runs as often as the matrix of largest norm needs; the
+    others wait. A result that overflows has infinities where its largest entries overflowed, and NaN
+    may stand in the rest.
+    """
+    a = matrices.reshape(-1, *matrices.shape[-2:])
+    schedule = schedule_for(a.dtype)
+
+    def halvings(size: Tensor, limit: float) -> Tensor:
+        needed = (torch.log2(size) - math.log2(limit)).ceil().clamp(min=0.0, max=1100.0)
+        # NaN and infinity have no schedule: they must not decide for the others.
+        return torch.where(size.isfinite(), needed, torch.zeros_like(needed))
+
+    first = halvings(one_norm(a), schedule.largest_norm)  # where A^2 could overflow
+    a = a * torch.exp2(-first)[:, None, None]
+    a2 = a @ a
+    more = halvings(root_of_square_norm(a2), schedule.theta[-1])
+    scale = torch.exp2(-more)[:, None, None]
+    # As tensors of the dtype: the ONNX exporter writes Python's numbers in single precision.
+    coefficients = [torch.tensor(c, dtype=a.dtype, device=a.device) for c in SIXTEEN]
+    x = degree_16(GroupedJet(a * scale), GroupedJet(a2 * scale * scale), coefficients).plus_identity().x
+    squarings = first + more
+    most = torch.cat([squarings, torch.zeros_like(squarings.sum())[None]]).max()  # 0 for an empty batch
+
+    def unfinished(step: Tensor, _: Tensor) -> Tensor:
+        return step < most
+
+    def square(step: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return step + 1, torch.where((step < squarings)[:, None, None], x @ x, x)
+
+    _, x = while_loop(unfinished, square, (torch.zeros_like(most), x))
+    return x.reshape(matrices.shape)
