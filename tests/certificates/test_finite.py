@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import mlayer
 from mlayer.certificates import Certifier
-from mlayer.certificates.cascade import Bounds
-from mlayer.certificates.expansion import Row
-from mlayer.certificates.finite import FinitePath, degree_of
-from mlayer.certificates.jets import JetPath
-from mlayer.certificates.remainder import norm_bend, norm_remainder
+from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.bounds.remainder import norm_bend, norm_remainder
+from mlayer.certificates.derivatives.ending import FinitePath, degree_of
+from mlayer.certificates.derivatives.jets import JetPath
+from mlayer.certificates.problem.expansion import Row
 
 
 def triangular(seed: int, n: int, blocks: int, inputs: int = 4, classes: int = 3) -> mlayer.MLayer:
@@ -45,7 +45,7 @@ def row_of(layer: mlayer.MLayer, x: torch.Tensor) -> Row:
 def test_the_degree_is_the_longest_walk(seed: int, blocks: int, more: int) -> None:
     layer = triangular(seed, blocks + more, blocks)
     model = Certifier(layer, fit_steps=0)._model
-    assert degree_of(model.weights) == blocks - 1
+    assert degree_of(model.weights.B, model.weights.T0) == blocks - 1
     assert model.degree == blocks - 1
 
 
@@ -55,9 +55,9 @@ def test_one_entry_back_and_the_expansion_does_not_end() -> None:
     forward = torch.nonzero(T[0])[0]
     T[1, forward[1], forward[0]] = 1e-300
     cyclic = mlayer.MLayer.from_weights(T, layer.readout.detach())
-    assert degree_of(Certifier(cyclic, fit_steps=0)._model.weights) == math.inf
+    assert Certifier(cyclic, fit_steps=0)._model.degree == math.inf
     full = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=3)
-    assert degree_of(Certifier(full, fit_steps=0)._model.weights) == math.inf
+    assert Certifier(full, fit_steps=0)._model.degree == math.inf
 
 
 def test_the_quadratic_term_against_jets() -> None:

@@ -109,7 +109,7 @@ def test_constants_on_disk(case, tmp_path: Path) -> None:  # type: ignore[no-unt
         Certifier(layer, constants=tmp_path / "d.npz")
     with np.load(tmp_path / "c.npz") as content:
         np.savez(tmp_path / "e.npz", **{**content, "format": np.array(9)})
-    with pytest.raises(FileFormatError, match=r"of format 1; got format 9"):
+    with pytest.raises(FileFormatError, match=r"of format 2; got format 9"):
         Certifier(layer, constants=tmp_path / "e.npz")
     with pytest.raises(FileNotFoundError):
         Certifier(layer, constants=tmp_path / "nothing.npz")
@@ -157,7 +157,7 @@ def test_estimators_by_to_mlayer(case) -> None:  # type: ignore[no-untyped-def]
         ({"eps": "far"}, ArgumentTypeError, "eps must be a number; got str"),
     ],
 )
-def test_complaints(kwargs: dict[str, object], error: type[Exception], words: str) -> None:
+def test_invalid_arguments(kwargs: dict[str, object], error: type[Exception], words: str) -> None:
     arguments: dict[str, object] = {
         "layer": mlayer.MLayer(3, 2, matrix_size=2, embedding_size=None),
         "x": torch.zeros(2, 3),
@@ -177,7 +177,7 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
         ArgumentError,
         match=r"method must be one of 'paper', .* got 'first-order'. Did you mean 'first_order'",
     ):
-        certifier(x, labels, method="first-order")  # type: ignore[arg-type]
+        certifier(x, labels, method="first-order")
     with pytest.raises(ArgumentTypeError, match="rigorous must be True or False; got 'no'"):
         certifier(x, labels, rigorous="no")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="constants must be a path; got 3"):
@@ -219,21 +219,45 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
         certifier(x, labels, rigorous=True)
 
 
+def _outputs_every_way(layer: mlayer.MLayer, x: torch.Tensor) -> list[torch.Tensor]:
+    """As a batch, row by row, and in reverse order: another batch may be summed in another order."""
+    with torch.no_grad():
+        return [layer(x), torch.cat([layer(row) for row in x.split(1)]), layer(x.flip(0)).flip(0)]
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("eps", [0.2, None])
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_attack_finds_real_examples(norm: str) -> None:
+def test_attack_finds_real_examples(norm: str, eps: float | None, precision: torch.dtype) -> None:
+    """Within eps, and misclassified by the layer itself, however its rows are grouped."""
     hits = 0
-    for seed in range(8):
-        layer, x, labels = random_layer("full", seed)
-        found = attack(layer, x, labels, eps=0.2, norm=norm)  # type: ignore[arg-type]
+    for kind, seed in [("full", seed) for seed in range(8)] + [("large", 1), ("skew", 2), ("ties", 3)]:
+        layer, x, labels = random_layer(kind, seed)
+        layer, x = layer.to(precision), x.to(precision)
+        found = attack(layer, x, labels, eps=eps, norm=norm)  # type: ignore[arg-type]
         size = (found.adversarial - x).norm(dim=1, p=torch.inf if norm == "linf" else 2)
-        assert bool((size <= 0.2 * (1 + 1e-9)).all())
-        outputs = layer(found.adversarial).detach()
-        own = outputs.gather(1, labels[:, None])[:, 0]
-        rival = outputs.gather(1, found.target[:, None])[:, 0]
-        assert bool((own <= rival)[found.success].all())
-        assert bool((found.radius <= 0.2)[found.success].all())
+        within = found.radius if eps is None else torch.full_like(size, eps)
+        assert bool((size <= within * (1 + 1e-9))[found.success].all())
+        for outputs in _outputs_every_way(layer, found.adversarial.to(precision)):
+            own = outputs.gather(1, labels[:, None])[:, 0]
+            rival = outputs.gather(1, found.target[:, None])[:, 0]
+            assert bool((own < rival)[found.success].all())
+        assert bool((found.radius <= (torch.inf if eps is None else eps))[found.success].all())
+        assert found.adversarial[~found.success].equal(x.double()[~found.success])
         hits += int(found.success.sum())
     assert hits > 8
+
+
+def test_a_tie_has_radius_zero_and_is_no_success() -> None:
+    """Two classes with the same weights: no input is classified as the other one."""
+    layer, x, labels = random_layer("ties", 0)
+    with torch.no_grad():
+        layer.readout[2:], layer.output_bias[2:] = 0.0, -1e3  # type: ignore[index]
+    labels = torch.zeros_like(labels)
+    found = attack(layer, x, labels, eps=0.3)
+    assert bool((found.radius == 0).all())
+    assert not bool(found.success.any())
+    assert found.target.equal(labels)
 
 
 def test_attack_against_foolbox() -> None:

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from certificate_layers import random_layer
-from mlayer.certificates import Certifier, quartic
-from mlayer.certificates.expansion import Pair, Row
-from mlayer.certificates.gauss import _terms, derivative_bound, gauss_error, gauss_rule, nodes_needed
-from mlayer.certificates.spectral import SpectralPath
+from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import quartic_tensor as quartic
+from mlayer.certificates.bounds.quadrature import (
+    _terms,
+    derivative_bound,
+    gauss_error,
+    gauss_rule,
+    nodes_needed,
+)
+from mlayer.certificates.derivatives.spectral import SpectralPath
+from mlayer.certificates.problem.expansion import Pair, Row
 
 SEEDS = range(12)
 

@@ -16,14 +16,14 @@ EPS = 0.1
 def written_out(layer: mlayer.MLayer, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     """Theorem 6, row by row and class by class."""
     low, high = (x - EPS).clamp(min=0), (x + EPS).clamp(max=1)
-    centre, reach = (low + high) / 2, (high - low) / 2
+    center, reach = (low + high) / 2, (high - low) / 2
     T, S, n = layer.generators, layer.readout, layer.matrix_size
     U = torch.eye(x.shape[1], dtype=x.dtype) if layer.embedding is None else layer.embedding.mT
     flat = T.flatten(1)
     delta = torch.linalg.eigvalsh(flat.mT @ U.mT @ (U / w[:, None]) @ flat)[-1].clamp_min(0).sqrt()
     losses = []
     for i in range(len(x)):
-        M = layer.matrix(centre[i])
+        M = layer.matrix(center[i])
         q = delta * (w * reach[i] ** 2).sum().sqrt()
         mu = torch.linalg.eigvalsh((M + M.mT) / 2)[-1]
         margins = []

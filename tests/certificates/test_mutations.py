@@ -14,9 +14,11 @@ import pytest
 import torch
 
 from mlayer import MLayer
-from mlayer.certificates import Certifier, quadratic, remainder, second_order, third_order
-from mlayer.certificates import first_order as first
-from mlayer.certificates.expansion import Pair
+from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import first_order as first
+from mlayer.certificates.bounds import quadratic_terms as quadratic
+from mlayer.certificates.bounds import remainder, second_order, third_order
+from mlayer.certificates.problem.expansion import Pair
 
 TRUE = math.log(3)
 ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
@@ -29,7 +31,7 @@ def radius(method: str, norm: str = "linf", change: Callable[[Certifier], None] 
     )
     certifier = Certifier(layer, norm=norm, fit_steps=0)  # type: ignore[arg-type]
     change(certifier)
-    found = certifier(torch.zeros(1, 1).double(), torch.tensor([0]), method=method)  # type: ignore[arg-type]
+    found = certifier(torch.zeros(1, 1).double(), torch.tensor([0]), method=method)
     return float(found.radius[0])
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mlayer.certificates import Certifier, attack
-from mlayer.certificates.cascade import METHODS
+from mlayer.certificates.bounds.methods import names
 from mlayer.files import load_authors_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def test_no_certificate_of_the_real_model_is_broken(monkeypatch: pytest.MonkeyPa
     x, y = x[correct], y[correct]
     certifier = Certifier(layer, fit_steps=60)
     upper = attack(layer, x, y).radius
-    for method in METHODS:
+    for method in names():
         radius = certifier(x, y, method=method).radius
         assert bool((radius > 0).all())
         assert bool((radius <= upper).all())

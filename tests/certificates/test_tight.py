@@ -14,13 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from certificate_layers import KINDS, random_layer
-from mlayer.certificates import Certifier, attack, caps, cascade, ellipsoid, quartic, touch
-from mlayer.certificates.caps import cap
-from mlayer.certificates.cascade import METHODS, Bounds
-from mlayer.certificates.ellipsoid import top_eigenvalue
-from mlayer.certificates.expansion import Row
-from mlayer.certificates.quadratic import BoxQuadratic, Minorant
-from mlayer.certificates.spectral import SpectralPath
+from mlayer.certificates import Certifier, attack, linalg
+from mlayer.certificates.bounds import caps, tangent
+from mlayer.certificates.bounds import quartic_tensor as quartic
+from mlayer.certificates.bounds.caps import cap
+from mlayer.certificates.bounds.methods import METHODS as ROWS
+from mlayer.certificates.bounds.methods import names
+from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.bounds.quadratic_terms import BoxQuadratic, Minorant
+from mlayer.certificates.derivatives.spectral import SpectralPath
+from mlayer.certificates.linalg import top_eigenvalue
+from mlayer.certificates.problem.expansion import Row
+from mlayer.certificates.solve import strategy
 
 
 def rows_of(kind: str, seed: int, **kwargs: object) -> list[Row]:
@@ -83,7 +88,7 @@ def test_rivals_left_out_do_not_matter() -> None:
         layer, x, labels = random_layer("full", seed)
         certifier = Certifier(layer, fit_steps=10)
         found = certifier(x, labels).radius
-        with mock.patch.object(cascade, "_likely", side_effect=lambda rivals: rivals):
+        with mock.patch.object(strategy, "_likely", side_effect=lambda rivals: (rivals, {})):
             every = certifier(x, labels).radius
         np.testing.assert_allclose(found, every, rtol=0.05)
 
@@ -95,7 +100,7 @@ def test_eigenvalue_claims_are_proved() -> None:
     exact = np.linalg.eigvalsh(A)[:, -1]
     np.testing.assert_allclose(top_eigenvalue(A), exact, rtol=1e-8)
     assert bool((top_eigenvalue(A) >= exact).all())
-    with mock.patch.object(ellipsoid, "proves_positive", return_value=False):
+    with mock.patch.object(linalg, "proves_positive", return_value=False):
         assert float(top_eigenvalue(A[0])) == pytest.approx(float(np.linalg.norm(A[0])))
 
 
@@ -113,7 +118,7 @@ def test_touching_functions_stay_below(kind: str) -> None:
                     low, high = row.model.region.interval(row.x, eps)
                     bend = order.bend(radius)
                     box = BoxQuadratic(pair, low, high, 9, bend)
-                    found = touch.touching(pair, box, low, high, radius)
+                    found = tangent.tangent(pair, box, low, high, radius)
                     assert found is not None
                     for k in range(40):
                         step = random.uniform(-eps, eps, len(low))
@@ -137,7 +142,7 @@ def test_caps_hold_what_they_should(seed: int, m: int, share: float) -> None:
     least = np.minimum(slopes * low, slopes * high).sum()
     most = np.maximum(slopes * low, slopes * high).sum()
     cut = Minorant(float(-least - share * (most - least)), slopes)
-    centre, radius = cap(cut, low, high, w)
+    center, radius = cap(cut, low, high, w)
     points = np.concatenate(
         [
             low + (high - low) * np.array(list(product((0.0, 1.0), repeat=m))),
@@ -145,7 +150,7 @@ def test_caps_hold_what_they_should(seed: int, m: int, share: float) -> None:
         ]
     )
     inside = points[cut.constant + points @ slopes <= 0]
-    assert bool((((inside - centre) ** 2 @ w) <= radius**2 * (1 + 1e-12) + 1e-15).all())
+    assert bool((((inside - center) ** 2 @ w) <= radius**2 * (1 + 1e-12) + 1e-15).all())
     whole = float(w @ ((high - low) / 2) ** 2)
     assert radius**2 <= whole * (1 + 1e-6)
 
@@ -192,9 +197,9 @@ def test_fall_counts() -> None:
 def test_cap_radius_counts() -> None:
     """Four coordinates, of which one may cross: the ball touches those corners, and 5 % less misses them."""
     low, high = -np.ones(4), np.ones(4)
-    centre, radius = cap(Minorant(2.0, np.ones(4)), low, high, np.ones(4))
-    np.testing.assert_allclose(centre, -0.5, rtol=1e-6)
-    far = float(np.linalg.norm(np.array([1.0, -1.0, -1.0, -1.0]) - centre))
+    center, radius = cap(Minorant(2.0, np.ones(4)), low, high, np.ones(4))
+    np.testing.assert_allclose(center, -0.5, rtol=1e-6)
+    far = float(np.linalg.norm(np.array([1.0, -1.0, -1.0, -1.0]) - center))
     assert far <= radius <= far * (1 + 1e-6)
     assert far == pytest.approx(math.sqrt(3), rel=1e-6)
     assert 0.95 * radius < far
@@ -238,7 +243,7 @@ def check_random_layer(kind: str, seed: int, norm: str, size: float) -> None:
     certifier = Certifier(layer, fit_steps=4, **where)  # type: ignore[arg-type]
     broken = attack(layer, x, labels, starts=2, **where).radius  # type: ignore[arg-type]
     random = torch.Generator().manual_seed(seed)
-    for method in METHODS:
+    for method in names():
         radius = certifier(x, labels, method=method).radius
         assert bool((radius <= broken).all()), method
         reach = radius.clamp(max=10.0)[:, None, None]
@@ -261,7 +266,7 @@ def test_proofs_are_all_used() -> None:
         layer, x, labels = random_layer(kind, seed)
         found = Certifier(layer, fit_steps=10)(x, labels)
         seen |= set(found.method)
-        if {"touching", "caps"} <= seen:
+        if {"tangent", "caps"} <= seen:
             break
-    assert {"touching", "caps"} <= seen
-    assert set(cascade.PROOFS) >= seen - {"misclassified"}
+    assert {"tangent", "caps"} <= seen
+    assert {row.name for row in ROWS} >= seen - {"misclassified"}

@@ -1,7 +1,7 @@
 """A differentiable certified loss: cross-entropy on first-order lower bounds of the margins.
 
-docs/theory/certificates.md, theorem 6. The box around x, cut to the data's box, is expanded at its own
-centre; each margin is bounded below by its value there, minus the exact linear term, minus
+docs/theory/certificates.md, theorem 9. The box around x, cut to the data's box, is expanded at its own
+center; each margin is bounded below by its value there, minus the exact linear term, minus
 ||W||_2 e^mu (e^q - 1 - q) with q = delta_F sqrt(sum w_i r_i^2). Every step is differentiable in the layer's
 weights and in the weights w of the inputs, which are parameters of the loss.
 """
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from mlayer.certificates.checks import as_labels, as_layer, as_radius, check_inputs
-from mlayer.certificates.region import make_region
+from mlayer.certificates.arguments import as_labels, as_layer, as_radius, check_inputs
+from mlayer.certificates.problem.region import make_region
 from mlayer.checks import positive_integer
 from mlayer.errors import ArgumentError
 from mlayer.exponential import expm
@@ -69,10 +69,16 @@ class CertifiedLoss(nn.Module):
         if self.low is not None and self.high is not None:
             lower = torch.maximum(lower, self.low.to(x))
             upper = torch.minimum(upper, self.high.to(x))
-        centre, reach = (lower + upper) / 2, (upper - lower) / 2  # (b, m)
-        M = layer.matrix(centre)  # (b, n, n)
+        return self.margins_over(layer, (lower + upper) / 2, (upper - lower) / 2, labels)
+
+    def margins_over(self, layer: MLayer, center: Tensor, reach: Tensor, labels: Tensor) -> Tensor:
+        """The same over boxes center +- reach, such as those of the features that reach a last layer.
+
+        Arguments are not checked.
+        """
+        M = layer.matrix(center)  # (b, n, n)
         S, T = layer.readout, layer.generators
-        rows, c = len(x), len(S)
+        rows, c = len(center), len(S)
         outputs = linear(expm(M).flatten(1), S.flatten(1), layer.output_bias)  # (b, c)
         value = outputs.gather(1, labels[:, None]) - outputs
         # Gradients of all outputs in the directions T_a: the adjoint derivative of exp at M, applied to S.
@@ -84,7 +90,7 @@ class CertifiedLoss(nn.Module):
         slopes = slopes if U is None else slopes @ U
         linear_term = (slopes.abs() @ reach[..., None])[..., 0]  # (b, c)
         # ||N||_F <= q for every step of the box.
-        w = torch.softmax(self.weight_logits.to(x), 0)
+        w = torch.softmax(self.weight_logits.to(center), 0)
         Q = torch.diag(1 / w) if U is None else (U / w) @ U.mT
         delta_squared = top_of_product(T.flatten(1), Q).clamp_min(0)
         q = (delta_squared * (reach**2 @ w) + 1e-30).sqrt()  # (b,)

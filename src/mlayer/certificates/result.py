@@ -1,19 +1,23 @@
-"""Certificates: what `certify` returns, one entry a row."""
+"""Certificates: what `certify` returns, one entry per row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from mlayer.certificates.checks import as_radius
-from mlayer.certificates.region import Norm
+from mlayer.certificates.arguments import as_radius
+from mlayer.certificates.problem.region import Norm
 from mlayer.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mlayer.certificates.proofs import Proof
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Certificates of a batch. Tensors are float64 or int64 on the CPU, one entry a row.
+    """Certificates of a batch. Tensors are float64 or int64 on the CPU, one entry per row.
 
     Attributes:
         radius: no input nearer than this changes the class. With ``eps`` given: ``eps`` where certified, else
@@ -21,11 +25,13 @@ class Certificates:
         margin: output of the label's class minus the largest other output.
         runner_up: the class of that largest other output.
         rival: the class whose bound ends the radius, -1 if none does.
-        correct: is the label's class the one with the largest output?
+        correct: whether the label's class has the largest output.
+        certified: which rows are certified: at ``eps`` if it was given, else at any positive radius.
         method: the method that settled each row.
-        rounding_checked: was the claim checked again in ball arithmetic (``rigorous=True``)?
+        rounding_checked: whether the independent checker accepted the radius (``rigorous=True``).
         norm: "linf" or "l2".
         eps: the radius asked about, or None.
+        proof: what the checker accepted, with ``proof=True``; ``proof.save(path)`` keeps it.
 
     >>> import torch, mlayer
     >>> from mlayer.certificates import certify
@@ -41,18 +47,15 @@ class Certificates:
     runner_up: Tensor
     rival: Tensor
     correct: Tensor
+    certified: Tensor
     method: tuple[str, ...]
     rounding_checked: Tensor
     norm: Norm
     eps: float | None = None
+    proof: Proof | None = None
 
     def __len__(self) -> int:
         return len(self.radius)
-
-    @property
-    def certified(self) -> Tensor:
-        """Which rows are certified: at ``eps`` if it was given, else at any positive radius."""
-        return self.radius >= self.eps if self.eps else self.correct & (self.radius > 0)
 
     def certified_accuracy(self, eps: float) -> float:
         """The part of all rows that is classified correctly and certified at ``eps``.
@@ -66,7 +69,7 @@ class Certificates:
             )
         if not len(self):
             return float("nan")
-        return float((self.correct & (self.radius >= eps)).double().mean())
+        return float((self.certified & (self.radius >= eps)).double().mean())
 
     def __str__(self) -> str:
         rows = len(self)
@@ -75,5 +78,5 @@ class Certificates:
         right = int(self.correct.sum())
         finite = self.radius[self.correct & self.radius.isfinite()]
         middle = f", median radius {float(finite.median()):.3g}" if len(finite) else ""
-        asked = f", {int(self.certified.sum())} certified at {self.eps:g}" if self.eps else ""
+        asked = f", {int(self.certified.sum())} certified at {self.eps:g}" if self.eps is not None else ""
         return f"Certificates ({self.norm}) of {rows} rows: {right} correct{asked}{middle}"

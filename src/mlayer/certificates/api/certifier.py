@@ -1,0 +1,304 @@
+"""`Certifier` and `certify`: radii of rows, with the constants of the model computed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
+from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, names
+from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
+from mlayer.certificates.problem.expansion import Model, Row
+from mlayer.certificates.problem.region import Norm, make_region
+from mlayer.certificates.problem.weights import float64_copy, weights_of, within_range
+from mlayer.certificates.result import Certificates
+from mlayer.certificates.solve.strategy import Answer, certified_at, radius_of
+from mlayer.checks import file_path, flag, one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+
+if TYPE_CHECKING:
+    from mlayer.certificates.proofs import Prover
+
+Box = tuple[Tensor | float, Tensor | float]
+Progress = Callable[[int, int], None]
+
+_INSTALL = "pip install 'mlayer[rigorous]'"
+_MOST_STEPS = 100_000
+_FIT_STEPS = 250
+
+
+class Certifier:
+    """Certifies rows of one model; computes the model's constants once.
+
+    Args:
+        layer: an MLayer, or an estimator with ``to_mlayer()``.
+        norm: "linf" or "l2".
+        scale: unit of each feature: a radius eps lets feature i move by eps * scale_i. A number or a vector;
+            0 holds a feature still.
+        box: (low, high), where the data live, such as (0, 1): only steps that stay inside count.
+            L-infinity only.
+        references: typical inputs, (rows, in_features), at which the constants are tuned; any choice is
+            sound. Without them the center of the box, or zero.
+        fit_steps: of the tuning; 0 for none. The larger the model, the longer.
+        constants: a file that :meth:`save` wrote for the same model, norm and scale.
+
+    >>> import torch, mlayer
+    >>> from mlayer.certificates import Certifier
+    >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()
+    >>> certifier = Certifier(layer, box=(0, 1), fit_steps=10)
+    >>> x = torch.rand(5, 3).double()
+    >>> certificates = certifier(x, layer(x).argmax(1))
+    """
+
+    def __init__(
+        self,
+        layer: Any,
+        *,
+        norm: Norm = "linf",
+        scale: Tensor | float | None = None,
+        box: Box | None = None,
+        references: Tensor | None = None,
+        fit_steps: int = _FIT_STEPS,
+        constants: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.layer = float64_copy(as_layer(layer))
+        self.region = make_region(self.layer.in_features, norm, scale, box)
+        if isinstance(fit_steps, bool) or not isinstance(fit_steps, int) or not 0 <= fit_steps <= _MOST_STEPS:
+            wanted = f"an integer from 0 to {_MOST_STEPS:,}"
+            raise ArgumentError(
+                "fit_steps", wanted, repr(fit_steps), "0 skips the fit; some hundred are plenty."
+            )
+        weights = weights_of(self.layer, self.region)
+        within_range(weights)
+        if constants is not None:
+            path = file_path("constants", constants)
+            fitted = read_fitted(path, weights, self.region.norm)
+            self.constants, white = evaluate(weights, self.region.norm, fitted)
+        else:
+            self.constants, white = compute(
+                weights, self.region.norm, self._references(references), fit_steps
+            )
+        self._model = Model(weights, self.region, self.constants, white)
+
+    def _references(self, references: Tensor | None) -> np.ndarray[Any, np.dtype[np.float64]]:
+        if references is not None:
+            rows = as_inputs(self.layer, references, "references")
+            if not len(rows):
+                raise ArgumentError("references", "at least one row", "none", "Leave it out, or give inputs.")
+            return rows.numpy()
+        if self.region.low is not None and self.region.high is not None:
+            return ((self.region.low + self.region.high) / 2)[None].numpy()
+        return np.zeros((1, self.layer.in_features))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Store what was tuned, usually as ``.npz`` beside the model's file."""
+        self.constants.save(file_path("path", path), owner_of(self._model.weights, self.region.norm))
+
+    def __call__(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        *,
+        eps: float | None = None,
+        method: str = "best",
+        rigorous: bool = False,
+        proof: bool = False,
+        progress: Progress | None = None,
+        workers: int = 1,
+    ) -> Certificates:
+        """Certify rows. Each row is computed by itself: its result does not depend on the others.
+
+        Args:
+            x: (rows, in_features).
+            labels: (rows,), the classes that should be kept.
+            eps: decide only whether it is certified at eps, which is cheaper. None: the radius.
+            method: "paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order" or
+                "best".
+            rigorous: every radius has a proof that `mlayer.certificates.checker` accepts, an independent
+                program in ball arithmetic (needs python-flint); radii are lowered until they have one.
+            proof: return these proofs too, as ``certificates.proof``; implies ``rigorous``.
+            progress: called with (rows done, rows) after each row.
+            workers: threads.
+        """
+        one_of("method", method, names(), "'best' is the default.")
+        flag("rigorous", rigorous)
+        flag("proof", proof)
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
+        if progress is not None and not callable(progress):
+            raise ArgumentTypeError(
+                "progress", "callable with (done, total)", type(progress).__name__, "Or None."
+            )
+        x = as_inputs(self.layer, x)
+        labels = as_labels(self.layer, labels, len(x))
+        inside_box(x, self.region.low, self.region.high)
+        radius = None if eps is None else as_radius(eps)
+        prover = self._prover() if rigorous or proof else None
+        certify_row = _Task(self._model, method, radius, prover)
+        inputs = [(row.numpy(), int(label)) for row, label in zip(x, labels, strict=True)]
+        answers = []
+        with ThreadPoolExecutor(workers) as pool:
+            source = map(certify_row, inputs) if workers == 1 else pool.map(certify_row, inputs)
+            for answer in source:
+                answers.append(answer)
+                if progress is not None:
+                    progress(len(answers), len(inputs))
+        found = _collect(answers, self.region.norm, radius)
+        if proof and prover is not None:
+            found = replace(found, proof=prover.proof(tuple(answer.claims for answer in answers)))
+        return found
+
+    def _prover(self) -> Prover:
+        try:
+            import flint  # noqa: F401
+        except ImportError:
+            raise MissingPackageError("rigorous=True", "python-flint", _INSTALL) from None
+        from mlayer.certificates.proofs import Prover
+
+        return Prover(self._model)
+
+
+class _Task:
+    """One row's work, for the pool."""
+
+    def __init__(self, model: Model, method: str, eps: float | None, prover: Prover | None) -> None:
+        self._model, self._method, self._eps, self._prover = model, method, eps, prover
+
+    def __call__(self, item: tuple[np.ndarray[Any, np.dtype[np.float64]], int]) -> _RowResult:
+        x, label = item
+        row = Row(self._model, x, label)
+        others = row.outputs.copy()
+        others[label] = -np.inf
+        runner_up = int(others.argmax())
+        margin = float(row.outputs[label] - others[runner_up])
+        if not row.in_range:
+            return _RowResult(Answer(0.0, runner_up, "out of range", False), margin, runner_up, False)
+        if not margin > 0:
+            return _RowResult(
+                Answer(0.0, runner_up, "misclassified", False), margin, runner_up, self._prover is not None
+            )
+        if self._eps is None:
+            answer = radius_of(row, self._method)
+        else:
+            answer = certified_at(row, self._method, self._eps)
+        if self._prover is None:
+            return _RowResult(answer, margin, runner_up, False)
+        fixed, claims = self._eps is not None, None
+        if answer.certified:
+            radius, claims = self._prover.confirmed(row, answer.radius, fixed)
+            certified = claims is not None and (fixed or radius > 0)
+            answer = Answer(radius, answer.rival, answer.method, certified)
+        return _RowResult(answer, margin, runner_up, True, claims)
+
+
+class _RowResult:
+    def __init__(
+        self,
+        answer: Answer,
+        margin: float,
+        runner_up: int,
+        checked: bool,
+        claims: dict[str, Any] | None = None,
+    ) -> None:
+        self.answer, self.margin, self.runner_up, self.checked = answer, margin, runner_up, checked
+        self.claims = claims
+
+
+def _collect(results: list[_RowResult], norm: Norm, eps: float | None) -> Certificates:
+    def floats(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)
+
+    margin = floats([r.margin for r in results])
+    return Certificates(
+        radius=floats([r.answer.radius for r in results]),
+        margin=margin,
+        runner_up=torch.tensor([r.runner_up for r in results], dtype=torch.int64),
+        rival=torch.tensor([r.answer.rival for r in results], dtype=torch.int64),
+        correct=margin > 0,
+        certified=torch.tensor([r.answer.certified for r in results], dtype=torch.bool),
+        method=tuple(r.answer.method for r in results),
+        rounding_checked=torch.tensor([r.checked for r in results], dtype=torch.bool),
+        norm=norm,
+        eps=eps,
+    )
+
+
+def certify(
+    layer: Any,
+    x: Tensor,
+    labels: Tensor,
+    norm: Norm = "linf",
+    method: str = "best",
+    *,
+    eps: float | None = None,
+    scale: Tensor | float | None = None,
+    box: Box | None = None,
+    rigorous: bool = False,
+    proof: bool = False,
+    references: Tensor | None = None,
+    fit_steps: int = _FIT_STEPS,
+    progress: Progress | None = None,
+    workers: int = 1,
+) -> Certificates:
+    """Prove how far each row may move without changing its class.
+
+    ``layer`` may also be a `torch.nn.Sequential` that ends in an MLayer; in front of it Linear, Conv2d, ReLU,
+    average and max pooling, BatchNorm, Flatten and Dropout, all in evaluation mode. x then has the shape that
+    the model takes, and ``scale`` and the ends of ``box`` are numbers or have as many entries.
+
+    A model's constants are computed anew at every call; for several calls build a :class:`Certifier`, whose
+    arguments and call these are.
+
+    >>> import torch, mlayer
+    >>> from mlayer.certificates import certify
+    >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()
+    >>> x = torch.rand(2, 3).double()
+    >>> certificates = certify(layer, x, layer(x).argmax(1), fit_steps=10)
+    >>> certificates.radius.shape
+    torch.Size([2])
+    """
+    if isinstance(layer, nn.Sequential):
+        one_of("norm", norm, ("linf",), "Networks are certified in L-infinity.")
+        one_of("method", method, (STRATEGY,), "Networks have one method.")
+        for name, wanted in (("rigorous", rigorous), ("proof", proof)):
+            if wanted:
+                raise ArgumentError(name, "False for a network", "True", "The checker knows single layers.")
+        return _certify_network(layer, x, labels, eps, scale, box, progress)
+    if eps is not None:
+        as_radius(eps)  # before the constants, which take seconds
+    steps = 0 if isinstance(method, str) and is_closed_form(method) else fit_steps
+    certifier = Certifier(layer, norm=norm, scale=scale, box=box, references=references, fit_steps=steps)
+    return certifier(
+        x,
+        labels,
+        eps=eps,
+        method=method,
+        rigorous=rigorous,
+        proof=proof,
+        progress=progress,
+        workers=workers,
+    )
+
+
+def _certify_network(  # noqa: PLR0917
+    model: nn.Sequential,
+    x: Tensor,
+    labels: Tensor,
+    eps: float | None,
+    scale: Tensor | float | None,
+    box: Box | None,
+    progress: Progress | None,
+) -> Certificates:
+    from mlayer.certificates.networks.certifier import NetworkCertifier
+    from mlayer.certificates.networks.network import as_network, flat_ends
+
+    network, flat = as_network(model, x)
+    region = make_region(network.in_features, "linf", flat_ends(scale), flat_ends(box))
+    return NetworkCertifier(network, region)(flat, labels, eps, progress)

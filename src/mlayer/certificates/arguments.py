@@ -1,0 +1,145 @@
+"""User input is checked once, here, at the entry of certify and attack."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer
+
+
+class HasOutputs(Protocol):
+    """A model with one output for each class."""
+
+    out_features: int
+
+
+def as_layer(layer: Any) -> MLayer:
+    """An MLayer, or the one that an estimator gives by ``to_mlayer()``."""
+    if not isinstance(layer, MLayer) and callable(getattr(layer, "to_mlayer", None)):
+        layer = layer.to_mlayer()
+    if not isinstance(layer, MLayer):
+        raise ArgumentTypeError(
+            "layer",
+            "an MLayer or an estimator with to_mlayer()",
+            type(layer).__name__,
+            "For a network: a torch.nn.Sequential that ends in an MLayer, in certify and attack.",
+        )
+    if layer.out_features < 2:
+        raise ArgumentError(
+            "layer", "a classifier with at least 2 outputs", "one with 1 output", "Use one output per class."
+        )
+    finite_weights("layer", layer)
+    return layer
+
+
+def finite_weights(argument: str, model: nn.Module) -> None:
+    """Raise if a weight is NaN or infinite."""
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ArgumentError(
+                argument, "of finite weights", f"NaN or infinity in {name}", "Did training diverge?"
+            )
+
+
+def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
+    """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
+    check_inputs(layer, x, argument)
+    result: Tensor = x.detach().to(device="cpu", dtype=torch.float64)
+    return result
+
+
+def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
+    """Raise if ``x`` is no finite floating point tensor of shape (rows, m)."""
+    if not isinstance(x, Tensor):
+        raise ArgumentTypeError(
+            argument, "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor."
+        )
+    if not x.is_floating_point():
+        raise ArgumentTypeError(
+            argument, "of a floating point dtype", str(x.dtype), "Convert it with .float()."
+        )
+    if x.is_meta or x.layout != torch.strided:
+        came = "a tensor without data (meta)" if x.is_meta else f"layout {x.layout}"
+        raise ArgumentTypeError(argument, "a dense tensor with data", came, "Convert it with .to_dense().")
+    if x.dim() != 2 or x.shape[1] != layer.in_features:
+        raise ArgumentError(
+            argument,
+            f"of shape (rows, {layer.in_features})",
+            f"shape {tuple(x.shape)}",
+            "One row alone: x[None]." if x.dim() == 1 else "Flatten images first: x.flatten(1).",
+        )
+    if not bool(x.isfinite().all()):
+        raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
+
+
+def as_ends(layer: MLayer, low: Any, high: Any) -> tuple[Tensor, Tensor]:
+    """Lower and upper ends of boxes as float64 on the CPU, (rows, m)."""
+    low, high = as_inputs(layer, low, "low"), as_inputs(layer, high, "high")
+    if low.shape != high.shape:
+        raise ArgumentError(
+            "high", f"of shape {tuple(low.shape)}, as low", f"{tuple(high.shape)}", "One box per row."
+        )
+    if not bool((low <= high).all()):
+        raise ArgumentError("low", "at most high", "larger in places", "Swap them?")
+    return low, high
+
+
+def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
+    """Coefficients of outputs as float64 on the CPU, (k, c) or (rows, k, c)."""
+    if not isinstance(C, Tensor) or not C.is_floating_point():
+        got = str(C.dtype) if isinstance(C, Tensor) else type(C).__name__
+        raise ArgumentTypeError("C", "a floating point tensor", got, "Leave it out for the outputs.")
+    outputs = layer.out_features
+    if C.dim() not in (2, 3) or C.shape[-1] != outputs or (C.dim() == 3 and len(C) != rows):
+        raise ArgumentError(
+            "C",
+            f"of shape (k, {outputs}) or ({rows}, k, {outputs})",
+            f"{tuple(C.shape)}",
+            "One column for each output.",
+        )
+    if not bool(C.isfinite().all()):
+        raise ArgumentError("C", "finite", "NaN or infinity", "Replace such entries.")
+    return C.detach().to(device="cpu", dtype=torch.float64)
+
+
+def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
+    """Labels as int64 on the CPU, (rows,)."""
+    if not isinstance(labels, Tensor):
+        raise ArgumentTypeError(
+            "labels", "a torch.Tensor", type(labels).__name__, "Convert with torch.as_tensor(labels)."
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ArgumentTypeError("labels", "of an integer dtype", str(labels.dtype), "One class per row.")
+    if labels.shape != (rows,):
+        raise ArgumentError(
+            "labels", f"of shape ({rows},)", f"shape {tuple(labels.shape)}", "One class per row."
+        )
+    labels = labels.detach().to(device="cpu", dtype=torch.int64)
+    if rows and not bool(((labels >= 0) & (labels < layer.out_features)).all()):
+        raise ArgumentError(
+            "labels",
+            f"between 0 and {layer.out_features - 1}",
+            f"values from {int(labels.min())} to {int(labels.max())}",
+            "They are numbers of outputs.",
+        )
+    return labels
+
+
+def inside_box(x: Tensor, low: Tensor | None, high: Tensor | None) -> None:
+    """Inputs must lie in the data's box."""
+    if low is not None and high is not None and not bool(((x >= low) & (x <= high)).all()):
+        raise ArgumentError("x", "inside the box", "rows outside of it", "Widen box=, or leave it out.")
+
+
+def as_radius(eps: Any) -> float:
+    """A finite eps >= 0."""
+    if isinstance(eps, bool) or not isinstance(eps, int | float):
+        raise ArgumentTypeError("eps", "a number", type(eps).__name__, "For example 2 / 255.")
+    if not math.isfinite(eps) or eps < 0:
+        raise ArgumentError("eps", "finite and not negative", f"{eps}", "For example 2 / 255.")
+    return float(eps)

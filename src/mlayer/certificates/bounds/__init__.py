@@ -1,0 +1,1 @@
+"""Lower bounds of a margin over a region: one file each, listed in `methods.METHODS`."""

@@ -1,0 +1,153 @@
+"""Remainders: what the terms of order K and beyond of the Dyson series can do at most.
+
+docs/theory/certificates.md, theorems 2 (norms only) and 4 (with the readout inside).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlayer.certificates.derivatives.jets import sorted_pairs
+from mlayer.certificates.linalg import INFLATE, UNIT, top_eigenvalue
+from mlayer.certificates.problem.expansion import Pair, exponentials, rounded_up_exp
+from mlayer.numerics.arrays import Array
+
+_NODES = 17  # of a(s) and b(s)
+_CELLS = 24  # of the double integral, per interval between nodes
+_ORDERS = 14  # inner orders m with a coefficient of their own
+
+
+def exponential_tail(q: float, K: int) -> float:
+    """sum_{k >= K} q^k / k!, summed upwards (no cancellation) and inflated.
+
+    >>> abs(exponential_tail(1.0, 2) - (2.718281828 - 2)) < 1e-8
+    True
+    """
+    if q > 600:
+        return math.inf
+    term = math.exp(K * math.log(q) - math.lgamma(K + 1)) if q > 0 else 0.0
+    total, k = 0.0, K
+    # From k = 2 q on the terms more than halve: 80 of them leave less than 2^-80 of the rest.
+    while k < 2 * q + K + 80:
+        total += term
+        k += 1
+        term *= q / k
+    return total * INFLATE
+
+
+def norm_remainder(pair: Pair, radius: float, K: int) -> float:
+    """Theorem 2: at most min(||W||_nuc, ||W||_2 (delta_F / delta_2)^2) e^mu sum_{k >= K} q^k / k!."""
+    constants = pair.row.model.constants
+    if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
+        return 0.0
+    ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
+    factor = min(pair.nuclear, pair.spectral * ratio)
+    return factor * pair.growth * exponential_tail(radius * constants.delta_2, K) * INFLATE
+
+
+def norm_bend(pair: Pair, radius: float, K: int) -> float:
+    """Half the second derivative of the terms from order K on, at most: theorem 7 with theorem 2's factor."""
+    constants = pair.row.model.constants
+    if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
+        return 0.0
+    ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
+    factor = min(pair.nuclear, pair.spectral * ratio) * pair.growth * constants.delta_2**2
+    return 0.5 * factor * exponential_tail(radius * constants.delta_2, K - 2) * INFLATE
+
+
+class ReadoutRemainder:
+    """Theorem 4: the two outermost N in Frobenius norm against the readout, the inner ones by delta_2.
+
+        R_K <= r^2 sum_{m >= K - 2} c_m q^m / m!,
+        c_m = double integral over s + t <= 1 of a(s) b(t) e^{mu tau} tau^m,  tau = 1 - s - t
+
+    Computed for K >= 3: the coefficients from m = 1 on.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        row, model = pair.row, pair.row.model
+        constants = model.constants
+        self._delta_2 = constants.delta_2
+        M, mu = row.M_gauge, row.mu
+        d = len(model.T_gauge)
+        times = np.linspace(0.0, 1.0, _NODES)
+        E = exponentials(times[:, None, None] * M)
+        left, values, right = np.linalg.svd(pair.W_gauge.T)
+        # V = e^{sM} A Sigma^(1/2) and its Gram matrix V V^T; likewise Sigma^(1/2) B^T e^{tM}.
+        V = E @ (left * np.sqrt(values))
+        Z = (np.sqrt(values)[:, None] * right) @ E
+        # What M is off, and rounding, move each of them by no more than that times their bound by norms.
+        off = (
+            (row.unit + row.off) * math.sqrt(pair.nuclear) * np.exp(max(mu, 0.0) * times) * constants.delta_F
+        )
+        # Rounding of the forms' entries, each a sum of products.
+        entries = (len(M) ** 2 + 2 * len(M) + 8) * UNIT * model.T_gauge_size**2
+        a = self._norms(V @ V.mT, model.right_products, d, entries) + off
+        b = self._norms(Z.mT @ Z, model.left_products, d, entries) + off
+        # Between nodes: linear interpolation plus h^2 / 8 times the largest second derivative.
+        h = times[1]
+        bend = h * h / 8 * constants.delta_2 * rounded_up_exp(max(mu, 0.0) * h) * INFLATE
+        a_bend = bend * np.linalg.norm(M @ (M @ V), axis=(1, 2))[:-1]
+        b_bend = bend * np.linalg.norm((Z @ M) @ M, axis=(1, 2))[:-1]
+        self.coefficients = self._integrate(_cells(a, a_bend), _cells(b, b_bend), mu)
+
+    @staticmethod
+    def _norms(grams: Array, products: Array, d: int, entries: float) -> Array:
+        _, place = sorted_pairs(d)
+        quadratic = (grams.reshape(len(grams), -1) @ products.T)[:, place]
+        rounding = entries * np.linalg.norm(grams, axis=(1, 2)) * math.sqrt(grams.shape[-1])
+        result: Array = np.sqrt(top_eigenvalue(quadratic) + rounding) * INFLATE
+        return result
+
+    @staticmethod
+    def _integrate(a: Array, b: Array, mu: float) -> Array:
+        count = len(a)
+        diagonal = np.convolve(a, b)[:count] / count**2  # cells with equal i + j share their tau
+        k = np.arange(count)
+        tau = 1 - np.stack([k, k + 1, k + 2]) / count
+        tau = np.maximum(tau, 0.0)
+        coefficients = np.zeros(_ORDERS + 1)
+        growth, power = np.exp(mu * tau), np.ones_like(tau)
+        for m in range(1, _ORDERS + 1):
+            power = power * tau
+            if mu >= 0:  # convex on the cell: its mean is at most the mean over the four corners
+                values = growth * power
+                kernel = (values[0] + 2 * values[1] + values[2]) / 4
+            else:
+                kernel = growth[2] * power[0]
+            coefficients[m] = float(diagonal @ kernel) * INFLATE
+        return coefficients
+
+    def __call__(self, radius: float, K: int) -> float:
+        """R_K for |y| <= radius."""
+        q = radius * self._delta_2
+        total = self.coefficients[_ORDERS] * exponential_tail(q, _ORDERS + 1)
+        for m in range(K - 2, _ORDERS + 1):
+            total += self.coefficients[m] * q**m / math.factorial(m)
+        return float(radius**2 * total * INFLATE)
+
+    def bend(self, radius: float, K: int) -> float:
+        """Half the second derivative of the terms from order K on, at most: theorem 7."""
+        q = radius * self._delta_2
+        # (m + 2)(m + 1) = m (m - 1) + 4 m + 2, so the tail is one of three exponential tails.
+        last = self.coefficients[_ORDERS]
+        tails = [exponential_tail(q, _ORDERS + 1 - k) for k in range(3)]
+        total = last * (q**2 * tails[2] + 4 * q * tails[1] + 2 * tails[0])
+        for m in range(K - 2, _ORDERS + 1):
+            total += (m + 2) * (m + 1) * self.coefficients[m] * q**m / math.factorial(m)
+        return float(0.5 * total * INFLATE)
+
+    def size_of_order(self, k: int) -> float:
+        """Bound of |P_k| at |y| = 1."""
+        m = k - 2
+        return float(self.coefficients[m] * self._delta_2**m / math.factorial(m))
+
+
+def _cells(nodes: Array, bend: Array) -> Array:
+    """Upper bounds of a function on fine cells, from its values at the nodes."""
+    share = np.arange(_CELLS + 1) / _CELLS
+    line = nodes[:-1, None] * (1 - share) + nodes[1:, None] * share
+    result: Array = (np.maximum(line[:, :-1], line[:, 1:]) + bend[:, None]).reshape(-1)
+    return result

@@ -1,0 +1,117 @@
+"""Second order: linear and quadratic terms together, the rest by the best remainder.
+
+docs/theory/certificates.md, theorems 3 and 4.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic, linear_minimum
+from mlayer.certificates.bounds.remainder import ReadoutRemainder, norm_bend, norm_remainder
+from mlayer.certificates.linalg import top_eigenvalue
+from mlayer.certificates.problem.expansion import Pair
+
+if TYPE_CHECKING:
+    from mlayer.certificates.bounds.of_pair import Bounds
+
+# The shift of the quadratic bound is fitted again when the radius has moved by more than this factor: tightly
+# where a radius is to be found (2e-4 is its tolerance, and the bound changes less than the radius), loosely
+# where many radii are tried only to see which are promising.
+_REFIT = 1.003
+_REFIT_LOOSELY = 1.15
+
+
+class SecondOrder:
+    """The bound for one pair, with what it computes once."""
+
+    name, terms, first_cap_trial = "second_order", 2, 1.0
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self._ball: BallQuadratic | None = None
+        self._box: BoxQuadratic | None = None
+        self._plain: BoxQuadratic | None = None
+        self._fitted_at = 0.0
+        self._remainder: ReadoutRemainder | None = None
+
+    def quadratic_terms(self, eps: float) -> float:
+        """Lower bound of the linear and quadratic terms over the region."""
+        row = self.pair.row
+        if row.model.region.norm == "l2":
+            self._ball = self._ball or BallQuadratic(self.pair)
+            return self._ball.lower(eps)
+        return self.box(eps, _REFIT).lower(*row.model.region.interval(row.x, eps))
+
+    def box(self, eps: float, within: float = _REFIT_LOOSELY) -> BoxQuadratic:
+        """The quadratic bound, fitted within this factor of the radius (L-infinity)."""
+        row = self.pair.row
+        away = max(eps / self._fitted_at, self._fitted_at / eps) if self._fitted_at else math.inf
+        if self._box is None or away > within:
+            low, high = row.model.region.interval(row.x, eps)
+            self._box, self._fitted_at = BoxQuadratic(self.pair, low, high), eps
+        return self._box
+
+    @property
+    def readout(self) -> ReadoutRemainder:
+        """The remainder with the readout inside."""
+        self._remainder = self._remainder or ReadoutRemainder(self.pair)
+        return self._remainder
+
+    def remainder(self, radius: float, K: int) -> float:
+        """The smaller of the two remainders from order K on."""
+        by_norms = norm_remainder(self.pair, radius, K)
+        return min(by_norms, self.readout(radius, K)) if by_norms > 0 else 0.0
+
+    def remainder_bend(self, radius: float, K: int) -> float:
+        """Half the second derivative of the terms from order K on, at most (theorem 7)."""
+        by_norms = norm_bend(self.pair, radius, K)
+        return min(by_norms, self.readout.bend(radius, K)) if by_norms > 0 else 0.0
+
+    def rest(self, radius: float) -> float:
+        """What lies beyond the quadratic terms is at least minus this, rounding included."""
+        pair = self.pair
+        return self.remainder(radius, 3) + pair.tensor_slack(radius, 2)
+
+    def bend(self, radius: float) -> float:
+        """Half the second derivative of the margin is at least H minus this, rounding included."""
+        return self.remainder_bend(radius, 3) + self.bend_slack(radius)
+
+    def bend_slack(self, radius: float) -> float:
+        """Rounding of H, as a norm."""
+        return self.pair.tensor_slack(radius, 2) / radius**2 if radius > 0 else 0.0
+
+    def quickly_passes(self, eps: float) -> bool:
+        """Is a weaker bound, at a fraction of the cost, positive? For rivals that are far from binding."""
+        pair, row = self.pair, self.pair.row
+        radius = row.radius(eps)
+        level = pair.margin - pair.value_slack(eps)
+        rest = norm_remainder(pair, radius, 3) + pair.tensor_slack(radius, 2)
+        if row.model.region.norm == "l2":
+            level += self.quadratic_terms(eps)
+        else:
+            low, high = row.model.region.interval(row.x, eps)
+            # The two terms apart: no shift to fit.
+            if level + linear_minimum(pair.slopes, low, high) - self.fall * radius**2 - rest > 0:
+                return True
+            self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
+            level += self._plain.lower(low, high)
+        # The readout's remainder is more expensive: only where it can help.
+        return level > rest or (level > 0 and level > self.rest(radius))
+
+    @cached_property
+    def fall(self) -> float:
+        """Some c >= 0 with H[y, y] >= -c |y|^2."""
+        return float(top_eigenvalue(-self.pair.second))
+
+    def lower(self, eps: float) -> float:
+        """A lower bound of the margin over the region of radius eps."""
+        pair, radius = self.pair, self.pair.row.radius(eps)
+        return pair.margin + self.quadratic_terms(eps) - self.rest(radius) - pair.value_slack(eps)
+
+
+def build(bounds: Bounds) -> SecondOrder:
+    """The bound of a pair."""
+    return SecondOrder(bounds.pair)

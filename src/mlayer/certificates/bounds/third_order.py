@@ -1,0 +1,62 @@
+"""Third order: the cubic tensor by its norm, remainders from the fourth order on.
+
+docs/theory/certificates.md, theorem 5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlayer.certificates.bounds.cubic_norm import flat_norm, symmetric_norm
+from mlayer.certificates.bounds.second_order import SecondOrder
+
+if TYPE_CHECKING:
+    from mlayer.certificates.bounds.of_pair import Bounds
+
+# The part of the margin that the cubic term must take before its norm is computed from the symmetrized form,
+# which gains a tenth of it and costs 10 ms (n = 20, d = 35): below, a hundredth of the margin is at stake.
+_SYMMETRIZE_FROM = 0.1
+
+
+class ThirdOrder:
+    """The bound for one pair, on top of its second-order bound."""
+
+    name, terms, first_cap_trial = "third_order", 3, 0.985
+
+    def __init__(self, second: SecondOrder, symmetrize: bool = True) -> None:
+        self.second, self.pair = second, second.pair
+        self._norm: float | None = None
+        self._may_symmetrize = symmetrize  # at other centers the simple norm will do
+
+    def cubic_norm(self, radius: float) -> float:
+        """C with |C[y, y, y]| <= c |y|^3."""
+        pair = self.pair
+        if self._norm is None:
+            self._norm = flat_norm(pair.third)
+        if self._may_symmetrize and self._norm * radius**3 > _SYMMETRIZE_FROM * pair.margin:
+            self._norm, self._may_symmetrize = symmetric_norm(pair.third), False
+        return self._norm
+
+    def rest(self, radius: float) -> float:
+        """What lies beyond the quadratic terms is at least minus this, rounding included."""
+        cubic = self.cubic_norm(radius) * radius**3
+        return cubic + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
+
+    def bend(self, radius: float) -> float:
+        """Half the second derivative of the margin is at least H minus this, rounding included."""
+        cubic = 3 * self.cubic_norm(radius) * radius
+        return cubic + self.second.remainder_bend(radius, 4) + 6 * self._slack(radius)
+
+    def _slack(self, radius: float) -> float:
+        return self.pair.tensor_slack(radius, 3) / radius**2 if radius > 0 else 0.0
+
+    def lower(self, eps: float) -> float:
+        """A lower bound of the margin over the region of radius eps."""
+        pair, radius = self.pair, self.pair.row.radius(eps)
+        terms = self.second.quadratic_terms(eps) - self.rest(radius)
+        return pair.margin + terms - pair.value_slack(eps)
+
+
+def build(bounds: Bounds) -> ThirdOrder:
+    """The bound of a pair."""
+    return ThirdOrder(bounds["second_order"])

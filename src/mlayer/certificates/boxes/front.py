@@ -1,0 +1,197 @@
+"""`bounds`: intervals and affine bounds of outputs over boxes of inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlayer.certificates.arguments import as_combinations, as_ends, finite_weights
+from mlayer.certificates.boxes.directions import Directions
+from mlayer.certificates.boxes.enclosed import frobenius, gamma
+from mlayer.certificates.boxes.planes import Expansion, Planes
+from mlayer.certificates.boxes.splitting import refined
+from mlayer.certificates.linalg import UNIT, VANISHED
+from mlayer.certificates.problem.weights import float64_copy
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer
+
+_ENTRIES = 4_000_000  # of one tensor of second derivatives: boxes are taken in chunks
+# Where products of a few weights neither vanish nor overflow.
+_SMALLEST, _LARGEST = 1e-70, 1e70
+_MOST_SPLITS = 10_000
+
+_Readout = tuple[Tensor, Tensor, Tensor, Tensor]  # C S, C V, and bounds of their errors
+_Finished = tuple[Tensor, Tensor, Tensor]  # least value, slopes in x, constant
+
+
+@dataclass(frozen=True)
+class OutputBounds:
+    """Bounds of C p(x) for low <= x <= high, float64 on the CPU; infinite where nothing could be proved.
+
+    Attributes:
+        lower: (rows, k), C p(x) is at least this.
+        upper: (rows, k), C p(x) is at most this.
+        lower_slopes: (rows, k, m). With lower_constant: slopes . x + constant <= C p(x) on the box.
+        lower_constant: (rows, k).
+        upper_slopes: (rows, k, m). With upper_constant: slopes . x + constant >= C p(x) on the box.
+        upper_constant: (rows, k).
+    """
+
+    lower: Tensor
+    upper: Tensor
+    lower_slopes: Tensor
+    lower_constant: Tensor
+    upper_slopes: Tensor
+    upper_constant: Tensor
+
+
+class BoxBounds:
+    """Bounds of one layer in float64; what its weights alone decide is computed once."""
+
+    def __init__(self, layer: MLayer) -> None:
+        self.layer = layer
+        self._directions = Directions(layer)
+        tensors = [layer.generators, layer.readout, *([] if layer.embedding is None else [layer.embedding])]
+        self._in_range = all(bool(_in_range(tensor.detach().reshape(1, -1))) for tensor in tensors)
+
+    def __call__(self, low: Tensor, high: Tensor, C: Tensor | None = None) -> OutputBounds:
+        """Bounds over boxes (rows, m); C (k, c) for all rows or (rows, k, c), or None for the outputs."""
+        if C is not None and C.dim() == 3:
+            if not len(C):
+                return self(low, high, C.new_zeros(C.shape[1:]))
+            return _joined([self(low[r : r + 1], high[r : r + 1], C[r]) for r in range(len(C))])
+        readout = self._readout(C)
+        d, n = self._directions.T.mid.shape[:2]
+        chunk = max(1, _ENTRIES // max(len(readout[0]) * d * n * n, 1))
+        return _joined(
+            [
+                self._part(low[k : k + chunk], high[k : k + chunk], readout)
+                for k in range(0, max(len(low), 1), chunk)
+            ]
+        )
+
+    def refined(
+        self, found: OutputBounds, low: Tensor, high: Tensor, C: Tensor | None, splits: int
+    ) -> OutputBounds:
+        """The same with tighter numbers."""
+        S = self.layer.readout
+        C = torch.eye(len(S), dtype=S.dtype) if C is None else C
+        lower, upper = found.lower.clone(), found.upper.clone()
+        each = C.dim() == 3
+        parts = [(slice(r, r + 1), C[r]) for r in range(len(C))] if each else [(slice(None), C)]
+        for rows, of_rows in parts:
+            for k in range(len(of_rows)):
+
+                def evaluate(a: Tensor, b: Tensor, one: Tensor = of_rows[k : k + 1]) -> tuple[Tensor, Tensor]:
+                    part = self(a, b, one)
+                    return part.lower[:, 0], part.upper[:, 0]
+
+                ends = refined(evaluate, low[rows], high[rows], self._directions.input_norms, splits)
+                lower[rows, k] = torch.maximum(lower[rows, k], ends[0])
+                upper[rows, k] = torch.minimum(upper[rows, k], ends[1])
+        return replace(found, lower=lower, upper=upper)
+
+    def _readout(self, C: Tensor | None) -> _Readout:
+        """C S and C V, and bounds of their errors: (k, n, n), (k,), (k,), (k,)."""
+        S, bias = self.layer.readout.detach(), self.layer.output_bias
+        V = S.new_zeros(len(S)) if bias is None else bias.detach()
+        if C is None:
+            return S, V, S.new_zeros(len(S)), S.new_zeros(len(S))
+        c = len(S)
+        W_error = gamma(c) * frobenius(torch.tensordot(C.abs(), S.abs(), 1)) + VANISHED
+        b_error = gamma(c) * (C.abs() @ V.abs()) + VANISHED
+        # One output, perhaps negated, is copied without rounding.
+        copied = ((C != 0).sum(1) <= 1) & ((C == 0) | (C.abs() == 1)).all(1)
+        W_error, b_error = torch.where(copied, 0.0, W_error), torch.where(copied, 0.0, b_error)
+        return torch.tensordot(C, S, 1), C @ V, W_error, b_error
+
+    def lower_planes(self, low: Tensor, high: Tensor, C: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Slopes and constants of several functions below C p(x) on each box.  (rows, k, m), (rows, k)"""
+        readout = self._readout(C)
+        return [plane[1:] for plane in self._sides(low, high, readout, both=False)[0]]
+
+    def _part(self, low: Tensor, high: Tensor, readout: _Readout) -> OutputBounds:
+        (lower, slopes, constant), (minus_upper, minus_slopes, minus_constant) = (
+            side[0] for side in self._sides(low, high, readout, both=True)
+        )
+        return OutputBounds(lower, -minus_upper, slopes, constant, -minus_slopes, -minus_constant)
+
+    def _sides(self, low: Tensor, high: Tensor, readout: _Readout, both: bool) -> list[list[_Finished]]:
+        """For both sides the best plane, or for the lower side all of them."""
+        W, b, W_error, b_error = readout
+        center = low + (high - low) / 2
+        reach = torch.maximum(high - center, center - low) * (1 + 4 * UNIT)
+        here = Expansion(self._directions, center, reach, W, b)
+        unread = torch.where(W_error > 0, here.unread[:, None] * W_error, 0.0) + b_error
+        unread = unread * (1 + 1e-6)
+        trusted = _in_range(reach)[:, None] & _in_range(W.flatten(1)) & self._in_range  # (rows, k)
+        planes = [[here.below()], [here.negated().below()]] if both else [here.planes()]
+        return [[_finished(plane, unread, trusted, center, reach) for plane in side] for side in planes]
+
+
+def _in_range(values: Tensor) -> Tensor:
+    """Is every number 0 or of a size that can be multiplied a few times?  (rows, ...) -> (rows,)"""
+    size = values.abs()
+    return ((size == 0) | ((size >= _SMALLEST) & (size <= _LARGEST))).all(-1)
+
+
+def _finished(plane: Planes, unread: Tensor, trusted: Tensor, center: Tensor, reach: Tensor) -> _Finished:
+    """The least value, and the function in x instead of t; what is not proved becomes -infinity."""
+    plane = Planes(plane.value - unread - 2 * UNIT * plane.value.abs(), plane.slopes)
+    least = plane.least()
+    moves = (reach > 0)[:, None]
+    slopes = torch.where(moves, plane.slopes / torch.where(moves, reach[:, None], 1.0), 0.0)
+    shift = (slopes * center[:, None]).sum(-1)
+    size = (slopes.abs() * center.abs()[:, None]).sum(-1) + plane.slopes.abs().sum(-1) + plane.value.abs()
+    constant = plane.value - shift - gamma(slopes.shape[-1] + 8) * size - VANISHED
+    proved = trusted & least.isfinite() & constant.isfinite() & slopes.isfinite().all(-1)
+    least, constant = (torch.where(proved, v, -torch.inf) for v in (least, constant))
+    return least, torch.where(proved[..., None], slopes, 0.0), constant
+
+
+def _joined(parts: list[OutputBounds]) -> OutputBounds:
+    names = [field.name for field in fields(OutputBounds)]
+    return OutputBounds(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+
+
+def bounds(
+    layer: Any, low: Tensor, high: Tensor, C: Tensor | None = None, *, splits: int = 0
+) -> OutputBounds:
+    """Bounds of the outputs, or of combinations C p(x) of them, for all inputs of boxes.
+
+    They hold for the exact real function of the stored weights: rounding is charged. They come from
+    expansions of first and second order at the centers of the boxes (docs/theory/certificates-boxes.md).
+
+    Args:
+        layer: an MLayer, or an estimator with ``to_mlayer()``.
+        low: lower ends, (rows, in_features); one box for each row.
+        high: upper ends, likewise.
+        C: (k, out_features), or (rows, k, out_features) with one for each row; None for the outputs.
+        splits: cut each box into up to this many parts more for tighter numbers, at so many times the cost.
+            The affine functions stay those of the whole box.
+
+    >>> import torch, mlayer
+    >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()
+    >>> x = torch.rand(5, 3).double()
+    >>> found = mlayer.bounds(layer, x - 0.01, x + 0.01)
+    >>> bool(((found.lower <= layer(x)) & (layer(x) <= found.upper)).all())
+    True
+    """
+    if not isinstance(layer, MLayer) and callable(getattr(layer, "to_mlayer", None)):
+        layer = layer.to_mlayer()
+    if not isinstance(layer, MLayer):
+        raise ArgumentTypeError(
+            "layer", "an MLayer or an estimator with to_mlayer()", type(layer).__name__, "Give the layer."
+        )
+    finite_weights("layer", layer)
+    low, high = as_ends(layer, low, high)
+    C = None if C is None else as_combinations(layer, C, len(low))
+    if isinstance(splits, bool) or not isinstance(splits, int) or not 0 <= splits <= _MOST_SPLITS:
+        wanted = f"an integer from 0 to {_MOST_SPLITS:,}"
+        raise ArgumentError("splits", wanted, repr(splits), "Some dozens are plenty for a few inputs.")
+    of_layer = BoxBounds(float64_copy(layer))
+    found = of_layer(low, high, C)
+    return of_layer.refined(found, low, high, C, splits) if splits else found

@@ -1,0 +1,1 @@
+"""Derivative tensors of the margin: by eigenvectors, by jets, and where the expansion ends."""

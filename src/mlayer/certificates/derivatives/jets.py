@@ -1,0 +1,127 @@
+"""Second and third derivative tensors without eigenvectors: for matrices that have no good ones.
+
+docs/theory/certificates-derivatives.md, theorem 3. exp(M + N(z)) is expanded in z up to the third order
+by scaling and squaring in the algebra of truncated polynomials: a jet (E_0, E_1, E_2, E_3) holds the
+coefficients over sorted index tuples, and jets are multiplied order by order. Works for every M, nilpotent
+ones included; costs some d^3 / 6 matrix products a multiplication.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlayer.numerics.arrays import Array
+
+Indices = NDArray[np.intp]
+Jet = list[Array]
+
+# ||M|| / 2^s <= 1/2: the first term left out is below 0.5^18 / 18! of the jet's size.
+_DEGREE = 18
+_SMALL = 0.5
+
+
+class JetPath:
+    """Derivatives of exp at one matrix M in the directions T_a; the interface of SpectralPath."""
+
+    def __init__(self, M: Array, T: Array) -> None:
+        self._M, self._T = M, T
+        self._jet: Jet | None = None
+
+    def _exponential(self, order: int) -> Jet:
+        if self._jet is None or len(self._jet) <= order:
+            self._jet = _exponential(self._M, self._T, order)
+        return self._jet
+
+    def rounding(self, W: Array, order: int, plain: float, T_size: float) -> tuple[float, float]:
+        """Bound of what the tensor of an order, times its factorial, is summed up from, and a factor.
+
+        Args:
+            W: unused here: the readout.
+            order: 2 or 3.
+            plain: of W : exp(M) and the products that it is computed from.
+            T_size: of all generators together.
+        """
+        del W
+        return plain * T_size**order, 8.0  # so many products in one of jets
+
+    def second(self, W: Array) -> Array:
+        """H with P_2 = z^T H z, symmetric.  (d, d)"""
+        d = len(self._T)
+        coefficients = np.tensordot(self._exponential(2)[2], W, 2)
+        _, place = sorted_pairs(d)
+        result: Array = coefficients[place]
+        return result
+
+    def third(self, W: Array) -> Array:
+        """C with P_3 = C[z, z, z], symmetric.  (d, d, d)"""
+        d = len(self._T)
+        coefficients = np.tensordot(self._exponential(3)[3], W, 2)
+        _, place = sorted_triples(d)
+        result: Array = coefficients[place]
+        return result
+
+
+@lru_cache(maxsize=4)
+def sorted_pairs(d: int) -> tuple[Indices, Indices]:
+    """Pairs (a <= b), and the place of every pair's sorted form."""
+    pairs = np.array(list(combinations_with_replacement(range(d), 2)), dtype=np.intp).reshape(-1, 2)
+    place = np.zeros((d, d), np.intp)
+    place[pairs[:, 0], pairs[:, 1]] = place[pairs[:, 1], pairs[:, 0]] = np.arange(len(pairs))
+    return pairs, place
+
+
+@lru_cache(maxsize=4)
+def sorted_triples(d: int) -> tuple[Indices, Indices]:
+    """Triples (a <= b <= c), and the place of every triple's sorted form."""
+    triples = np.array(list(combinations_with_replacement(range(d), 3)), dtype=np.intp).reshape(-1, 3)
+    place = np.zeros((d, d, d), np.intp)
+    for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        place[tuple(triples[:, k] for k in order)] = np.arange(len(triples))
+    return triples, place
+
+
+def _exponential(M: Array, T: Array, order: int) -> Jet:
+    n, d = len(M), len(T)
+    norm = float(np.linalg.norm(M, 1))
+    squarings = max(0, int(np.ceil(np.log2(norm / _SMALL)))) if norm > 0 else 0
+    base, slopes = M * 0.5**squarings, T * 0.5**squarings
+    counts = (1, d, d * (d + 1) // 2, d * (d + 1) * (d + 2) // 6)[: order + 1]
+    term: Jet = [np.zeros((count, n, n)) for count in counts]
+    term[0][0] = np.eye(n)
+    total: Jet = [array.copy() for array in term]
+    linear: Jet = [base[None], slopes]
+    for k in range(1, _DEGREE + 4):
+        term = [array / k for array in _product(term, linear, d)]
+        total = [a + b for a, b in zip(total, term, strict=True)]
+    for _ in range(squarings):
+        total = _product(total, total, d)
+    return total
+
+
+def _product(A: Jet, B: Jet, d: int) -> Jet:
+    """The product of two jets, cut at the order of the first; symmetric coefficients."""
+    top = len(A) - 1
+    zero = np.zeros((1, 1, 1))
+    b = [*B, *([zero] * (top + 1 - len(B)))]
+    has = [True] * len(B) + [False] * (top + 1 - len(B))
+    result: Jet = []
+    for order in range(top + 1):
+        total = A[order] @ b[0][0]
+        if order and has[order]:
+            total = total + A[0][0] @ b[order]
+        if order == 2:
+            pairs, _ = sorted_pairs(d)
+            i, j = pairs.T
+            total = total + (A[1][i] @ b[1][j] + A[1][j] @ b[1][i]) / 2
+        if order == 3:
+            (i, j, k), (_, place) = sorted_triples(d)[0].T, sorted_pairs(d)
+            for one, rest in ((i, place[j, k]), (j, place[i, k]), (k, place[i, j])):
+                total = total + A[2][rest] @ b[1][one] / 3
+                if has[2]:
+                    total = total + A[1][one] @ b[2][rest] / 3
+        result.append(total)
+    return result

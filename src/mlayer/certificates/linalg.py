@@ -1,0 +1,97 @@
+"""Eigenvalues and norms that are proved upper bounds, with the rounding of their matrices' entries.
+
+docs/theory/certificates-rounding.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from mlayer.numerics.arrays import Array
+
+# The unit roundoff of float64.
+UNIT = 2.0**-53
+# More than what underflow can take from a sum of products: a number below every size that is of weight here.
+VANISHED = 1e-290
+# Added to the diagonal, relative to its mean: keeps L invertible and only enlarges the ellipsoid.
+_RIDGE = 1e-11
+# Relative increase of every constant that stands in for an eigenvalue or a norm: far above their
+# rounding errors (docs/theory/certificates-rounding.md).
+INFLATE = 1 + 1e-9
+# Added to LAPACK's eigenvalues, times n max|lambda|: enough for the factorization that proves them.
+_EIGENVALUE_SLACK = 1e-11
+
+
+def ridge(Q: Array, terms: int) -> float:
+    """What, added to the diagonal of a computed Gram matrix, makes its factor's L L^T at least the true one.
+
+    Rounding of a sum of ``terms`` products and of Cholesky's factorization, both relative to the trace.
+    """
+    d, trace = len(Q), float(np.trace(Q))
+    return trace * (_RIDGE / d + 2 * (terms + d + 4) * UNIT) if trace > 0 else 1.0
+
+
+def frobenius(A: Array) -> float:
+    """The Frobenius norm, not below the true one by more than rounding, for entries of every size."""
+    largest = float(np.abs(A).max(initial=0.0))
+    if largest == 0 or not math.isfinite(largest):
+        return largest if largest == 0 else math.inf
+    unit = power_of_two(largest)
+    return unit * float(np.linalg.norm(A / unit)) * INFLATE
+
+
+def top_eigenvalue(A: Array) -> Array:
+    """Proved upper bounds of the largest eigenvalues of symmetric matrices, at least 0.  (...)
+
+    LAPACK's value, a little enlarged, is proved by a Cholesky factorization (`proves_positive`); should that
+    fail, the Frobenius norm stands.
+    """
+    values = np.linalg.eigvalsh(A)
+    size = np.abs(values).max(-1)
+    top: Array = np.maximum(values[..., -1], 0.0) + _EIGENVALUE_SLACK * A.shape[-1] * size
+    if proves_positive(-A, top):
+        return top
+    norm: Array = np.linalg.norm(A, axis=(-2, -1)) * INFLATE
+    return norm
+
+
+def power_of_two(size: float) -> float:
+    """The one at or below a positive size: scaling by it is exact."""
+    return math.ldexp(1.0, math.frexp(size)[1] - 1)
+
+
+def gram_norm(flat: Array) -> float:
+    """Proved upper bound of the spectral norm of a matrix, by the matrix of its rows' products; maybe inf.
+
+    Scaled by a power of two first, which is exact: squares neither vanish nor overflow.
+    """
+    largest = float(np.abs(flat).max(initial=0.0))
+    if largest == 0 or not math.isfinite(largest):
+        return largest if largest == 0 else math.inf
+    unit = power_of_two(largest)
+    scaled = flat / unit
+    gram = scaled @ scaled.T
+    # The errors of the Gram matrix are the rounding of its sums, together that of the trace.
+    rounding = (flat.shape[1] + 4) * UNIT * float(np.trace(gram))
+    return unit * math.sqrt(float(top_eigenvalue(gram)) + rounding) * INFLATE
+
+
+def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
+    """Are the symmetric matrices A + plus certainly positive semidefinite? By Cholesky factorizations.
+
+    Rump (BIT 46, 2006): if the factorization of A - s with s >= n u trace(A) / (1 - n u) goes through
+    in floating point, A is positive semidefinite. The shift taken is four times that, which is enough for the
+    rounding of the sum on the diagonal too.
+    """
+    n, A = A.shape[-1], np.asarray(A, np.float64)  # the shift is for double precision
+    if not (np.isfinite(A).all() and np.isfinite(plus).all()):  # not every LAPACK minds NaN
+        return False
+    diagonal = np.diagonal(A, axis1=-2, axis2=-1) + np.asarray(plus)[..., None]
+    shift = 4 * (n + 2) * 2.0**-53 * np.abs(diagonal).sum(-1, keepdims=True)
+    shifted, places = A.copy(), np.arange(n)
+    shifted[..., places, places] = diagonal - shift
+    failed = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() != 0
+    return not failed.any() or bool((~failed | ~shifted.any(axis=(-2, -1))).all())  # zeros have no factor

@@ -1,0 +1,148 @@
+"""Certificates of a network that ends in an M-layer: relaxations of the front, planes below the margins.
+
+docs/theory/certificates-networks.md. The box of inputs becomes a box of features; over it the M-layer's
+margins lie above planes; the planes are carried back through the front to the inputs and minimized there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mlayer.certificates.arguments import as_labels, as_radius, inside_box
+from mlayer.certificates.boxes import BoxBounds
+from mlayer.certificates.networks.network import Network
+from mlayer.certificates.networks.relax import Box, Functional, Relaxed
+from mlayer.certificates.problem.region import Region
+from mlayer.certificates.result import Certificates
+
+METHOD = "relaxation"
+_ROWS = 32  # rows at a time
+_DOUBLINGS = 40
+_BISECTIONS = 12
+_TOLERANCE = 1e-3
+
+
+class NetworkCertifier:
+    """Lower bounds of margins of one network within regions around its inputs."""
+
+    def __init__(self, network: Network, region: Region) -> None:
+        self.network, self.region = network, region
+        self._behind = BoxBounds(network.layer)
+
+    def __call__(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        eps: float | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Certificates:
+        """Certify rows (rows, in_features) at eps, or find their radii."""
+        labels = as_labels(self.network.layer, labels, len(x))
+        inside_box(x, self.region.low, self.region.high)
+        asked = None if eps is None else as_radius(eps)
+        with torch.no_grad():
+            outputs = self.network(x)
+        others = outputs.scatter(1, labels[:, None], -torch.inf)
+        margin = outputs.gather(1, labels[:, None])[:, 0] - others.amax(1)
+        right = margin > 0
+        radius = torch.zeros(len(x), dtype=torch.float64)
+        certified = torch.zeros(len(x), dtype=torch.bool)
+        rival = others.argmax(1)
+        for begin in range(0, len(x), _ROWS):
+            part = torch.nonzero(right[begin : begin + _ROWS])[:, 0] + begin
+            if len(part):
+                if asked is not None:
+                    size = torch.full((len(part),), asked, dtype=torch.float64)
+                    least, rival[part] = self.margins(x[part], labels[part], size).min(1)
+                    certified[part] = least > 0
+                    radius[part] = torch.where(least > 0, size, 0.0)
+                else:
+                    radius[part] = self._radii(x[part], labels[part])
+                    certified[part] = radius[part] > 0
+            if progress is not None:
+                progress(min(begin + _ROWS, len(x)), len(x))
+        return Certificates(
+            radius=radius,
+            margin=margin,
+            runner_up=others.argmax(1),
+            rival=rival,
+            correct=right,
+            certified=certified,
+            method=tuple(METHOD if ok else "misclassified" for ok in right.tolist()),
+            rounding_checked=torch.zeros(len(x), dtype=torch.bool),
+            norm=self.region.norm,
+            eps=asked,
+        )
+
+    def box(self, x: Tensor, eps: Tensor) -> Box:
+        """The inputs within eps, rounded outward."""
+        reach = eps[:, None] * self.region.scale
+        reach = reach * (1 + 1e-15)
+        slack = torch.where(reach > 0, 2.0**-52 * (x.abs() + reach), 0.0)
+        low, high = x - reach - slack, x + reach + slack
+        if self.region.low is not None and self.region.high is not None:
+            low, high = torch.maximum(low, self.region.low), torch.minimum(high, self.region.high)
+        return Box(low, high)
+
+    def margins(self, x: Tensor, labels: Tensor, eps: Tensor) -> Tensor:
+        """Lower bounds of output[label] - output[j] within eps of each row; inf for j = label.  (rows, c)"""
+        c = self.network.out_features
+        result = torch.full((len(x), c), torch.inf, dtype=torch.float64)
+        relaxed = Relaxed(self.network.steps, self.box(x, eps))
+        for label in labels.unique().tolist():
+            rows = labels == label
+            rivals = [j for j in range(c) if j != label]
+            eye = torch.eye(c, dtype=torch.float64)
+            found = self._lower(relaxed.of(rows), eye[label] - eye[rivals])
+            places = torch.nonzero(rows)[:, 0]
+            result[places[:, None], torch.tensor(rivals)] = found
+        return result
+
+    def _lower(self, relaxed: Relaxed, C: Tensor) -> Tensor:
+        features = relaxed.features
+        best = torch.full((len(features.low), len(C)), -torch.inf, dtype=torch.float64)
+        for slopes, constant in self._behind.lower_planes(features.low, features.high, C):
+            found = relaxed.lower(Functional(slopes, constant), len(relaxed.steps))
+            best = torch.maximum(best, found.nan_to_num(nan=-torch.inf))
+        return best
+
+    def _radii(self, x: Tensor, labels: Tensor) -> Tensor:
+        """The largest eps found at which all margins are positive, all rows at once."""
+        rows = torch.arange(len(x))
+        low = torch.zeros(len(x), dtype=torch.float64)
+        high = torch.full_like(low, torch.inf)
+        trial = self._first_guess(x, labels)
+        for _ in range(_DOUBLINGS + _BISECTIONS):
+            going = rows[(high - low > _TOLERANCE * low) & (low < self._whole(x))]
+            if not len(going):
+                break
+            passed = (self.margins(x[going], labels[going], trial[going]) > 0).all(1)
+            low[going] = torch.where(passed, trial[going], low[going])
+            high[going] = torch.where(passed, high[going], trial[going])
+            middle = torch.where(low > 0, (low + high) / 2, high / 4)
+            trial = torch.where(high.isfinite(), middle, 2 * low)
+        return torch.where(low >= self._whole(x), torch.inf, low)
+
+    def _whole(self, x: Tensor) -> Tensor:
+        """From which eps on the region is the whole box of the data; infinite without one.  (rows,)"""
+        region = self.region
+        if region.low is None or region.high is None:
+            return torch.full((len(x),), torch.inf, dtype=torch.float64)
+        reach = torch.maximum(region.high - x, x - region.low)
+        moving = region.scale > 0
+        return (reach[:, moving] / region.scale[moving]).amax(1) * (1 + 1e-12)
+
+    def _first_guess(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Half of the radius that the gradient at the row promises; only where the search begins."""
+        with torch.enable_grad():
+            point = x.detach().requires_grad_(True)
+            outputs = self.network(point)
+            others = outputs.scatter(1, labels[:, None], -torch.inf)
+            margin = outputs.gather(1, labels[:, None])[:, 0] - others.amax(1)
+            (gradient,) = torch.autograd.grad(margin.sum(), point)
+        slope = (gradient.abs() * self.region.scale).sum(1)
+        guess = 0.5 * margin.detach() / slope.clamp_min(1e-12)
+        return torch.where(guess.isfinite(), guess, 1.0).clamp(1e-9, 1e6)

@@ -1,0 +1,100 @@
+"""A `Sequential` that ends in an M-layer: its front as steps, and as a function that the attack can call."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.certificates.arguments import finite_weights
+from mlayer.certificates.networks.steps import Step, read_front
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer
+
+
+class Network(nn.Module):
+    """A front and the M-layer behind it, in float64 on the CPU and in evaluation mode; inputs are flat.
+
+    Args:
+        model: a `torch.nn.Sequential` that ends in an MLayer.
+        shape: of one input, without the batch.
+    """
+
+    def __init__(self, model: nn.Sequential, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        finite_weights("model", model)
+        copy = deepcopy(model).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
+        *front, layer = flat_modules(copy) or [copy]
+        if not isinstance(layer, MLayer):
+            raise ArgumentTypeError(
+                "model",
+                "a Sequential that ends in an MLayer",
+                f"one that ends in {type(layer).__name__}",
+                "Put an MLayer last.",
+            )
+        self.shape, self.layer = shape, layer
+        self.stored_in: torch.dtype = flat_modules(model)[-1].readout.dtype  # type: ignore[assignment]
+        self.front = nn.Sequential(*front)
+        self.in_features, self.out_features = int(torch.Size(shape).numel()), layer.out_features
+        self.steps: list[Step] = read_front(front, shape, layer.in_features)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What reaches the M-layer.  (rows, in_features) -> (rows, features)"""
+        found: Tensor = self.front(x.reshape(-1, *self.shape))
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs."""
+        outputs: Tensor = self.layer(self.features(x))
+        return outputs
+
+    # What the attack reads of a layer, at the features that reach it.
+
+    def matrix(self, x: Tensor) -> Tensor:
+        """M at an input of the network."""
+        return self.layer.matrix(self.features(x))
+
+    def exponential(self, x: Tensor) -> Tensor:
+        """exp(M) at an input of the network."""
+        return self.layer.exponential(self.features(x))
+
+    @property
+    def readout(self) -> Tensor:
+        """S of the M-layer."""
+        return self.layer.readout
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """V of the M-layer."""
+        return self.layer.output_bias
+
+
+def as_network(model: nn.Sequential, x: object) -> tuple[Network, Tensor]:
+    """The network for inputs like x, and x as rows of float64 numbers."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        came = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+        raise ArgumentTypeError("x", "a floating point tensor", came, "Convert it with torch.as_tensor.")
+    if x.dim() < 2:
+        raise ArgumentError(
+            "x", "a batch of inputs of the model", f"shape {tuple(x.shape)}", "One input alone: x[None]."
+        )
+    if not bool(x.isfinite().all()):
+        raise ArgumentError("x", "finite", "NaN or infinity", "Remove such rows.")
+    network = Network(model, tuple(x.shape[1:]))
+    return network, x.detach().to(device="cpu", dtype=torch.float64).flatten(1)
+
+
+def flat_modules(model: nn.Module) -> list[nn.Module]:
+    """The modules of nested Sequentials, in order."""
+    if isinstance(model, nn.Sequential):
+        return [inner for module in model for inner in flat_modules(module)]
+    return [model]
+
+
+def flat_ends(value: Any) -> Any:
+    """A tensor, or a pair of them, in the order of flat inputs; numbers as they are."""
+    if isinstance(value, tuple | list):
+        return tuple(map(flat_ends, value))
+    return value.flatten() if isinstance(value, Tensor) else value

@@ -1,0 +1,202 @@
+"""Sound bounds through a front: intervals, then linear relaxations carried back to the input (CROWN).
+
+docs/theory/certificates-networks.md. Every float64 sum is charged its rounding error, so the bounds hold for
+the exact function: a computed sum of k products has error at most (k + 2) u times the sum of their sizes, and
+by the smallest numbers where products vanish.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mlayer.certificates.linalg import UNIT, VANISHED
+from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+
+
+@dataclass(frozen=True)
+class Box:
+    """low <= h <= high.  (rows, n)"""
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def size(self) -> Tensor:
+        """The largest |h|."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+    def intersect(self, other: Box) -> Box:
+        """What both allow."""
+        return Box(torch.maximum(self.low, other.low), torch.minimum(self.high, other.high))
+
+
+def _gamma(terms: int) -> float:
+    """Relative error of a sum of this many products, twice: the bound itself is rounded, too."""
+    return 2 * (terms + 4) * UNIT
+
+
+def through(step: Step, box: Box) -> Box:
+    """Interval arithmetic, rounded outward."""
+    if isinstance(step, Relu):
+        return Box(box.low.relu(), box.high.relu())
+    if isinstance(step, MaxPool):
+        ends = []
+        for end in (box.low, box.high):
+            padded = torch.cat([end, end.new_full((len(end), 1), -torch.inf)], 1)
+            ends.append(padded[:, step.windows].amax(-1))
+        return Box(*ends)
+    positive, negative = step.A.clamp_min(0), step.A.clamp_max(0)
+    error = (_gamma(step.A.shape[1]) + 2 * step.relative) * (box.size @ step.A.abs().mT + step.b.abs())
+    error = error + 2 * step.error + VANISHED
+    low = box.low @ positive.mT + box.high @ negative.mT + step.b - error
+    high = box.high @ positive.mT + box.low @ negative.mT + step.b + error
+    return Box(low, high)
+
+
+@dataclass
+class Functional:
+    """slopes . h + constant <= what is bounded below, wherever h is in its box.
+
+    slopes: (rows, q, n); constant: (rows, q), rounding already taken off.
+    """
+
+    slopes: Tensor
+    constant: Tensor
+
+    def minimum(self, box: Box) -> Tensor:
+        """A lower bound over the box.  (rows, q)"""
+        low, high = box.low[:, None], box.high[:, None]
+        terms = torch.minimum(self.slopes * low, self.slopes * high)
+        error = _gamma(terms.shape[-1]) * (terms.abs().sum(-1) + self.constant.abs()) + VANISHED
+        return terms.sum(-1) + self.constant - error
+
+
+def back(step: Step, behind: Functional, before: Box, alpha: Tensor | None = None) -> Functional:
+    """A functional of what comes out of a step as one of what goes in, where that is in its box."""
+    if isinstance(step, Affine):
+        return _back_affine(step, behind, before)
+    if isinstance(step, Relu):
+        return _back_relu(behind, before, alpha)
+    return _back_max(step, behind, before)
+
+
+def _back_affine(step: Affine, behind: Functional, before: Box) -> Functional:
+    size = behind.slopes.abs()
+    moved = behind.slopes @ step.A
+    relative = _gamma(len(step.A)) + 2 * step.relative
+    error = relative * ((size @ step.A.abs()) * before.size[:, None]).sum(-1)
+    error = error + relative * (size @ step.b.abs()) + 2 * (size @ step.error) + VANISHED
+    constant = behind.constant + behind.slopes @ step.b
+    return Functional(moved, constant - error - 4 * UNIT * constant.abs())
+
+
+def chord(box: Box) -> tuple[Tensor, Tensor]:
+    """Slope s and height t of a line above max(h, 0) on the box; any s in [0, 1] is sound.  (rows, n)"""
+    low, high = box.low, box.high
+    width = (high - low).clamp_min(1e-300)
+    slope = torch.where(
+        high <= 0, torch.zeros_like(high), torch.where(low >= 0, torch.ones_like(high), high / width)
+    )
+    slope = slope.clamp(0, 1)
+    # Above at both ends: -s low and (1 - s) high, enlarged by more than their rounding.
+    height = torch.maximum(-slope * low, (1 - slope) * high)
+    crossing = (low < 0) & (high > 0)
+    height = torch.where(crossing, height * (1 + 1e-12) + VANISHED, torch.zeros_like(height))
+    return slope, height
+
+
+def _back_relu(behind: Functional, before: Box, alpha: Tensor | None) -> Functional:
+    slope, height = chord(before)
+    if alpha is None:  # the triangle of smaller area
+        alpha = (before.high > -before.low).to(slope)[:, None]
+    flat, steep = before.high <= 0, before.low >= 0
+    alpha = torch.where(flat[:, None], 0.0, torch.where(steep[:, None], 1.0, alpha.clamp(0, 1)))
+    positive, negative = behind.slopes.clamp_min(0), behind.slopes.clamp_max(0)
+    moved = positive * alpha + negative * slope[:, None]
+    offset = (negative * height[:, None]).sum(-1)
+    error = 4 * UNIT * (moved.abs() * before.size[:, None]).sum(-1)
+    error = error + _gamma(moved.shape[-1]) * (offset.abs() + behind.constant.abs()) + VANISHED
+    return Functional(moved, behind.constant + offset - error)
+
+
+def _back_max(step: MaxPool, behind: Functional, before: Box) -> Functional:
+    rows, q, _ = behind.slopes.shape
+    n = before.low.shape[1]
+    pad = before.low.new_full((rows, 1), -torch.inf)
+    low = torch.cat([before.low, pad], 1)[:, step.windows]  # (rows, out, window)
+    high = torch.cat([before.high, pad], 1)[:, step.windows]
+    least, choice = low.max(-1)
+    others = high.scatter(-1, choice[..., None], -torch.inf).amax(-1)
+    sure = least >= others  # one entry of the window is the largest throughout
+    place = step.windows.expand(rows, -1, -1).gather(-1, choice[..., None])[..., 0]  # (rows, out)
+    positive, negative = behind.slopes.clamp_min(0), behind.slopes.clamp_max(0)
+    kept = positive + torch.where(sure[:, None], negative, 0.0)
+    moved, size = (
+        torch.zeros(rows, q, n, dtype=kept.dtype).scatter_add(-1, place[:, None].expand_as(kept), part)
+        for part in (kept, kept.abs())
+    )
+    offset = torch.where(sure[:, None], 0.0, negative * high.amax(-1)[:, None]).sum(-1)
+    terms = behind.slopes.shape[-1]
+    error = (
+        _gamma(terms) * ((size * before.size[:, None]).sum(-1) + offset.abs() + behind.constant.abs())
+        + VANISHED
+    )
+    return Functional(moved, behind.constant + offset - error)
+
+
+class Relaxed:
+    """The boxes before and behind every step, for inputs in a box.
+
+    Args:
+        steps: of a front.
+        box: of the inputs.
+        chunk: how many neurons are carried back at once.
+    """
+
+    def __init__(self, steps: list[Step], box: Box, chunk: int = 256) -> None:
+        self.steps = steps
+        self.boxes = [box]
+        for k, step in enumerate(steps):
+            behind = through(step, self.boxes[-1])
+            # Interval arithmetic is exact behind the first affine map; further on, carry back.
+            needed = k > 0 and (
+                isinstance(step, Affine) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
+            )
+            if needed:
+                behind = behind.intersect(self._carried(k, behind.low.shape[1], chunk))
+            self.boxes.append(behind)
+
+    def _carried(self, k: int, n: int, chunk: int) -> Box:
+        rows = len(self.boxes[0].low)
+        low, high = [], []
+        eye = torch.eye(n, dtype=torch.float64)
+        zero = torch.zeros(rows, 1, dtype=torch.float64)
+        for begin in range(0, n, chunk):
+            unit = eye[begin : begin + chunk].expand(rows, -1, -1)
+            constant = zero.expand(rows, unit.shape[1])
+            low.append(self.lower(Functional(unit, constant), k + 1))
+            high.append(-self.lower(Functional(-unit, constant), k + 1))
+        return Box(torch.cat(low, 1), torch.cat(high, 1))
+
+    def lower(self, functional: Functional, behind: int, alphas: dict[int, Tensor] | None = None) -> Tensor:
+        """A lower bound of a functional of what comes out of the first ``behind`` steps.  (rows, q)"""
+        best = functional.minimum(self.boxes[behind]) if behind < len(self.boxes) else None
+        for k in range(behind - 1, -1, -1):
+            functional = back(self.steps[k], functional, self.boxes[k], (alphas or {}).get(k))
+        found = functional.minimum(self.boxes[0])
+        return found if best is None else torch.maximum(best, found)
+
+    def of(self, rows: Tensor) -> Relaxed:
+        """The same for some of the rows."""
+        part = copy(self)
+        part.boxes = [Box(box.low[rows], box.high[rows]) for box in self.boxes]
+        return part
+
+    @property
+    def features(self) -> Box:
+        """Behind the last step."""
+        return self.boxes[-1]

@@ -1,0 +1,205 @@
+"""The modules in front of an M-layer, read as affine maps, ReLUs and maxima of windows.
+
+An affine map is a dense float64 matrix whose entries are exact, or right to a known relative error (averages,
+batch normalization).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.certificates.linalg import UNIT
+from mlayer.certificates.networks.windows import pair, windows
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+_LARGEST = 64_000_000  # entries of a dense matrix: half a gigabyte
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A h + b; the true A is within ``relative`` |A| of the stored one, the true b within ``error``."""
+
+    A: Tensor  # (out, in)
+    b: Tensor  # (out,)
+    relative: float
+    error: Tensor  # (out,)
+
+
+@dataclass(frozen=True)
+class Relu:
+    """max(h, 0), entry by entry."""
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """The maximum over each window; -1 stands for padding.  (out, window)"""
+
+    windows: Tensor
+
+
+Step = Affine | Relu | MaxPool
+
+
+def read_front(front: list[nn.Module], shape: tuple[int, ...], features: int) -> list[Step]:
+    """The steps of a front for inputs of this shape."""
+    steps: list[Step] = []
+    for module in front:
+        steps, shape = _read(module, steps, shape)
+    for step in steps:
+        if isinstance(step, Affine) and not bool(step.A.isfinite().all() & step.b.isfinite().all()):
+            raise ArgumentError(
+                "model", "of finite maps", "a normalization that divides by 0", "Are its statistics right?"
+            )
+    if shape != (features,):
+        raise ArgumentError(
+            "model", f"one whose front ends in ({features},), the inputs of the MLayer", f"shape {shape}",
+            "Is a Flatten missing?",
+        )  # fmt: skip
+    return steps
+
+
+def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple[list[Step], tuple[int, ...]]:
+    """The steps with one module more, and the shape behind it."""
+    if isinstance(module, nn.Identity | nn.Dropout | nn.Dropout2d):
+        return steps, shape
+    if isinstance(module, nn.Flatten):
+        if module.start_dim != 1 or module.end_dim not in (-1, len(shape)):
+            raise _unknown(module, "Flatten() with its default arguments is known.")
+        return steps, (int(torch.Size(shape).numel()),)
+    if isinstance(module, nn.ReLU):
+        return [*steps, Relu()], shape
+    if isinstance(module, nn.Linear):
+        if len(shape) != 1 or shape[0] != module.in_features:
+            raise ArgumentError(
+                "model", f"a Linear on vectors of {module.in_features}", f"shape {shape}", "Flatten first."
+            )
+        return [*steps, _exact(module.weight, module.bias)], (module.out_features,)
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+        return _normalized(module, steps, shape), shape
+    if isinstance(module, nn.Conv2d | nn.AvgPool2d | nn.MaxPool2d) and len(shape) != 3:
+        raise ArgumentError("model", "images before Conv2d and pooling", f"shape {shape}", "Add Unflatten.")
+    if isinstance(module, nn.Unflatten) and module.dim == 1:
+        return steps, tuple(
+            torch.empty(1, *shape, device="meta").unflatten(1, module.unflattened_size).shape[1:]
+        )
+    if isinstance(module, nn.Conv2d):
+        return _convolution(module, steps, shape)
+    if isinstance(module, nn.AvgPool2d):
+        return _average(module, steps, shape)
+    if isinstance(module, nn.MaxPool2d):
+        if module.ceil_mode or module.return_indices:
+            raise _unknown(module, "ceil_mode and return_indices are not known.")
+        places, size = windows(shape, module.kernel_size, module.stride, module.padding, module.dilation)
+        channels, area = shape[0], shape[1] * shape[2]
+        offset = torch.arange(channels)[:, None, None] * area
+        found = torch.where(places >= 0, places + offset, torch.full_like(places, -1))  # (c, out, window)
+        return [*steps, MaxPool(found.flatten(0, 1))], (channels, *size)
+    raise _unknown(
+        module,
+        "Known: Linear, Conv2d, ReLU, AvgPool2d, MaxPool2d, BatchNorm, Flatten, Dropout.",
+    )
+
+
+def _unknown(module: nn.Module, hint: str) -> ArgumentTypeError:
+    return ArgumentTypeError("model", "made of modules with bounds", str(module), hint)
+
+
+def _exact(weight: Tensor, bias: Tensor | None) -> Affine:
+    zero = weight.new_zeros(len(weight))
+    return Affine(weight.detach(), zero if bias is None else bias.detach(), 0.0, zero)
+
+
+def _dense(rows: int, columns: int) -> Tensor:
+    if rows * columns > _LARGEST:
+        raise ArgumentError(
+            "model", f"with maps of at most {_LARGEST:,} entries", f"one of {rows} x {columns}",
+            "Use smaller images, fewer channels, or a stride.",
+        )  # fmt: skip
+    return torch.zeros(rows, columns, dtype=torch.float64)
+
+
+def _convolution(
+    module: nn.Conv2d, steps: list[Step], shape: tuple[int, ...]
+) -> tuple[list[Step], tuple[int, ...]]:
+    """Weights written into a dense matrix, one by one: no arithmetic, no rounding."""
+    if module.padding_mode != "zeros" or isinstance(module.padding, str):
+        raise _unknown(module, "Padding by zeros, given as numbers, is known.")
+    channels, area = shape[0], shape[1] * shape[2]
+    if channels != module.in_channels:
+        raise ArgumentError(
+            "model", f"{module.in_channels} channels before {module}", f"{channels}", "Check it."
+        )
+    places, size = windows(shape, module.kernel_size, module.stride, module.padding, module.dilation)
+    count = size[0] * size[1]
+    A = _dense(module.out_channels * count, channels * area)
+    own, group = channels // module.groups, module.out_channels // module.groups
+    weight = module.weight.detach().flatten(2)  # (out, own channels, window)
+    here = torch.arange(count)
+    for out in range(module.out_channels):
+        for c in range(own):
+            source = (out // group * own + c) * area
+            for k in range(weight.shape[2]):
+                place = places[:, k]
+                inside = place >= 0
+                A[out * count + here[inside], source + place[inside]] = weight[out, c, k]
+    bias = module.weight.new_zeros(module.out_channels) if module.bias is None else module.bias.detach()
+    step = Affine(A, bias.repeat_interleave(count), 0.0, torch.zeros(len(A), dtype=torch.float64))
+    return [*steps, step], (module.out_channels, *size)
+
+
+def _average(
+    module: nn.AvgPool2d, steps: list[Step], shape: tuple[int, ...]
+) -> tuple[list[Step], tuple[int, ...]]:
+    if module.ceil_mode or module.divisor_override is not None:
+        raise _unknown(module, "ceil_mode and divisor_override are not known.")
+    places, size = windows(shape, module.kernel_size, module.stride, module.padding, 1)
+    channels, area, count = shape[0], shape[1] * shape[2], size[0] * size[1]
+    A = _dense(channels * count, channels * area)
+    inside = places >= 0
+    width, height = pair(module.kernel_size)
+    divisor = torch.full((count,), float(width * height), dtype=torch.float64)
+    if not module.count_include_pad:
+        divisor = inside.sum(1).double()
+    out, _ = torch.nonzero(inside, as_tuple=True)
+    for c in range(channels):
+        A[c * count + out, c * area + places[inside]] = 1 / divisor[out]
+    zero = torch.zeros(len(A), dtype=torch.float64)
+    return [*steps, Affine(A, zero, 2 * UNIT, zero)], (channels, *size)
+
+
+def _normalized(
+    module: nn.BatchNorm1d | nn.BatchNorm2d, steps: list[Step], shape: tuple[int, ...]
+) -> list[Step]:
+    """Folded into the affine map before it, where there is one."""
+    mean, variance = module.running_mean, module.running_var
+    if mean is None or variance is None:
+        raise _unknown(module, "Batch normalization needs its running statistics.")
+    if len(shape) not in (1, 3) or shape[0] != module.num_features:
+        raise ArgumentError(
+            "model", f"{module.num_features} features before {module}", f"shape {shape}", "Check it."
+        )
+    one = torch.ones_like(mean)
+    gain = one if module.weight is None else module.weight.detach()
+    shift = torch.zeros_like(mean) if module.bias is None else module.bias.detach()
+    scale = gain / torch.sqrt(variance + module.eps)
+    moved = mean * scale
+    # A sum, a root, a quotient, each right to half a unit: 3 units at most, and one more of the product.
+    b, error = shift - moved, 8 * UNIT * (moved.abs() + shift.abs())
+    area = int(torch.Size(shape[1:]).numel())
+    scale, b, error = (v.repeat_interleave(area) for v in (scale, b, error))
+    if steps and isinstance(steps[-1], Affine):
+        before = steps[-1]
+        old = scale * before.b
+        folded = Affine(
+            scale[:, None] * before.A,
+            old + b,
+            before.relative + 8 * UNIT,
+            (error + scale.abs() * before.error + 8 * UNIT * (old.abs() + b.abs())) * (1 + 1e-9) + 1e-300,
+        )
+        return [*steps[:-1], folded]
+    if len(scale) ** 2 > _LARGEST:
+        _dense(len(scale), len(scale))
+    return [*steps, Affine(torch.diag(scale), b, 8 * UNIT, error + 1e-300)]

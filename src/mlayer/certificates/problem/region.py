@@ -1,0 +1,135 @@
+"""Regions: which inputs count as near. A ball of the L-infinity or L2 norm, scaled, cut to the data's box.
+
+A radius eps allows the steps delta with |delta_i| <= eps scale_i (L-infinity) or
+sum (delta_i / scale_i)^2 <= eps^2 (L2) and, with a box, low <= x + delta <= high.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlayer.checks import one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.numerics.arrays import Array
+
+Norm = Literal["linf", "l2"]
+NORMS = ("linf", "l2")
+
+
+@dataclass(frozen=True)
+class Region:
+    """The shape of a neighborhood; its size eps comes with each question.
+
+    Attributes:
+        norm: "linf" or "l2".
+        scale: (m,), the unit of each feature.
+        low: lower end of the data's box, (m,), or None.
+        high: upper end, (m,), or None.
+    """
+
+    norm: Norm
+    scale: Tensor
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    # ---- For the attack: torch, batched. ---------------------------------------------------------
+
+    def steepest(self, gradient: Tensor) -> Tensor:
+        """The step of size 1 along which a linear function falls fastest.  (b, m) -> (b, m)"""
+        if self.norm == "linf":
+            return -gradient.sign() * self.scale
+        scaled = gradient * self.scale
+        length = scaled.norm(dim=1, keepdim=True).clamp_min(1e-300)
+        return -scaled / length * self.scale
+
+    def step(self, direction: Tensor, eps: Tensor, origin: Tensor) -> Tensor:
+        """The step of size eps in a direction, cut to the box."""
+        step = direction * eps[:, None]
+        if self.low is not None and self.high is not None:
+            step = torch.minimum(torch.maximum(origin + step, self.low), self.high) - origin
+        return step
+
+    def free(self, direction: Tensor, step: Tensor, eps: Tensor) -> Tensor:
+        """The direction without the coordinates that the box holds back."""
+        held = step.abs() < (1 - 1e-9) * direction.abs() * eps[:, None]
+        return torch.where(held, torch.zeros_like(direction), direction)
+
+    # ---- For the bounds: one row, float64 numpy, in units of the scale. ----------------------------
+
+    def interval(self, x: Array, eps: float) -> tuple[Array, Array]:
+        """Ends of each delta_i / scale_i at radius eps (L-infinity).  (m,), (m,)"""
+        low, high = np.full(len(x), -eps), np.full(len(x), eps)
+        if self.low is not None and self.high is not None:
+            scale = np.where(self.scale.numpy() > 0, self.scale.numpy(), 1.0)
+            # Outward by a few roundings: the region certified is never smaller than the true one.
+            low = np.maximum(low, np.minimum((self.low.numpy() - x) / scale, 0.0) * (1 + 1e-14))
+            high = np.minimum(high, np.maximum((self.high.numpy() - x) / scale, 0.0) * (1 + 1e-14))
+        return low, high
+
+    def whole(self, x: Array) -> float:
+        """A radius whose region is the whole box; infinite without one."""
+        if self.norm != "linf" or self.low is None or self.high is None:
+            return math.inf
+        scale = self.scale.numpy()
+        reach = np.maximum(self.high.numpy() - x, x - self.low.numpy())[scale > 0] / scale[scale > 0]
+        return float(reach.max(initial=0.0)) * (1 + 1e-12) + 1e-300
+
+    def holds_all(self, x: Array, eps: float) -> bool:
+        """Whether the region of radius eps holds the whole box, so that a larger eps changes nothing."""
+        if self.norm != "linf" or self.low is None or self.high is None:
+            return False
+        low, high = self.interval(x, eps)
+        moving = self.scale.numpy() > 0
+        return bool((low > -eps)[moving].all() and (high < eps)[moving].all())
+
+
+def make_region(
+    in_features: int,
+    norm: object,
+    scale: Tensor | float | None,
+    box: tuple[Tensor | float, Tensor | float] | None,
+) -> Region:
+    """A checked region."""
+    one_of("norm", norm, NORMS, "L-infinity is the usual one.")
+    unit = _vector("scale", 1.0 if scale is None else scale, in_features)
+    if not bool((unit >= 0).all()):
+        raise ArgumentError(
+            "scale", "non-negative", f"a least entry of {float(unit.min()):.3g}", "0 holds a feature still."
+        )
+    if box is None:
+        return Region("linf" if norm == "linf" else "l2", unit)
+    if norm == "l2":
+        raise ArgumentError(
+            "box", "None with norm='l2'", "a box", "A ball is certified whole; leave box out."
+        )
+    if not isinstance(box, tuple | list) or len(box) != 2:
+        raise ArgumentTypeError("box", "a pair (low, high)", type(box).__name__, "For images: box=(0, 1).")
+    low, high = _vector("box[0]", box[0], in_features), _vector("box[1]", box[1], in_features)
+    if not bool((low <= high).all()):
+        raise ArgumentError("box", "a pair with low <= high", "one with low > high", "Swap them?")
+    return Region("linf", unit, low, high)
+
+
+def _vector(argument: str, value: object, size: int) -> Tensor:
+    try:
+        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentTypeError(
+            argument, f"a number or a vector of {size}", type(value).__name__, "One entry per feature."
+        ) from None
+    if tensor.dim() > 1 or tensor.numel() not in (1, size):
+        raise ArgumentError(
+            argument,
+            f"a number or a vector of {size}",
+            f"shape {tuple(tensor.shape)}",
+            "One entry per feature.",
+        )
+    if not bool(tensor.isfinite().all()):
+        raise ArgumentError(argument, "finite", "NaN or infinity", "Leave out what has no bound.")
+    return tensor.reshape(-1).expand(size).contiguous()

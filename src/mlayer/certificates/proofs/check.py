@@ -1,0 +1,59 @@
+"""`check_proof`: the checker's word on a proof, for layers and tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from mlayer.certificates.arguments import as_inputs, as_labels, as_layer
+from mlayer.certificates.checker import Checker, Layer, Region, Verdict
+from mlayer.certificates.problem.region import Norm, make_region
+from mlayer.certificates.problem.weights import float64_copy, weights_of
+from mlayer.certificates.proofs.frame import plain_layer
+
+
+def check_proof(
+    layer: Any,
+    x: Tensor,
+    labels: Tensor,
+    proof: dict[str, Any],
+    norm: Norm = "linf",
+    *,
+    scale: Tensor | float | None = None,
+    box: tuple[Tensor | float, Tensor | float] | None = None,
+) -> list[Verdict]:
+    """Check a proof, row by row. Whatever it does not prove about these rows and this region is refused.
+
+    Args:
+        layer: an MLayer, or an estimator with ``to_mlayer()``.
+        x: (rows, in_features).
+        labels: (rows,).
+        proof: as :func:`mlayer.certificates.checker.read_proof` gives it.
+        norm: "linf" or "l2".
+        scale: unit of each feature, as in `certify`.
+        box: (low, high), as in `certify`.
+    """
+    layer = float64_copy(as_layer(layer))
+    region = make_region(layer.in_features, norm, scale, box)
+    x = as_inputs(layer, x)
+    labels = as_labels(layer, labels, len(x))
+    ends = [None if end is None else end.tolist() for end in (region.low, region.high)]
+    rows = [(row.tolist(), int(label)) for row, label in zip(x, labels, strict=True)]
+    plain = plain_layer(weights_of(layer, region))
+    return check_rows(plain, Region(region.norm, region.scale.tolist(), *ends), proof, rows)
+
+
+def check_rows(
+    layer: Layer, region: Region, proof: dict[str, Any], rows: list[tuple[list[float], int]]
+) -> list[Verdict]:
+    """The checker's word on every row of a table, in order."""
+    checker = Checker(layer, region, proof)
+    entries = proof.get("rows")
+    if not isinstance(entries, list) or len(entries) != len(rows):
+        count = len(entries) if isinstance(entries, list) else "no"
+        return [Verdict(False, 0.0, f"the proof has {count} rows, the table {len(rows)}")] * len(rows)
+    return [
+        checker.check(x, label, entry) if entry is not None else Verdict(False, 0.0, "nothing is claimed")
+        for (x, label), entry in zip(rows, entries, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""From bounds to answers: which proof is tried when, and the search for a radius."""

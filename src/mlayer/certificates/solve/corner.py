@@ -1,0 +1,62 @@
+"""The corner of the region where the linear part of a margin is least: where a proof may fail first.
+
+Nothing here is part of a proof. It tells which radii are out of reach, so that no proof is tried there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlayer.certificates.overflow import unless_out_of_range
+from mlayer.certificates.problem.expansion import Pair
+from mlayer.numerics.arrays import Array
+
+
+def corner(pair: Pair, eps: float) -> Array:
+    """Where the linear part is least."""
+    row = pair.row
+    region = row.model.region
+    if region.norm == "l2":
+        length = float(np.linalg.norm(pair.slopes))
+        return -eps * pair.slopes / length if length > 0 else 0 * pair.slopes
+    low, high = region.interval(row.x, eps)
+    result: Array = np.where(pair.slopes > 0, low, high)
+    return result
+
+
+@unless_out_of_range((math.nan, math.nan))
+def value_and_slope(pair: Pair, eps: float) -> tuple[float, float]:
+    """The margin in the corner, and its slope as the region grows."""
+    row = pair.row
+    step = corner(pair, eps)
+    linf = row.model.region.norm == "linf"
+    moving = np.abs(step) >= eps * (1 - 1e-9) if linf else np.ones(len(step), bool)
+    there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
+    return there.margin, float(there.slopes[moving] @ step[moving]) / eps
+
+
+@unless_out_of_range(False)
+def broken_at_corner(pair: Pair, eps: float) -> bool:
+    """Is the margin negative where its linear part is least? Then no bound can certify."""
+    row = pair.row
+    at = row.x + corner(pair, eps) * row.model.region.scale.numpy()
+    return row.moved(at).pair(pair.rival).margin < 0
+
+
+def corner_radius(pair: Pair, guess: float) -> float:
+    """About where the margin vanishes in the corner its gradient points to, or inf: an aim, no bound."""
+    eps = guess
+    if not 0 < guess < math.inf:
+        return math.inf
+    for _ in range(4):
+        value, slope = value_and_slope(pair, eps)
+        if not (math.isfinite(value) and slope < 0):
+            return math.inf
+        step = max(min(-value / slope, eps), -eps / 2)
+        eps += step
+        if abs(step) < 1e-4 * eps:
+            break
+    # An aim that is too low would cut the radius short.
+    return eps if broken_at_corner(pair, eps * (1 + 1e-3)) else math.inf

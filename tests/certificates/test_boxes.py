@@ -1,0 +1,203 @@
+"""`mlayer.bounds` against the exact function: in Arb balls at corners and points of boxes, hard families."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import flint
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mlayer
+from certificate_families import FAMILIES
+from certificate_truth import BITS, outputs, stored
+from mlayer.certificates.boxes.planes import tail
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+WIDTHS = (0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0, 30.0)
+
+
+def points_of(low: Any, high: Any, random: np.random.Generator) -> list[list[float]]:
+    """Corners and a few points inside, as float64 numbers of the box."""
+    ends = list(zip(low, high, strict=True))
+    found = [list(corner) for corner in product(*ends)] if len(low) <= 3 else []
+    for _ in range(4):
+        found.append([float(np.clip(a + (b - a) * random.random(), a, b)) for a, b in ends])
+        found.append([float(end[random.integers(2)]) for end in ends])
+    return found
+
+
+def violations(layer: mlayer.MLayer, low: Any, high: Any, C: Any, seed: int) -> list[str]:
+    """Points at which a bound is certainly wrong. Everything is exact but the exponential, a ball."""
+    random = np.random.default_rng(seed)
+    found = mlayer.bounds(
+        layer, torch.tensor([low], dtype=torch.float64), torch.tensor([high], dtype=torch.float64), C
+    )
+    weights, wrong = stored(layer), []
+    rows = torch.eye(layer.out_features).double() if C is None else C
+    before, flint.ctx.prec = flint.ctx.prec, BITS
+    try:
+        arb = flint.arb
+        for point in points_of(low, high, random):
+            values = outputs(weights, point)
+            for k, row in enumerate(rows.tolist()):
+                truth = sum((arb(c) * v for c, v in zip(row, values, strict=True)), arb(0))
+                for side, sign in (("lower", 1), ("upper", -1)):
+                    slopes = getattr(found, f"{side}_slopes")[0, k].tolist()
+                    constant = getattr(found, f"{side}_constant")[0, k].item()
+                    number = getattr(found, side)[0, k].item()
+                    assert not np.isnan(number)
+                    assert not np.isnan(constant)
+                    if np.isinf(number):
+                        assert number == -sign * np.inf
+                        assert constant == number
+                        continue
+                    plane = sum((arb(s) * arb(x) for s, x in zip(slopes, point, strict=True)), arb(constant))
+                    if sign * (truth - arb(number)) < 0 or sign * (truth - plane) < 0:
+                        wrong.append(f"{side} of {row} at {point}: {truth}, {number}, {plane}")
+        return wrong
+    finally:
+        flint.ctx.prec = before
+
+
+def check_case(family: str, seed: int, width: float, combine: bool) -> None:
+    random = np.random.default_rng([seed, len(family)])
+    case = FAMILIES[family](random)
+    scale = case.options.get("scale", torch.ones(case.x.shape[1])).numpy()
+    reach = width * scale * np.where(random.random(case.x.shape[1]) < 0.2, 0.0, random.random())
+    c = case.layer.out_features
+    C = None
+    if combine:
+        some = random.standard_normal((1, c))
+        C = torch.from_numpy(np.vstack([np.eye(c)[0] - np.eye(c)[1], some, np.zeros((1, c))]))
+    for x in case.x[:2]:
+        low, high = (x - reach).tolist(), (x + reach * random.random()).tolist()
+        assert violations(case.layer.double(), low, high, C, seed) == []
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(sorted(FAMILIES)), st.integers(0, 10**6), st.sampled_from(WIDTHS), st.booleans())
+def test_bounds_hold_for_the_exact_function(family: str, seed: int, width: float, combine: bool) -> None:
+    check_case(family, seed, width, combine)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_bounds_hold_for_many_layers(family: str) -> None:
+    for seed in range(60):
+        check_case(family, seed, WIDTHS[seed % len(WIDTHS)], seed % 2 == 0)
+
+
+@pytest.mark.parametrize("embedding", [None, 2, 6])
+def test_tight_on_small_boxes(embedding: int | None) -> None:
+    generator = torch.Generator().manual_seed(3)
+    layer = mlayer.MLayer(4, 3, matrix_size=5, embedding_size=embedding, generator=generator).double()
+    x = torch.rand(6, 4, generator=generator).double()
+    for eps, share in ((1e-3, 0.9999), (0.05, 0.99)):
+        found = mlayer.bounds(layer, x - eps, x + eps)
+        corners = torch.tensor(list(product((-eps, eps), repeat=4))).double()
+        with torch.no_grad():
+            values = layer((x[:, None] + corners).flatten(0, 1)).unflatten(0, (6, -1))
+        assert bool((values.amax(1) - values.amin(1) > share * (found.upper - found.lower)).all())
+
+
+def test_splits_make_numbers_tighter_and_keep_them_sound() -> None:
+    generator = torch.Generator().manual_seed(5)
+    layer = mlayer.MLayer(2, 2, matrix_size=4, generator=generator).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.25)
+    x = torch.zeros(2, 2).double()
+    C = torch.tensor([[1.0, -1.0], [0.5, 2.0]]).double()
+    grid = torch.cartesian_prod(*[torch.linspace(-0.8, 0.8, 61).double()] * 2)
+    with torch.no_grad():
+        values = layer(grid) @ C.T
+    whole = mlayer.bounds(layer, x - 0.8, x + 0.8, C)
+    split = mlayer.bounds(layer, x - 0.8, x + 0.8, C, splits=12)
+    each = mlayer.bounds(layer, x - 0.8, x + 0.8, C.expand(2, 2, 2), splits=12)
+    assert torch.allclose(split.lower, each.lower)
+    for found, share in ((whole, 0.0), (split, 0.8)):
+        width = values.amax(0) - values.amin(0)
+        assert bool((found.lower <= values.amin(0)).all())
+        assert bool((found.upper >= values.amax(0)).all())
+        assert bool((width >= share * (found.upper - found.lower)).all())
+    assert bool((split.upper - split.lower < 0.9 * (whole.upper - whole.lower)).all())
+
+
+def test_a_box_of_one_point() -> None:
+    layer = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=2, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(4, 3)
+    found = mlayer.bounds(layer, x, x)
+    with torch.no_grad():
+        values = layer.double()(x.double())
+    assert bool((found.upper - found.lower < 1e-10).all())
+    assert bool(((found.lower <= values) & (values <= found.upper)).all())
+
+
+def test_rows_do_not_depend_on_each_other() -> None:
+    layer = mlayer.MLayer(3, 2, matrix_size=4, generator=torch.Generator().manual_seed(0)).double()
+    x = torch.tensor([[0.1, 0.2, 0.3], [1e6, 1.0, 1.0], [40.0, -30.0, 1.0]]).double()
+    together = mlayer.bounds(layer, x - 0.1, x + 0.1)
+    for row in range(3):
+        alone = mlayer.bounds(layer, x[row : row + 1] - 0.1, x[row : row + 1] + 0.1)
+        assert torch.allclose(together.lower[row], alone.lower[0], rtol=1e-9, atol=0)
+    assert bool(together.lower[0].isfinite().all())
+
+
+def test_a_combination_for_each_row() -> None:
+    layer = mlayer.MLayer(3, 3, matrix_size=4, generator=torch.Generator().manual_seed(0)).double()
+    x, C = torch.rand(4, 3).double(), torch.randn(4, 2, 3).double()
+    found = mlayer.bounds(layer, x - 0.1, x + 0.1, C)
+    for row in range(4):
+        alone = mlayer.bounds(layer, x[row : row + 1] - 0.1, x[row : row + 1] + 0.1, C[row])
+        assert torch.allclose(found.lower[row], alone.lower[0], rtol=1e-9)
+    assert mlayer.bounds(layer, x[:0], x[:0], C[:0]).lower.shape == (0, 2)
+    assert mlayer.bounds(layer, x[:0], x[:0]).upper_slopes.shape == (0, 3, 3)
+
+
+def test_huge_boxes_have_no_bound_but_no_nan() -> None:
+    layer = mlayer.MLayer(2, 2, matrix_size=3, generator=torch.Generator().manual_seed(0)).double()
+    high = torch.full((1, 2), 1e300, dtype=torch.float64)
+    found = mlayer.bounds(layer, -high, high)
+    assert bool((found.lower == -torch.inf).all())
+    assert bool((found.upper == torch.inf).all())
+    assert bool((found.lower_slopes == 0).all())
+
+
+def test_the_tail_of_the_exponential_series() -> None:
+    q = torch.tensor([0.0, 1e-9, 0.5, 3.0, 80.0, 299.0, 1e4]).double()
+    for first in (2, 3):
+        found = tail(q, first)
+        for value, bound in zip(q[:-1].tolist(), found[:-1].tolist(), strict=True):
+            exact = math.fsum(value**j / math.factorial(j) for j in range(first, first + 120))
+            assert exact * (1 - 1e-12) <= bound
+            if value <= 3:
+                assert bound <= exact * (1 + 1e-8) + 1e-280
+        assert found[-1] == torch.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer": torch.nn.Linear(2, 2)}, "layer must be an MLayer"),
+        ({"low": torch.zeros(1, 3)}, "low must be of shape"),
+        ({"high": torch.zeros(2, 2)}, "high must be of shape"),
+        ({"low": torch.ones(1, 2) * 2}, "low must be at most high"),
+        ({"high": torch.full((1, 2), torch.inf)}, "high must be finite"),
+        ({"C": torch.zeros(1, 3)}, "C must be of shape"),
+        ({"C": torch.zeros(2, 1, 2)}, "C must be of shape"),
+        ({"C": torch.ones(1, 2, dtype=torch.int64)}, "C must be a floating point tensor"),
+        ({"C": torch.full((1, 2), torch.nan)}, "C must be finite"),
+        ({"splits": -1}, "splits must be an integer from 0"),
+        ({"splits": 1.5}, "splits must be an integer from 0"),
+    ],
+)
+def test_bad_arguments(change: dict[str, Any], message: str) -> None:
+    good = {"layer": mlayer.MLayer(2, 2, matrix_size=2), "low": torch.zeros(1, 2), "high": torch.ones(1, 2)}
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
+        mlayer.bounds(**{**good, **change})

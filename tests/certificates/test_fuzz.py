@@ -1,0 +1,126 @@
+"""Thousands of layers of hard families; at every corner of what was certified the exact class is the label.
+
+make fuzz                                    all of it
+python -m pytest -m fuzz -k "tied and 17"    one family, one seed
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from certificate_families import FAMILIES, Case
+from certificate_truth import changes_class, step_to, stored
+from mlayer.certificates import Certifier
+from mlayer.errors import ArgumentError
+
+METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order", "best")
+FAR = (1.0, 1e4, 1e60, 1e200)  # what stands for an infinite radius
+QUICK = [(name, seed) for seed in range(3) for name in FAMILIES]
+LONG = 100  # seeds of each family
+
+
+def certifier_of(case: Case) -> Certifier:
+    """The Certifier of a case, with its gauge if it has one."""
+    certifier = Certifier(case.layer, **{"fit_steps": 3, **case.options})
+    if case.gauge is not None:
+        from mlayer.certificates.problem.constants import evaluate
+        from mlayer.certificates.problem.expansion import Model
+        from mlayer.certificates.problem.fit import Fitted
+
+        model = certifier._model
+        w = model.white.w if model.region.norm == "linf" else None
+        n = len(case.gauge)
+        fitted = Fitted(w, case.gauge, np.linalg.inv(case.gauge).astype(np.float64), np.zeros((n * n, n * n)))
+        certifier.constants, white = evaluate(model.weights, model.region.norm, fitted)
+        certifier._model = Model(model.weights, model.region, certifier.constants, white)
+    return certifier
+
+
+def directions(case: Case, row: int, label: int, random: np.random.Generator) -> list[list[float]]:
+    """Unit steps of the norm: corners (a few where there are many), axes, and what gradients point to."""
+    m = case.x.shape[1]
+    corners = list(product((-1.0, 1.0), repeat=m)) if m <= 3 else random.choice([-1.0, 1.0], (8, m)).tolist()
+    found = [np.array(corner) for corner in corners]
+    point = torch.from_numpy(case.x[row]).requires_grad_(True)
+    outputs = case.layer.double()(point[None])[0]
+    for rival in range(len(outputs)):
+        if rival != label:
+            (g,) = torch.autograd.grad(outputs[label] - outputs[rival], point, retain_graph=True)
+            found.append(-g.numpy())
+    l2 = case.options.get("norm") == "l2"
+    if l2:
+        found += list(np.eye(m)) + list(-np.eye(m))
+    result: list[Any] = []
+    for direction in found:
+        if not np.isfinite(direction).all():
+            continue
+        if l2:
+            largest = float(np.abs(direction).max()) or 1.0
+            length = float(np.linalg.norm(direction / largest)) * largest
+            unit = direction / length * (1 - 1e-14) if length > 0 else direction
+        else:
+            unit = np.sign(direction)
+        if not any(np.array_equal(unit, other) for other in result):
+            result.append(unit)
+    return [unit.tolist() for unit in result]
+
+
+def violations(case: Case, seed: int, methods: tuple[str, ...]) -> list[str]:
+    """What is certified and not true."""
+    random = np.random.default_rng(seed)
+    try:
+        certifier = certifier_of(case)
+    except ArgumentError as error:  # weights out of range are refused
+        return [] if "between 1e-30 and 1e+30" in str(error) else [str(error)]
+    labels, x = case.labels, torch.from_numpy(case.x)
+    weights, m = stored(case.layer), case.x.shape[1]
+    scale = case.options.get("scale", torch.ones(m)).tolist()
+    box = case.options.get("box")
+    found = []
+    tried: set[tuple[int, float]] = set()
+    for method in methods:
+        certificates = certifier(x, labels, method=method)
+        for row, radius in enumerate(certificates.radius.tolist()):
+            assert radius >= 0
+            if radius == 0 or (row, radius) in tried:
+                continue
+            tried.add((row, radius))
+            label, sizes = int(labels[row]), FAR if math.isinf(radius) else (radius, 0.6 * radius)
+            for direction in directions(case, row, label, random):
+                for size in sizes:
+                    point = step_to(case.x[row].tolist(), direction, size, scale, _box(box, m))
+                    if changes_class(weights, point, label):
+                        found.append(f"{method}: row {row}, radius {radius!r}, at {size} x {direction}")
+    return found
+
+
+def _box(box: Any, m: int) -> Any:
+    if box is None:
+        return None
+    return [torch.as_tensor(end, dtype=torch.float64).expand(m).tolist() for end in box]
+
+
+def methods_of(seed: int) -> tuple[str, ...]:
+    """The best, and one of the others."""
+    return "best", METHODS[seed % (len(METHODS) - 1)]
+
+
+@pytest.mark.parametrize(("family", "seed"), QUICK)
+def test_no_false_certificate(family: str, seed: int) -> None:
+    case = FAMILIES[family](np.random.default_rng([seed, len(family)]))
+    assert violations(case, seed, methods_of(seed + len(family))) == []
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("block", range(LONG // 10))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_false_certificate_of_many(family: str, block: int) -> None:
+    for seed in range(10 + 10 * block, 20 + 10 * block):
+        case = FAMILIES[family](np.random.default_rng([seed, len(family)]))
+        assert violations(case, seed, METHODS) == [], seed

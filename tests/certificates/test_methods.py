@@ -1,0 +1,59 @@
+"""The table of bounds: every list of bounds derives from it; a new one is one file and one row."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from certificate_layers import random_layer
+from mlayer.certificates import certify
+from mlayer.certificates.bounds import methods
+from mlayer.errors import ArgumentError
+
+
+def test_every_row_has_its_file() -> None:
+    for row in methods.METHODS:
+        module = row.load()
+        if row.closed_form:
+            assert callable(getattr(module, f"{row.name}_radius"))
+        elif row.offered:
+            assert callable(module.build)
+        assert row.norms
+        assert set(row.norms) <= {"linf", "l2"}
+    assert methods.names()[-1] == "best"
+    costs = [row.cost for row in methods.METHODS]
+    assert costs == sorted(costs)
+
+
+def test_a_new_bound_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with `build` and a row: certify, its errors, the strategy's order and rigorous know it."""
+
+    class Halved:
+        """Half of the first-order bound less half of the margin's slack: a bound that is no better."""
+
+        terms = 1
+
+        def __init__(self, first: Any) -> None:
+            self._first, self.pair = first, first.pair
+
+        def lower(self, eps: float) -> float:
+            return float(self._first.lower(2 * eps))
+
+    module = ModuleType("mlayer.certificates.bounds.halved")
+    module.build = lambda bounds: Halved(bounds["first_order"])  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    row = methods.Method("halved", "halved", 0.1, ("linf", "l2"), False, True, 2)
+    layer, x, labels = random_layer("full", 5)
+    with pytest.raises(ArgumentError, match="method must be"):
+        certify(layer, x, labels, method="halved", fit_steps=0)
+    monkeypatch.setattr(methods, "METHODS", (*methods.METHODS[:3], row, *methods.METHODS[3:]))
+    assert "halved" in methods.names()
+    first = certify(layer, x, labels, method="first_order", fit_steps=0).radius
+    found = certify(layer, x, labels, method="halved", fit_steps=0).radius
+    torch.testing.assert_close(found, first / 2, rtol=1e-3, atol=0)
+    checked = certify(layer, x[:1], labels[:1], method="halved", fit_steps=0, rigorous=True)
+    torch.testing.assert_close(checked.radius, found[:1], rtol=1e-2, atol=0)

@@ -1,0 +1,287 @@
+"""Certificates of networks that end in an M-layer, against the exact network in Arb balls, and the attack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flint
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mlayer
+from certificate_truth import BITS, outputs, stored
+from mlayer import MLayer
+from mlayer.certificates.networks.network import Network
+from mlayer.certificates.networks.relax import Box, Functional, Relaxed, back, through
+from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+from mlayer.errors import ArgumentError, ArgumentTypeError
+
+arb = flint.arb
+
+
+def exact_front(front: Any, image: Any) -> list[Any]:
+    """The features of one input, written out number by number; `image` is nested lists of balls."""
+    h = image
+    for module in front:
+        if isinstance(module, nn.Linear):
+            weight, bias = module.weight.double().tolist(), module.bias.double().tolist()
+            h = [
+                sum((arb(w) * v for w, v in zip(row, h, strict=True)), arb(b))
+                for row, b in zip(weight, bias, strict=True)
+            ]
+        elif isinstance(module, nn.ReLU):
+            h = _each(h, lambda v: v if v >= 0 else arb(0))
+        elif isinstance(module, nn.Flatten):
+            h = [v for channel in h for line in channel for v in line]
+        elif isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
+            h = [_each(part, _normal(module, c)) for c, part in enumerate(h)]
+        elif isinstance(module, nn.Conv2d):
+            h = _convolve(module, h)
+        elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d):
+            h = [_pool(module, channel) for channel in h]
+        elif not isinstance(module, nn.Dropout):
+            raise TypeError(module)
+    return list(h)
+
+
+def _each(h: Any, function: Any) -> Any:
+    return [_each(v, function) for v in h] if isinstance(h, list) else function(h)
+
+
+def _normal(module: Any, c: int) -> Any:
+    mean, var = (arb(float(v[c])) for v in (module.running_mean.double(), module.running_var.double()))
+    gain, shift = arb(float(module.weight.double()[c])), arb(float(module.bias.double()[c]))
+    return lambda v: gain * (v - mean) / (var + arb(module.eps)).sqrt() + shift
+
+
+def _convolve(module: Any, h: Any) -> Any:
+    weight = module.weight.double().tolist()
+    (s, _), (p, _), k = module.stride, module.padding, len(weight[0][0])
+    size = len(h[0])
+    out = (size + 2 * p - k) // s + 1
+    result = []
+    for o, kernels in enumerate(weight):
+        bias = arb(float(module.bias.double()[o])) if module.bias is not None else arb(0)
+        plane = [[bias for _ in range(out)] for _ in range(out)]
+        for i in range(out):
+            for j in range(out):
+                for c, kernel in enumerate(kernels):
+                    for a in range(k):
+                        for b in range(k):
+                            y, x = i * s + a - p, j * s + b - p
+                            if 0 <= y < size and 0 <= x < size:
+                                plane[i][j] = plane[i][j] + arb(kernel[a][b]) * h[c][y][x]
+        result.append(plane)
+    return result
+
+
+def _pool(module: Any, channel: Any) -> Any:
+    k, s, p, size = module.kernel_size, module.stride, module.padding, len(channel)
+    out = (size + 2 * p - k) // s + 1
+    plane = []
+    for i in range(out):
+        line = []
+        for j in range(out):
+            ys = [y for y in range(i * s - p, i * s - p + k) if 0 <= y < size]
+            xs = [x for x in range(j * s - p, j * s - p + k) if 0 <= x < size]
+            cells = [channel[y][x] for y in ys for x in xs]
+            if isinstance(module, nn.AvgPool2d):
+                line.append(sum(cells, arb(0)) / (k * k if module.count_include_pad else len(cells)))
+            else:
+                best = cells[0]
+                for cell in cells[1:]:
+                    best = cell if cell > best else best
+                line.append(best)
+        plane.append(line)
+    return plane
+
+
+def vectors(seed: int) -> tuple[nn.Sequential, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(4, 8),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Linear(8, 5),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        MLayer(5, 3, matrix_size=4),
+    )
+    return _filled(model, generator), torch.rand(3, 4, generator=generator)
+
+
+def images(seed: int) -> tuple[nn.Sequential, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3, stride=1, padding=1),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, padding=seed % 2),
+        nn.AvgPool2d(2, stride=1, padding=seed % 2, count_include_pad=seed % 4 < 2),
+        nn.Flatten(),
+        nn.Linear({0: 3, 1: 48}[seed % 2], 4),
+        nn.ReLU(),
+        MLayer(4, 3, matrix_size=3),
+    )
+    return _filled(model, generator), torch.rand(3, 1, 4, 4, generator=generator)
+
+
+def _filled(model: nn.Sequential, generator: torch.Generator) -> nn.Sequential:
+    """Weights with which radii are about 0.1, and statistics as after training."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+        for module in model:
+            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+                module.running_mean = torch.randn(module.num_features, generator=generator)
+                module.running_var = torch.rand(module.num_features, generator=generator) + 0.3
+    return model.eval().requires_grad_(False)
+
+
+def exact_outputs(model: nn.Sequential, x: Tensor) -> list[Any]:
+    before, flint.ctx.prec = flint.ctx.prec, BITS
+    try:
+        features = exact_front(model[:-1], _each(x.double().tolist(), arb))
+        return outputs(stored(model[-1]), features)  # type: ignore[arg-type]
+    finally:
+        flint.ctx.prec = before
+
+
+@pytest.mark.parametrize("make", [vectors, images])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_point_within_a_radius_changes_the_class(make: Any, seed: int) -> None:
+    model, x = make(seed)
+    labels = model(x).argmax(1)
+    box = (-0.1, 1.0) if seed else None
+    found = mlayer.certify(model, x, labels, box=box)
+    broken = mlayer.attack(model, x, labels, box=box)
+    assert bool((found.radius > 0).all())
+    assert bool((found.radius <= broken.radius).all())
+    generator = torch.Generator().manual_seed(seed)
+    for row in range(len(x)):
+        size = min(float(found.radius[row]), 1e3)
+        toward = (broken.adversarial[row] - x[row].double()).sign()
+        for sign in (toward, torch.randint(0, 2, x[row].shape, generator=generator) * 2.0 - 1):
+            point = x[row].double() + size * (1 - 1e-12) * sign
+            point = point if box is None else point.clamp(*box)
+            values = exact_outputs(model, point)
+            assert all(values[int(labels[row])] > v for j, v in enumerate(values) if j != int(labels[row]))
+
+
+@pytest.mark.parametrize("make", [vectors, images])
+@pytest.mark.parametrize("seed", range(2))
+def test_boxes_hold_what_the_front_computes(make: Any, seed: int) -> None:
+    model, x = make(seed)
+    network = Network(model, tuple(x.shape[1:]))
+    flat = x.flatten(1).double()
+    for eps in (0.0, 0.1, 2.0):
+        relaxed = Relaxed(network.steps, Box(flat - eps, flat + eps))
+        plain = Box(flat - eps, flat + eps)
+        for step in network.steps:
+            plain = through(step, plain)
+        assert bool((relaxed.features.low >= plain.low).all())
+        assert bool((relaxed.features.high <= plain.high).all())
+        generator = torch.Generator().manual_seed(seed)
+        corner = torch.randint(0, 2, flat[0].shape, generator=generator) * 2.0 - 1
+        point = (flat[0] + eps * corner).reshape(x.shape[1:])
+        before, flint.ctx.prec = flint.ctx.prec, BITS
+        try:
+            truth = exact_front(model[:-1], _each(point.tolist(), arb))
+            low, high = relaxed.features.low[0].tolist(), relaxed.features.high[0].tolist()
+            for value, a, b in zip(truth, low, high, strict=True):
+                assert arb(a) <= value + arb(10) ** -80
+                assert value <= arb(b) + arb(10) ** -80
+        finally:
+            flint.ctx.prec = before
+        if eps == 0:
+            assert bool((relaxed.features.high - relaxed.features.low < 1e-9).all())
+
+
+def affine() -> Step:
+    generator = torch.Generator().manual_seed(0)
+    A, b = torch.randn(5, 6, generator=generator).double(), torch.randn(5, generator=generator).double()
+    return Affine(A, b, 0.0, torch.zeros_like(b))
+
+
+WINDOWS = torch.tensor([[0, 1, -1], [1, 2, 3], [3, 4, 5], [5, -1, -1], [0, 2, 4]])
+
+
+@pytest.mark.parametrize("step", [affine(), Relu(), MaxPool(WINDOWS)], ids=["affine", "relu", "max"])
+def test_a_functional_carried_back_stays_below(step: Step) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, dtype=torch.float64) * 4 - 2
+
+    low = uniform(40, 6)
+    before = Box(low, low + torch.rand(40, 6, generator=generator).double() * 2)
+    behind = Functional(uniform(40, 3, 6 if isinstance(step, Relu) else 5), uniform(40, 3))
+    for alpha in (None, torch.full((40, 1, 6), 0.4, dtype=torch.float64)):
+        moved = back(step, behind, before, alpha)
+        share = torch.rand(40, 400, 6, generator=generator).double()
+        share[:, ::2] = share[:, ::2].round()  # corners, and points inside
+        h = before.low[:, None] + (before.high - before.low)[:, None] * share  # (rows, points, 6)
+        if isinstance(step, Affine):
+            out = h @ step.A.T + step.b
+        elif isinstance(step, Relu):
+            out = h.relu()
+        else:
+            out = torch.cat([h, torch.full((40, 400, 1), -torch.inf).double()], -1)[..., WINDOWS].amax(-1)
+        truth = out @ behind.slopes.mT + behind.constant[:, None]
+        below = h @ moved.slopes.mT + moved.constant[:, None]
+        assert bool((below <= truth + 1e-12).all())
+        assert bool((moved.minimum(before)[:, None] <= truth + 1e-12).all())
+        assert float((truth - below).amin(1).max()) < 4.0  # and not far below
+
+
+def test_a_fixed_radius_says_what_the_search_says() -> None:
+    model, x = vectors(3)
+    labels = model(x).argmax(1)
+    radius = mlayer.certify(model, x, labels).radius
+    middle = float(radius.median())
+    at = mlayer.certify(model, x, labels, eps=middle * 0.99)
+    assert at.certified.tolist() == (radius >= middle * 0.99).tolist()
+    wrong = mlayer.certify(model, x, (labels + 1) % 3, eps=0.01)
+    assert not bool(wrong.certified.any())
+    assert wrong.method == ("misclassified",) * 3
+    scaled = mlayer.certify(model, x, labels, scale=torch.full((4,), 2.0)).radius
+    assert torch.allclose(2 * scaled, radius, rtol=1e-2)
+
+
+def test_relaxations_are_tighter_than_intervals() -> None:
+    model, x = vectors(1)
+    network = Network(model, (4,))
+    flat = x.double()
+    box = Box(flat - 0.1, flat + 0.1)
+    relaxed = Relaxed(network.steps, box)
+    for step in network.steps:
+        box = through(step, box)
+    width = relaxed.features.high - relaxed.features.low
+    assert float(width.sum()) < 0.9 * float((box.high - box.low).sum())
+
+
+def model_of(*modules: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*modules, MLayer(2, 2, matrix_size=2))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (model_of(nn.Tanh()), {}, "model must be made of modules with bounds"),
+        (nn.Sequential(nn.Linear(2, 2)), {}, "a Sequential that ends in an MLayer"),
+        (model_of(nn.Linear(3, 2)), {}, "a Linear on vectors of 3"),
+        (model_of(nn.Linear(2, 3)), {}, r"front ends in \(2,\)"),
+        (model_of(nn.Conv2d(1, 1, 1)), {}, "images before Conv2d"),
+        (model_of(nn.ReLU()), {"norm": "l2"}, "norm must be"),
+        (model_of(nn.ReLU()), {"method": "paper"}, "method must be"),
+        (model_of(nn.ReLU()), {"rigorous": True}, "rigorous must be False for a network"),
+        (model_of(nn.ReLU()), {"x": torch.zeros(2)}, "x must be a batch"),
+        (model_of(nn.ReLU()), {"x": torch.full((1, 2), torch.nan)}, "x must be finite"),
+        (model_of(nn.BatchNorm1d(2, track_running_stats=False)), {}, "needs its running statistics"),
+    ],
+)
+def test_what_is_refused(model: nn.Sequential, options: dict[str, Any], message: str) -> None:
+    arguments = {"x": torch.zeros(1, 2), "labels": torch.zeros(1, dtype=torch.int64), "eps": 0.1, **options}
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
+        mlayer.certify(model, **arguments)
