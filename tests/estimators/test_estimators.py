@@ -211,7 +211,7 @@ def test_early_stopping_on_larger_tables() -> None:
         ({"learning_rate": 0.0}, "learning_rate must be a number above 0"),
         ({"validation_fraction": 1.0}, "validation_fraction must be a number of at least 0 and below 1"),
         ({"penalty": "l1"}, "penalty must be one of 'weights', 'matrix'; got 'l1'"),
-        ({"periodic": "maybe"}, "periodic must be True, False or 'auto'"),
+        ({"periodic": "maybe"}, "periodic must be True, False, 'auto' or numbers of inputs"),
         ({"early_stopping": 3}, "early_stopping must be True, False or 'auto'"),
         (
             {"solver": "magic"},
@@ -223,7 +223,7 @@ def test_early_stopping_on_larger_tables() -> None:
         ({"init": "magic"}, "init must be one of"),
     ],
 )
-def test_complaints(arguments: dict[str, Any], words: str) -> None:
+def test_invalid_arguments(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(MLayerError, match=words):
         MLayerRegressor(**arguments).fit(*IRIS)
 

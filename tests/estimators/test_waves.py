@@ -7,8 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from mlayer.errors import ArgumentError
 from mlayer.estimators import MLayerRegressor
-from mlayer.estimators.waves import find_waves, wave_layer
+from mlayer.estimators.waves import WaveFit, find_waves, wave_layer
 
 
 def _series(rows: int = 200, noise: float = 0.05) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -79,3 +80,55 @@ def test_no_waves_where_none_are_wanted_or_found() -> None:
         MLayerRegressor(periodic=True, alpha=0.01, max_iter=20).fit(
             generator.uniform(size=(60, 1)), generator.standard_normal(60)
         )
+
+
+def _stores(days: int = 500) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Rows (day, group, promotion): the groups have seasons of opposite sign, so that their mean has none."""
+    generator = np.random.default_rng(0)
+    t = np.tile(np.arange(float(days)), 2)
+    group = np.repeat([0.0, 1.0], days)
+    promo = (generator.random(2 * days) < 0.2).astype(float)
+    wave = np.sin(2 * np.pi * t / 7 + 0.3) * np.where(group > 0, -2.0, 2.0)
+    y = 5 + 3 * group + 0.01 * t * (1 - group) + wave + promo * (1 + group)
+    return np.column_stack([t, group, promo]), y, 0.1 * generator.standard_normal(2 * days)
+
+
+def test_groups_have_seasons_and_trends_of_their_own() -> None:
+    x, truth, noise = _stores()
+    early = x[:, 0] < 350
+    extra = np.random.default_rng(1).standard_normal(
+        (len(x), 3)
+    )  # more inputs than waves were once limited to
+    x = np.column_stack([x, extra])
+    model = MLayerRegressor(random_state=0).fit(x[early], (truth + noise)[early])
+    assert model.periodic_
+    assert [place for place, _ in model.periods_] == [0]
+    assert model.periods_[0][1] == pytest.approx(7, abs=0.01)
+    error = np.sqrt(np.mean((model.predict(x[~early]) - truth[~early]) ** 2))
+    assert error < 0.1  # the noise is 0.1; a model without groups has 2
+    p = model.to_mlayer()(torch.from_numpy(x)).detach().numpy()[:, 0]
+    assert p == pytest.approx(model.predict(x), abs=1e-8)
+
+
+def test_the_layer_is_the_sum_with_groups_and_products() -> None:
+    """Against the formula written out, far outside the rows too."""
+    generator = np.random.default_rng(0)
+    waves = WaveFit(
+        np.array([3.0, 7.0]), np.array([0, 2]), (1, 3), ((0, 1), (2, 3)), generator.standard_normal((19, 2))
+    )
+    x = generator.uniform(-5, 5, (40, 4))
+    c = waves.coefficients
+    expected = c[0] + x @ c[1:5] + np.outer(x[:, 0] * x[:, 1], c[5]) + np.outer(x[:, 2] * x[:, 3], c[6])
+    for k, (w, a) in enumerate(((3.0, 0), (7.0, 2))):
+        for level, factor in enumerate((np.ones(40), x[:, 1], x[:, 3])):
+            place = 7 + 6 * k + 2 * level
+            expected += np.outer(factor * np.cos(w * x[:, a]), c[place])
+            expected += np.outer(factor * np.sin(w * x[:, a]), c[place + 1])
+    p = wave_layer(waves, 4)(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(p, expected, atol=1e-10)
+
+
+def test_numbers_of_inputs_that_are_not_there() -> None:
+    x, y = _series()
+    with pytest.raises(ArgumentError, match="periodic must be numbers of inputs below 1; got 3"):
+        MLayerRegressor(periodic=[3]).fit(x, y[:, 0])

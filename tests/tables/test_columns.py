@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from hypothesis import strategies as st
 
 from mlayer.errors import ArgumentError
 from mlayer.tables import Remark, Schema, learn_schema
-from mlayer.tables.columns import Boolean, Category, Date, Number
-from mlayer.tables.learn import learn_column
+from mlayer.tables.cells import as_days
+from mlayer.tables.columns import Boolean, Category, Date, Number, infer_column
 from mlayer.tables.remarks import merged
-from mlayer.tables.values import as_days
 
 
 def learn(cells: Any, name: str = "c", most: int = 20, **options: Any) -> Any:
-    return learn_column(pd.Series(cells, name=name, **options), most)
+    found = infer_column(pd.Series(cells, name=name, **options), most)
+    return found.column, found.remarks
 
 
 def encode(column: Any, cells: Any) -> tuple[list[list[float]], list[Remark]]:
@@ -159,7 +160,7 @@ def test_times_and_zones() -> None:
     assert encode(column, ["2024-01-01T12:00:00+00:00"])[0] == [[0.5]]
     stamps = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-03"]), name="c")
     for zone in (stamps, stamps.dt.tz_localize("UTC")):
-        column = learn_column(zone, 20)[0]
+        column = infer_column(zone, 20).column
         assert column is not None
         assert column.encode(zone)[0].tolist() == [[0.0], [2.0]]
 
@@ -239,9 +240,9 @@ def test_codes_as_numbers_and_as_text() -> None:
 
 
 def test_pandas_own_categories() -> None:
-    column, _ = learn_column(pd.Series(["x", "y", "x", "y"], name="c", dtype="category"), 20)
+    column = infer_column(pd.Series(["x", "y", "x", "y"], name="c", dtype="category"), 20).column
     assert isinstance(column, Category)
-    column, _ = learn_column(pd.Series([1.5, 2.5, 1.5], name="c", dtype="category"), 20)
+    column = infer_column(pd.Series([1.5, 2.5, 1.5], name="c", dtype="category"), 20).column
     assert isinstance(column, Number)
 
 
@@ -357,3 +358,34 @@ def test_the_year_9999_is_a_date(written: bool) -> None:
     assert as_days(cells, "ISO8601").values.tolist() == expected
     hours = pd.Series(np.array(["9999-12-31T18:00", "1969-12-31T06:00"], dtype="datetime64[ms]"))
     assert as_days(hours, "ISO8601").values.tolist() == [expected[1] + 0.75, -0.75]
+
+
+def test_files_of_earlier_versions_are_read() -> None:
+    """Entries as version 0.1 wrote them, literally: a kind may gain fields only with a default for these."""
+    old: list[Mapping[str, Any]] = [
+        {"kind": "number", "name": "a", "fill": 1.5, "flag": True, "low": 0, "high": 3.0},
+        {"kind": "truth value", "name": "b", "fill": 1.0, "flag": False, "low": 0.0, "high": 1.0},
+        {
+            "kind": "date",
+            "name": "c",
+            "fill": 4.0,
+            "flag": False,
+            "low": 0.0,
+            "high": 9.0,
+            "format": "%d.%m.%Y",
+            "origin": 19000.0,
+        },
+        {
+            "kind": "category",
+            "name": "d",
+            "categories": ["x", "y"],
+            "other": True,
+            "missing": False,
+            "lumped": 1,
+            "rare": ["z"],
+        },
+    ]
+    schema = Schema.from_json(old)
+    assert [type(column) for column in schema.columns] == [Number, Boolean, Date, Category]
+    table = pd.DataFrame({"a": [None], "b": ["yes"], "c": ["08.01.2022"], "d": ["z"]})
+    assert schema.encode(table).numbers.tolist() == [[1.5, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0]]

@@ -13,9 +13,9 @@ from sklearn.linear_model import LinearRegression
 
 from least_squares import LeastSquares
 from mlayer.errors import ArgumentError
-from mlayer.tables import Plan, Training, fit_table
-from mlayer.tables.task import Target
-from mlayer.tables.training import budget, default_estimator, within
+from mlayer.tables import Plan, Training, fit_table, learn_schema
+from mlayer.tables.fit import default_estimator
+from mlayer.tables.target import Target
 
 
 def frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def test_strict_refuses_what_would_be_mended() -> None:
         (frame()[["y"]], Plan("y"), r"a column to learn from; got none"),
     ],
 )
-def test_complaints(table: pd.DataFrame, plan: Plan, words: str) -> None:
+def test_invalid_arguments(table: pd.DataFrame, plan: Plan, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         fit_table(table, plan, estimator=LeastSquares())
 
@@ -153,11 +153,12 @@ def test_warnings_of_the_estimator_become_remarks() -> None:
 
 def test_our_estimator_gets_the_settings() -> None:
     training = Training(epochs=7, matrix_size=3, embedding_size=2)
+    schema, _ = learn_schema(frame().drop(columns="y"))
     for target, name in (
         (Target("y", "classification", ("a", "b")), "MLayerClassifier"),
         (Target("y", "regression"), "MLayerRegressor"),
     ):
-        estimator = default_estimator(target, training, 5)
+        estimator = default_estimator(target, Plan("y", seed=5, training=training), schema)
         assert type(estimator).__name__ == name
         parameters = estimator.get_params()
         assert (parameters["max_iter"], parameters["matrix_size"], parameters["embedding_size"]) == (7, 3, 2)
@@ -175,23 +176,22 @@ def test_our_estimator_learns(task: str) -> None:
     assert result.model.facts["epochs"] >= 1
 
 
-def test_time_limit_makes_epochs_fewer() -> None:
-    table, target = frame(60), Target("y", "regression")
-    estimator = default_estimator(target, Training(matrix_size=3, embedding_size=2), 0)
-    limited = within(estimator, table[["a", "b", "noise"]].to_numpy(), table["y"].to_numpy(), 0.001)
-    assert limited.max_iter == 10
-    assert limited.alpha == 0.01
+def test_a_fit_ends_when_its_time_is_over() -> None:
+    """With no time at all one trial and one step are made; without a limit the same fit makes far more."""
+    table = frame(300)
+    short = fit_table(table, Plan("y", training=Training(time_limit=1e-6)))
+    free = fit_table(table, Plan("y", training=Training(epochs=100)))
+    assert short.model.facts["epochs"] <= 20 < free.model.facts["epochs"]
+    assert np.isfinite(short.metrics["RMSE"])
 
 
-@pytest.mark.parametrize(
-    ("seconds", "each", "most", "settings"),
-    [
-        (1e9, 0.01, 500, {"max_iter": 500}),
-        (40.0, 0.01, 500, {"max_iter": 500}),
-        (39.0, 0.01, 500, {"max_iter": 500, "alpha": 0.01}),
-        (1.0, 0.01, 500, {"max_iter": 100, "alpha": 0.01}),
-        (-1.0, 0.01, 500, {"max_iter": 10, "alpha": 0.01}),
-    ],
-)
-def test_budget(seconds: float, each: float, most: int, settings: dict[str, Any]) -> None:
-    assert budget(seconds, each, most) == settings
+def test_progress_runs_from_0_to_1_once() -> None:
+    parts: list[float] = []
+    fit_table(
+        frame(100),
+        Plan("y", training=Training(epochs=40)),
+        on_progress=lambda part, _: parts.append(part),
+    )
+    assert parts == sorted(parts)
+    assert parts[0] == 0.0
+    assert 0.6 <= parts[-1] <= 1.0

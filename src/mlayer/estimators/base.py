@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +18,23 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators import selection
-from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on, outputs_of
-from mlayer.estimators.parameters import Plan, check_arguments, is_auto, plan, seed_of
+from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, loss_on, outputs_of
+from mlayer.estimators.parameters import SMALL_TABLE, EstimatorPlan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale, raw_layer
-from mlayer.estimators.waves import find_waves, wave_layer
+from mlayer.estimators.watch import Listener, Watch, suitable_threads
+from mlayer.estimators.waves import find_waves, time_like, wave_layer
 from mlayer.nn import MLayer
+from mlayer.numerics.arrays import Array
 from mlayer.training import TrainingResult
 from mlayer.training.result import Record
 
-Array = NDArray[np.float64]
 Auto = Literal["auto"]
 
-# Waves are looked for along single inputs, so that only tables with few inputs can be made of them.
+# With more inputs than these waves are looked for along those only that are spaced as moments are.
 _FEW_INPUTS = 3
+# Of the layer that competes with a model of waves on held-out rows.
+_WAVE_RIVAL_ITERATIONS = 60
 # The ridge of partial_fit, which has no held-out rows to choose it on.
 _ALPHA_OF_A_STREAM = 1e-3
 
@@ -54,7 +58,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
     _loss: str
 
-    # Set by the subclasses' constructors, as scikit-learn wants them: unchanged.
+    # Set by the subclasses' constructors, as scikit-learn requires: unchanged.
     matrix_size: int | Auto
     embedding_size: int | Auto | None
     structure: str | torch.nn.Module
@@ -69,6 +73,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
     early_stopping: bool | Auto
     validation_fraction: float
     n_iter_no_change: int
+    effort: str
     warm_start: bool
     random_state: Any
     verbose: bool
@@ -87,7 +92,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
     def to_mlayer(self) -> MLayer:
         """The model as one plain layer on raw inputs, in float64: what predictions come from.
 
-        The standardisation of inputs and targets is part of its weights, so that certificates, formulas
+        The standardization of inputs and targets is part of its weights, so that certificates, formulas
         and files speak of the inputs and outputs as they were given.
         """
         check_is_fitted(self)
@@ -114,7 +119,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             return validate_data(self, *data, **options)
 
     def _sample_weight(self, X: Array, sample_weight: Any) -> Array:
-        """One weight a row, checked by scikit-learn."""
+        """One weight per row, checked by scikit-learn."""
         with _numbers_wanted("sample_weight"):
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return np.asarray(weight)
@@ -140,18 +145,35 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         def make() -> MLayer:
             return self._new_layer(settled, data, seed)
 
-        if settled.alpha is None:
-            folds = selection.random_folds(
-                data.y, selection.fold_count(len(data)), torch.Generator().manual_seed(seed)
-            )
+        watch = self._clock
+        with suitable_threads(len(data), settled.matrix_size):
+            with watch.part(0.0, 0.1, "looking for waves", time_share=0.3):
+                waves = self._waves(make, data, recipe)
             # With a handful of rows nothing can be held out.
-            if len(data) >= 10:
-                recipe = recipe.but(alpha=selection.choose_alpha(make, data, recipe, folds).alpha)
-        waves = self._waves(make, data, recipe, settled)
-        self._finish(waves or self._train(make(), data, recipe, settled), recipe.alpha)
+            start: MLayer | None = None
+            if waves is None and settled.alpha is None and len(data) >= 10:
+                choice = self._choice(make, data, recipe, seed)
+                recipe, start = recipe.but(alpha=choice.alpha), choice.layer
+            if waves is None:
+                with watch.part(0.6, 1.0, "training on all rows"):
+                    self._finish(self._train(start or make(), data, recipe, settled), recipe.alpha)
+            else:
+                self._finish(waves, 0.0)
         self.periodic_ = waves is not None
 
-    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, settled: Plan) -> Fit:
+    @property
+    def _clock(self) -> Watch:
+        """Time and progress: the caller's, who set ``_watch``, or none."""
+        return getattr(self, "_watch", None) or Watch()
+
+    def _choice(self, make: selection.Maker, data: Tensors, recipe: Recipe, seed: int) -> selection.Choice:
+        """The ridge, by held-out rows; the final fit goes on from the layer of the best trial."""
+        count = selection.fold_count(len(data), self.effort)
+        folds = selection.random_folds(data.y, count, torch.Generator().manual_seed(seed))
+        with self._clock.part(0.1, 0.6, "choosing the strength of the ridge", time_share=0.5):
+            return selection.choose_alpha(make, data, recipe, folds, effort=self.effort, watch=self._clock)
+
+    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, settled: EstimatorPlan) -> Fit:
         validation = None
         if settled.hold_out:
             parts = max(2, round(1 / settled.hold_out))
@@ -159,49 +181,78 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             held_out = selection.random_folds(data.y, parts, generator)[0]
             if 0 < int(held_out.sum()) < len(data):
                 data, validation = data.part(~held_out), data.part(held_out)
-        return fit_layer(layer, data, recipe, validation=validation, progress=bool(self.verbose))
+        progress: bool | Listener = bool(self.verbose)
+        if getattr(self, "_watch", None) is not None:
+            progress = Listener(self._clock)
+            if self._clock.limited and recipe.solver != "lbfgs":
+                recipe = recipe.but(max_iter=affordable_epochs(layer, data, recipe, self._clock.left or 0.0))
+        return fit_layer(layer, data, recipe, validation=validation, progress=progress)
 
-    def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe, settled: Plan) -> Fit | None:
+    def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe) -> Fit | None:
         """The model of waves, if held-out rows speak for it; see `mlayer.estimators.waves`."""
         wanted = getattr(self, "periodic", False)
-        open_question = is_auto(wanted)
-        if not wanted or (open_question and (data.x.shape[1] > _FEW_INPUTS or settled.solver != "lbfgs")):
+        along = self._wave_inputs(data.x, wanted)
+        if not along:
             return None
-        tuning = recipe.but(alpha=0.0, max_iter=min(100, recipe.max_iter))
-        plain = self._wave_fit(data, None)
-        if plain is None:
-            if not open_question:
+        found = self._wave_fit(data, along)
+        if found is None:
+            if wanted is True:
                 warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
             return None
-        if data.x.shape[1] == 1:
-            folds = selection.stretches(data.x, 5)
+        if wanted is True:
+            return found
+        rows = data
+        if len(data) > SMALL_TABLE:
+            generator = torch.Generator().manual_seed(recipe.seed)
+            rows = data.part(torch.randperm(len(data), generator=generator)[:SMALL_TABLE].sort().values)
+        rows = Tensors(rows.x.double(), rows.y.double(), rows.weight.double())
+        if len(along) == 1:
+            splits = selection.stretches(rows.x[:, along[0]], 5)
         else:
-            folds = selection.random_folds(data.y, 5, torch.Generator().manual_seed(recipe.seed))
-        losses = {"plain": 0.0, "tuned": 0.0, "other": 0.0 if open_question else float("inf")}
-        for fold in folds:
-            train, test = data.part(~fold), data.part(fold)
-            for name, how in (("plain", None), ("tuned", tuning)):
-                found = self._wave_fit(train, how)
-                losses[name] += float("inf") if found is None else loss_on(found.layer, test, recipe.loss)
-            if open_question:
-                layer = make()
-                fit_layer(layer, train, recipe)
-                losses["other"] += loss_on(layer, test, recipe.loss)
-        best = min(losses, key=lambda name: losses[name])
-        if best == "other":
-            return None if open_question else plain
-        return plain if best == "plain" else self._wave_fit(data, tuning)
+            generator = torch.Generator().manual_seed(recipe.seed)
+            splits = [(~fold, fold) for fold in selection.random_folds(rows.y, 3, generator)]
+        trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
+        ours = theirs = 0.0
+        for train, test in splits:
+            train_rows, test_rows = rows.part(train), rows.part(test)
+            waves = self._wave_fit(train_rows, along)
+            ours += math.inf if waves is None else loss_on(waves.layer, test_rows, recipe.loss)
+            rival = make().double()
+            fit_layer(rival, train_rows, trial)
+            if not is_auto(wanted):  # who names the inputs holds them at their range where there are no waves
+                low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
+                test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
+            theirs += loss_on(rival, test_rows, recipe.loss)
+        return found if ours <= theirs else None
 
-    def _wave_fit(self, data: Tensors, tuning: Recipe | None) -> Fit | None:
-        """Waves found in ``data``; with ``tuning`` all weights of their blocks are trained on from there."""
-        y = data.y.double().numpy()
-        waves = find_waves(data.x.double().numpy(), y, data.weight.double().numpy())
+    def _wave_inputs(self, x: torch.Tensor, wanted: Any) -> list[int]:
+        """The inputs that waves may run along."""
+        if wanted is False or self._loss != "squared_error" or (isinstance(wanted, np.bool_) and not wanted):
+            return []
+        if not (is_auto(wanted) or isinstance(wanted, bool | np.bool_)):
+            if wrong := [int(j) for j in wanted if int(j) >= x.shape[1]]:
+                raise ArgumentError(
+                    "periodic",
+                    f"numbers of inputs below {x.shape[1]}",
+                    str(wrong[0]),
+                    "The first input is 0.",
+                )
+            return [int(j) for j in wanted]
+        columns = range(x.shape[1])
+        if x.shape[1] <= _FEW_INPUTS:
+            return list(columns)
+        return [j for j in columns if time_like(x[:, j].double().numpy())]
+
+    def _wave_fit(self, data: Tensors, along: list[int]) -> Fit | None:
+        """Waves found in ``data``."""
+        x, y, weight = (part.double().numpy() for part in (data.x, data.y, data.weight))
+        waves = find_waves(x, y, weight, along)
         if waves is None:
             return None
-        layer = wave_layer(waves, data.x.shape[1]).to(data.x.dtype)
-        if tuning is not None:
-            return fit_layer(layer, data, tuning)
-        loss = loss_on(layer, data, self._loss)
+        layer = wave_layer(waves, data.x.shape[1])
+        periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
+        self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
+        loss = loss_on(layer, Tensors(*(p.double() for p in (data.x, data.y, data.weight))), self._loss)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
         result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
         return Fit(layer, result, 1)
@@ -244,7 +295,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=4,
             )
 
-    def _recipe(self, settled: Plan, seed: int) -> Recipe:
+    def _recipe(self, settled: EstimatorPlan, seed: int) -> Recipe:
         return Recipe(
             loss=self._loss,
             penalty=self.penalty,
@@ -258,7 +309,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
 
-    def _new_layer(self, settled: Plan, data: Tensors, seed: int) -> MLayer:
+    def _new_layer(self, settled: EstimatorPlan, data: Tensors, seed: int) -> MLayer:
         return MLayer(
             data.x.shape[1],
             len(self._outputs.mean),
@@ -306,7 +357,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _raw_outputs(self, X: Array) -> tuple[Array, NDArray[np.bool_]]:
         """Outputs in raw units, and which rows are finite; a warning if some are not."""
-        # In float64 even after training in float32: else a row's prediction would depend on its neighbours.
+        # In float64 even after training in float32: else a row's prediction would depend on its neighbors.
         layer = self._layer
         if layer.readout.dtype != torch.float64:
             layer = copy.deepcopy(layer).double()

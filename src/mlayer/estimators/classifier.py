@@ -15,20 +15,19 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.base import Auto, MLayerEstimator
 from mlayer.estimators.rows import scaled_weights, standard_rows
 from mlayer.estimators.scaling import Scale
-
-Array = NDArray[np.float64]
+from mlayer.numerics.arrays import Array
 
 
 class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
     """An M-layer as a scikit-learn classifier.
 
-    Inputs are standardised inside. The outputs of the layer are logits, one a class (two for two
+    Inputs are standardized inside. The outputs of the layer are logits, one per class (two for two
     classes). Small tables are fitted by L-BFGS on all rows, with the ridge chosen on held-out rows; large
     ones by Adam on batches, with early stopping.
 
     Args:
         matrix_size: n, or "auto".
-        embedding_size: d, "auto", or None for one generator an input.
+        embedding_size: d, "auto", or None for one generator per input.
         structure: of the generators, as in :class:`mlayer.MLayer`.
         init: initial weights, as in :class:`mlayer.MLayer`.
         alpha: factor of the ridge; "auto" chooses it on held-out rows (L-BFGS) or takes 1e-4.
@@ -42,6 +41,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         validation_fraction: the share of rows held out for that.
         n_iter_no_change: epochs without improvement until the stop.
         class_weight: None, "balanced", or a dictionary from class to weight.
+        effort: of the search for alpha: "quick", "default" or "thorough"; see docs/estimators.md.
         warm_start: go on from the last fit, with its scales and its alpha.
         random_state: seed of initial weights, folds and shuffling.
         verbose: show a progress bar on a terminal.
@@ -84,6 +84,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
         class_weight: Any = None,
+        effort: str = "default",
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
@@ -103,6 +104,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.class_weight = class_weight
+        self.effort = effort
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -232,7 +234,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
             sums = np.bincount(indices, weight, minlength=len(self.classes_))
             factors = weight.sum() / (len(self.classes_) * np.where(sums > 0, sums, 1.0))
         else:
-            # scikit-learn wants to see every class that it is to weigh.
+            # scikit-learn needs every class that it computes a weight for.
             try:
                 factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
             except (TypeError, ValueError) as error:

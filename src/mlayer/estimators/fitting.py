@@ -1,26 +1,31 @@
-"""One training run of the estimators: a layer, standardised rows, a recipe."""
+"""One training run of the estimators: a layer, standardized rows, a recipe."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable
+import time
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mlayer.estimators.all_rows import Objective, fit_all_rows
 from mlayer.estimators.penalty import Ridge
+from mlayer.estimators.watch import Listener, OutOfTimeError
 from mlayer.nn import MLayer
 from mlayer.training import LOSSES, Settings, TrainingResult, train
+from mlayer.training.progress import as_progress
 
-# Iterations of L-BFGS between two lines of the history.
-_STRIDE = 20
 _CHUNK = 4096
+# The cost of an epoch is measured on so many batches; this share of the time left is planned for.
+_TRIAL_BATCHES = 20
+_SAFE_SHARE = 0.85
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """Standardised rows in the precision of the layer."""
+    """Standardized rows in the precision of the layer."""
 
     x: Tensor
     y: Tensor
@@ -83,64 +88,53 @@ def fit_layer(
     recipe: Recipe,
     *,
     validation: Tensors | None = None,
-    progress: bool = False,
+    progress: bool | Listener = False,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Fit:
     """Train ``layer`` in place; with ``optimizer``, if given, at its own constant rate.
 
-    Ends with finite weights whatever happens; the result says what did.
+    Ends with finite weights whatever happens; the result says what did. A listener whose time is over ends
+    the training where it is.
     """
-    made: list[torch.optim.Optimizer] = []
     ridge = Ridge(recipe.loss, recipe.penalty, recipe.alpha)
     if recipe.solver == "lbfgs":
-        stride = min(_STRIDE, recipe.max_iter)
-
-        def lbfgs(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-            made.append(
-                torch.optim.LBFGS(
-                    parameters,
-                    max_iter=stride,
-                    history_size=20,
-                    tolerance_grad=1e-7,
-                    tolerance_change=1e-10,
-                    line_search_fn="strong_wolfe",
-                )
-            )
-            return made[0]
-
-        settings = Settings(
-            epochs=math.ceil(recipe.max_iter / stride),
-            batch_size=len(data),
-            loss=ridge,
-            optimizer=lbfgs,
-            activity_penalty=recipe.activity_penalty,
-            early_stopping=1,
-            seed=recipe.seed,
-            on_divergence="stop",
-        )
-        validation = None
-    else:
-        settings = Settings(
-            epochs=recipe.max_iter,
-            batch_size=min(recipe.batch_size, len(data)),
-            loss=ridge,
-            optimizer=recipe.solver if optimizer is None else lambda _: optimizer,
-            learning_rate=recipe.learning_rate,
-            schedule="cosine" if optimizer is None else None,
-            gradient_clip=1.0,
-            activity_penalty=recipe.activity_penalty,
-            early_stopping=recipe.patience if validation is not None else None,
-            restore_best=validation is not None,
-            seed=recipe.seed,
-            on_divergence="stop",
-        )
+        objective = Objective(layer, (data.x, data.y, data.weight), ridge, recipe.activity_penalty)
+        result = fit_all_rows(objective, recipe.max_iter, as_progress(progress))
+        return Fit(layer, result, max(1, result.steps))
+    settings = Settings(
+        epochs=recipe.max_iter,
+        batch_size=min(recipe.batch_size, len(data)),
+        loss=ridge,
+        optimizer=recipe.solver if optimizer is None else lambda _: optimizer,
+        learning_rate=recipe.learning_rate,
+        schedule="cosine" if optimizer is None else None,
+        gradient_clip=1.0,
+        activity_penalty=recipe.activity_penalty,
+        early_stopping=recipe.patience if validation is not None else None,
+        restore_best=validation is not None,
+        seed=recipe.seed,
+        on_divergence="stop",
+    )
     held_out = None if validation is None else (validation.x, validation.y, validation.weight)
-    result = train(layer, (data.x, data.y, data.weight), settings, validation=held_out, progress=progress)
-    iterations = max(1, len(result.history))
-    if made:
-        states = [state["n_iter"] for state in made[0].state.values() if "n_iter" in state]
-        iterations = max(1, *states) if states else 1
-    return Fit(layer, result, iterations)
+    try:
+        result = train(layer, (data.x, data.y, data.weight), settings, validation=held_out, progress=progress)
+    except OutOfTimeError:
+        assert isinstance(progress, Listener)
+        history, steps = progress.history, progress.steps
+        loss = float(history[-1]["loss"]) if history else None
+        result = TrainingResult(history, len(history), loss, "early", "the time was over", steps, 0.0)
+    return Fit(layer, result, max(1, len(result.history)))
+
+
+def affordable_epochs(layer: MLayer, data: Tensors, recipe: Recipe, seconds: float) -> int:
+    """Epochs that fit into so many seconds, by the cost of a few batches."""
+    few = data.part(torch.arange(len(data)) < _TRIAL_BATCHES * recipe.batch_size)
+    trial = copy.deepcopy(layer)
+    fit_layer(trial, few.part(torch.arange(len(few)) < recipe.batch_size), recipe.but(max_iter=1))
+    start = time.monotonic()
+    fit_layer(trial, few, recipe.but(max_iter=1))
+    epoch = (time.monotonic() - start) * len(data) / len(few)
+    return max(1, min(recipe.max_iter, int(_SAFE_SHARE * seconds / max(epoch, 1e-6))))
 
 
 @torch.no_grad()

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from mlayer.checks import brief, did_you_mean, one_of
+from mlayer.checks import brief, did_you_mean, is_several, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.penalty import PENALTIES
+from mlayer.estimators.selection import EFFORTS
 
 # Up to here all rows are used in each step (L-BFGS, float64); beyond, batches (Adam, float32).
 SMALL_TABLE = 4000
@@ -21,7 +22,7 @@ _SEE = "See the documentation of the class."
 
 
 @dataclass(frozen=True)
-class Plan:
+class EstimatorPlan:
     """The arguments with nothing left open but, perhaps, alpha and periodic.
 
     Attributes:
@@ -44,7 +45,7 @@ class Plan:
 
 
 def check_arguments(estimator: Any) -> None:
-    """Raise if an argument of the constructor cannot be used; scikit-learn wants it to be said by a fit."""
+    """Raise if an argument of the constructor cannot be used; scikit-learn requires that fit reports it."""
     for name in ("matrix_size", "batch_size"):
         _whole(name, getattr(estimator, name), "a positive integer or 'auto'", ("auto",))
     _whole("embedding_size", estimator.embedding_size, "a positive integer, 'auto' or None", ("auto", None))
@@ -57,10 +58,12 @@ def check_arguments(estimator: Any) -> None:
     _number("activity_penalty", estimator.activity_penalty)
     _number("validation_fraction", estimator.validation_fraction, below=1.0)
     one_of("penalty", estimator.penalty, tuple(PENALTIES), _SEE)
-    for name in ("periodic", "early_stopping"):
-        value = getattr(estimator, name, "auto")  # only one of the classes has both
-        if not (is_auto(value) or isinstance(value, bool | np.bool_)):
-            raise ArgumentError(name, "True, False or 'auto'", brief(value), "Leave it 'auto' when in doubt.")
+    one_of("effort", estimator.effort, tuple(EFFORTS), _SEE)
+    _check_periodic(getattr(estimator, "periodic", "auto"))  # only one of the classes has it
+    early = estimator.early_stopping
+    if not (is_auto(early) or isinstance(early, bool | np.bool_)):
+        hint = "Leave it 'auto' when in doubt."
+        raise ArgumentError("early_stopping", "True, False or 'auto'", brief(early), hint)
     if not isinstance(estimator.warm_start, bool | np.bool_):
         raise ArgumentTypeError(
             "warm_start", "True or False", brief(estimator.warm_start), "False begins each fit anew."
@@ -92,7 +95,7 @@ def seed_of(random_state: Any, *, draw: bool = True) -> int:
     return int(state.randint(2**31 - 1)) if draw else 0
 
 
-def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> Plan:
+def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> EstimatorPlan:
     """The checked arguments of ``estimator``, settled for a table of this size."""
     solver = _solver(estimator.solver, rows)
     large = rows > SMALL_TABLE
@@ -103,7 +106,7 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> Plan:
     chosen_alpha = None if solver == "lbfgs" else 1e-4
     early = estimator.early_stopping
     early = rows >= 500 if is_auto(early) else bool(early)
-    return Plan(
+    return EstimatorPlan(
         matrix_size=n if is_auto(estimator.matrix_size) else int(estimator.matrix_size),
         embedding_size=d,
         solver=solver,
@@ -160,6 +163,19 @@ def _unfit(solver: str) -> str:
     except (RuntimeError, ValueError) as error:
         return str(error).splitlines()[0]
     return ""
+
+
+def _check_periodic(value: Any) -> None:
+    if is_auto(value) or isinstance(value, bool | np.bool_):
+        return
+    indices = list(value) if is_several(value) else [None]
+    if any(isinstance(j, bool) or not isinstance(j, Integral) or int(j) < 0 for j in indices):
+        raise ArgumentError(
+            "periodic",
+            "True, False, 'auto' or numbers of inputs",
+            brief(value),
+            "Leave it 'auto' when in doubt.",
+        )
 
 
 def _check_class_weight(value: Any) -> None:

@@ -3,7 +3,7 @@
 Two penalties, both zero for the constant model:
 
 - "weights": the sum of squares of all weights but the output bias. Because the weights enter as a
-  product of three factors (S, T, U), it favours few features (low rank).
+  product of three factors (S, T, U), it favors few features (low rank).
 - "matrix": the squares of what the weights amount to: ||T U||^2 + ||B + T u||^2 + ||S||^2, the same for
   every choice of T and U with the same product. Its first two terms are the mean of ||M(x)||^2 over inputs
   with unit covariance.

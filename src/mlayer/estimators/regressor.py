@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,26 +14,27 @@ from mlayer.errors import ArgumentError
 from mlayer.estimators.base import Auto, MLayerEstimator
 from mlayer.estimators.rows import Rows, standard_rows
 from mlayer.estimators.scaling import Scale
-
-Array = NDArray[np.float64]
+from mlayer.numerics.arrays import Array
+from mlayer.numerics.conformal import half_width
 
 
 class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # type: ignore[misc]
     """An M-layer as a scikit-learn regressor, for one target or several.
 
-    Inputs and targets are standardised inside. Small tables are fitted by L-BFGS on all rows, with the
+    Inputs and targets are standardized inside. Small tables are fitted by L-BFGS on all rows, with the
     ridge chosen on held-out rows; large ones by Adam on batches, with early stopping.
 
     Args:
         matrix_size: n, or "auto".
-        embedding_size: d, "auto", or None for one generator an input.
+        embedding_size: d, "auto", or None for one generator per input.
         structure: of the generators, as in :class:`mlayer.MLayer`.
         init: initial weights, as in :class:`mlayer.MLayer`.
         alpha: factor of the ridge; "auto" chooses it on held-out rows (L-BFGS) or takes 1e-4.
         penalty: what the ridge is made of: "weights" or "matrix"; see docs/estimators.md.
         activity_penalty: factor of the paper's penalty on exp(M).
         periodic: look for waves along single inputs, and use them if they predict held-out rows better;
-            "auto": with up to three inputs; True: use them if there are any. See docs/estimators.md.
+            "auto": along all of up to three inputs, else along those spaced as moments are; a list of inputs:
+            along these; True: use waves if there are any. See docs/estimators.md.
         solver: "lbfgs", the name of an optimizer of torch for batches, or "auto" by the number of rows.
         max_iter: iterations of L-BFGS or epochs, at most.
         learning_rate: of the solvers with batches.
@@ -40,6 +42,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         early_stopping: hold out rows to stop solvers with batches; "auto": from 500 rows.
         validation_fraction: the share of rows held out for that.
         n_iter_no_change: epochs without improvement until the stop.
+        effort: of the search for alpha: "quick", "default" or "thorough"; see docs/estimators.md.
         warm_start: go on from the last fit, with its scales and its alpha.
         random_state: seed of initial weights, folds and shuffling.
         verbose: show a progress bar on a terminal.
@@ -48,10 +51,11 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         n_features_in_: the number of inputs; also ``feature_names_in_`` if X had names.
         n_outputs_: the number of targets.
         alpha_: the ridge that was used.
-        periodic_: is the model made of waves?
+        periodic_: whether the model is made of waves.
+        periods_: pairs (input, period in its units), the longest first, if it is.
         history_: a dictionary for each epoch (for L-BFGS: each 20 iterations).
         n_iter_: iterations or epochs of the final fit.
-        loss_: the last training loss in standardised units, ridge included.
+        loss_: the last training loss in standardized units, ridge included.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
@@ -72,7 +76,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         alpha: float | Auto = "auto",
         penalty: str = "weights",
         activity_penalty: float = 0.0,
-        periodic: bool | Auto = "auto",
+        periodic: bool | Auto | Sequence[int] = "auto",
         solver: str = "auto",
         max_iter: int = 300,
         learning_rate: float | Auto = "auto",
@@ -80,6 +84,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         early_stopping: bool | Auto = "auto",
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
+        effort: str = "default",
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
@@ -99,6 +104,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.effort = effort
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -139,6 +145,31 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         inputs = self._validated(X, dtype=np.float64, reset=False)
         outputs, _ = self._raw_outputs(inputs)
         return outputs[:, 0] if self._flat else outputs
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike) -> MLayerRegressor:
+        """Measure the errors on rows that the fit has not seen, for :meth:`predict_interval`; one target."""
+        check_is_fitted(self)
+        inputs, truth = self._validated(X, y, dtype=np.float64, y_numeric=True, reset=False)
+        outputs, _ = self._raw_outputs(inputs)
+        if not self._flat:
+            raise ArgumentError("y", "one target", f"{outputs.shape[1]} targets", "Fit one model for each.")
+        self.errors_ = np.sort(np.abs(outputs[:, 0] - np.asarray(truth, dtype=np.float64)))
+        return self
+
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
+        """Intervals that hold the truth with probability ``coverage``: (rows, 2), low and high.
+
+        Conformal: needs :meth:`calibrate` first, with rows from where new ones will come from. Infinite where
+        the rows of the calibration are too few for this coverage.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "errors_"):
+            raise ArgumentError(
+                "the estimator", "calibrated", "one that is not", "Call calibrate(X, y) with unseen rows."
+            )
+        middle = self.predict(X)
+        half = half_width(self.errors_, coverage)
+        return np.stack([middle - half, middle + half], axis=1)
 
     def _rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool) -> Rows:
         inputs, y = self._validated(X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset)

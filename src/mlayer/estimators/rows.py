@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
-
-Array = NDArray[np.float64]
+from mlayer.numerics.arrays import Array
 
 
 @dataclass(frozen=True)

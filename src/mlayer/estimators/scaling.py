@@ -1,7 +1,7 @@
-"""Standardisation inside the estimators, and its removal: a plain layer that acts on raw inputs.
+"""Standardization inside the estimators, and its removal: a plain layer that acts on raw inputs.
 
 With x = (raw - m) / s the features U x + u are (U / s) raw + (u - U (m / s)); with outputs r p + c the
-readout is r S and the output bias r V + c. So a standardised M-layer is an M-layer on raw inputs.
+readout is r S and the output bias r V + c. So a standardized M-layer is an M-layer on raw inputs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
-
-Array = NDArray[np.float64]
+from mlayer.numerics.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,16 @@ import numpy as np
 import torch
 
 from mlayer.certificates import Certificates, certify
+from mlayer.certificates.arguments import as_radius
 from mlayer.errors import ArgumentError
-from mlayer.tables.columns import Date, Number
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+# Names that the table of certificates or intervals has for itself.
+_COLUMNS = ("row", "prediction", "truth", "radius", "margin", "runner_up", "method", "lower", "upper")
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class CertifiedRows:
     """Certificates of a table.
 
     Attributes:
-        frame: one row for each of the table: prediction, and where it is known the true class, radius,
-            margin, runner_up, method.
+        frame: one row for each of the table: its number, an identifier if there is one, prediction, and where
+            it is known the true class, radius, margin, runner_up, method.
         certificates: as from :func:`mlayer.certify`.
         units: what a radius of 1 means, by column.
         remarks: what should be said.
@@ -58,8 +61,10 @@ class CertifiedRows:
         return facts
 
 
-def column_units(model: TableModel, given: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The unit of every column that may move.
+def column_units(
+    model: TableModel, given: Mapping[str, float] | None = None, *, needed: bool = True
+) -> dict[str, float]:
+    """The unit of every column that may move; where they are needed, at least one must.
 
     >>> import pandas, mlayer
     >>> from mlayer.tables import Target, learn_schema
@@ -68,7 +73,7 @@ def column_units(model: TableModel, given: Mapping[str, float] | None = None) ->
     >>> column_units(TableModel(mlayer.MLayer(3, 2), schema, target))
     {'age': 60.0}
     """
-    movable = {c.name: c.high - c.low for c in model.schema.columns if isinstance(c, Number | Date)}
+    movable = {c.name: c.extent for c in model.schema.columns if c.moves}
     for name, unit in (given or {}).items():
         if name not in movable:
             kinds = {c.name for c in model.schema.columns}
@@ -79,14 +84,110 @@ def column_units(model: TableModel, given: Mapping[str, float] | None = None) ->
         if not math.isfinite(unit) or unit < 0:
             raise ArgumentError("unit", "a number of at least 0", f"{name}={unit}", "0 holds a column still.")
         movable[name] = unit
-    if not any(movable.values()):
+    if needed and not any(movable.values()):
         raise ArgumentError(
             "the model",
             "one with a column that can move",
             "none",
-            "Categories have no neighbourhood to certify.",
+            "Categories have no neighborhood to certify.",
         )
     return movable
+
+
+def column_scale(model: TableModel, units: Mapping[str, float]) -> torch.Tensor:
+    """The unit of each input of the layer; 0 for those that are held still.  (in_features,)"""
+    scale = [
+        units.get(column.name, 0.0) if place == 0 else 0.0
+        for column in model.schema.columns
+        for place in range(len(column.features))
+    ]
+    return torch.tensor(scale, dtype=torch.float64)
+
+
+def row_labels(model: TableModel, frame: DataFrame) -> dict[str, Any]:
+    """By what an owner finds a row again: its number, from 1, and the first column of identifiers.
+
+    An identifier is a column that the model does not use and whose cells are all different.
+
+    >>> import pandas, mlayer
+    >>> from mlayer.tables import Target, learn_schema
+    >>> schema, _ = learn_schema(pandas.DataFrame({"age": [30, 40, 90]}))
+    >>> model = TableModel(mlayer.MLayer(1, 2), schema, Target("ill", "classification", ("no", "yes")))
+    >>> row_labels(model, pandas.DataFrame({"age": [1, 2], "patient": ["A7", "B9"], "ill": ["no", "no"]}))
+    {'row': [1, 2], 'patient': ['A7', 'B9']}
+    """
+    used = {column.name for column in model.schema.columns} | {model.target.name, *_COLUMNS}
+    labels: dict[str, Any] = {"row": list(range(1, len(frame) + 1))}
+    for name in frame.columns:
+        if str(name) not in used and len(frame) > 1 and frame[name].notna().all() and frame[name].is_unique:
+            return labels | {str(name): frame[name].tolist()}
+    return labels
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about a table: the same for finding certificates and for checking a proof of them.
+
+    Attributes:
+        x: encoded rows, float64.
+        labels: the true class where it is known, else the predicted one.
+        scale: what a radius of 1 means for each input of the layer; 0 holds it still.
+        predicted: classes by number.
+        truth: classes by number, -1 where unknown.
+        units: what a radius of 1 means, by column.
+        remarks: what should be said.
+    """
+
+    x: torch.Tensor
+    labels: torch.Tensor
+    scale: torch.Tensor
+    predicted: np.ndarray[Any, np.dtype[np.int64]]
+    truth: np.ndarray[Any, np.dtype[np.int64]]
+    units: Mapping[str, float]
+    remarks: list[Remark]
+
+
+def question(model: TableModel, frame: DataFrame, units: Mapping[str, float] | None = None) -> Question:
+    """Inputs, labels and units of a raw table.
+
+    Args:
+        model: a classifier.
+        frame: the raw table.
+        units: what a radius of 1 means for some columns, in place of their range in the fit's table.
+    """
+    if not model.target.classifies:
+        raise ArgumentError(
+            "the model",
+            "a classifier",
+            "one for regression",
+            "Certificates are about classes; `certify --eps` gives the interval of a prediction.",
+        )
+    if not len(frame):
+        raise ArgumentError("the table", "of one row or more", "none", "Check how it was written.")
+    moving = column_units(model, units)
+    inputs, remarks = model.encode(frame)
+    predictions = model.predict(frame)
+    if not predictions.finite.all():
+        raise ArgumentError(
+            "the table",
+            "of rows with predictions",
+            f"{int((~predictions.finite).sum())} rows whose exponential overflows",
+            "Leave those rows out.",
+        )
+    predicted = predictions.outputs.argmax(axis=1).astype(np.int64)
+    truth = np.full(len(frame), -1, dtype=np.int64)
+    if model.target.name in frame.columns:
+        known, said = model.target.encode(frame[model.target.name])
+        truth, remarks = known.astype(np.int64), [*remarks, *said]
+    return Question(
+        x=inputs.double(),
+        labels=torch.from_numpy(np.where(truth >= 0, truth, predicted)),
+        scale=column_scale(model, moving),
+        predicted=predicted,
+        truth=truth,
+        units=moving,
+        remarks=remarks,
+    )
 
 
 def certify_table(
@@ -98,6 +199,7 @@ def certify_table(
     method: Any = "best",
     units: Mapping[str, float] | None = None,
     rigorous: bool = False,
+    proof: bool = False,
     progress: Callable[[int, int], None] | None = None,
     workers: int = 1,
 ) -> CertifiedRows:
@@ -112,64 +214,37 @@ def certify_table(
         method: as in :func:`mlayer.certify`.
         units: what a radius of 1 means for some columns, in place of their range in the fit's table.
         rigorous: check each claim in ball arithmetic.
+        proof: keep what was checked as ``certificates.proof``; implies ``rigorous``.
         progress: called with (rows done, rows).
         workers: threads.
     """
     import pandas
 
-    if not model.target.classifies:
-        raise ArgumentError(
-            "the model",
-            "a classifier",
-            "one for regression",
-            "Certificates say that a class does not change.",
-        )
-    moving = column_units(model, units)
-    inputs, remarks = model.encode(frame)
-    x = inputs.double()
-    predictions = model.predict(frame)
-    if not predictions.finite.all():
-        raise ArgumentError(
-            "the table",
-            "of rows with predictions",
-            f"{int((~predictions.finite).sum())} rows whose exponential overflows",
-            "Leave those rows out.",
-        )
-    predicted = predictions.outputs.argmax(axis=1)
-    truth = np.full(len(frame), -1)
-    if model.target.name in frame.columns:
-        truth, said = model.target.encode(frame[model.target.name])
-        remarks = [*remarks, *said]
-    labels = torch.from_numpy(np.where(truth >= 0, truth, predicted).astype(np.int64))
-    scale = torch.tensor(
-        [
-            moving.get(column.name, 0.0) if place == 0 else 0.0
-            for column in model.schema.columns
-            for place in range(len(column.features))
-        ],
-        dtype=torch.float64,
-    )
+    if eps is not None:
+        as_radius(eps)
+    asked = question(model, frame, units)
     found = certify(
         model.layer,
-        x,
-        labels,
+        asked.x,
+        asked.labels,
         norm,
         method,
         eps=eps,
-        scale=scale,
-        references=x[:64],
+        scale=asked.scale,
+        references=asked.x[:64],
         rigorous=rigorous,
+        proof=proof,
         progress=progress,
         workers=workers,
     )
     classes = np.asarray(model.target.classes, dtype=object)
-    columns: dict[str, Any] = {"prediction": classes[predicted]}
-    if (truth >= 0).any():
-        columns["truth"] = [classes[k] if k >= 0 else None for k in truth.astype(int)]
+    columns: dict[str, Any] = row_labels(model, frame) | {"prediction": classes[asked.predicted]}
+    if (asked.truth >= 0).any():
+        columns["truth"] = [classes[k] if k >= 0 else None for k in asked.truth]
     columns |= {
         "radius": found.radius.numpy(),
         "margin": found.margin.numpy(),
         "runner_up": classes[found.runner_up.numpy()],
         "method": list(found.method),
     }
-    return CertifiedRows(pandas.DataFrame(columns, index=frame.index), found, moving, remarks)
+    return CertifiedRows(pandas.DataFrame(columns, index=frame.index), found, asked.units, asked.remarks)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.symbolic.explain import Explanation, explain
+from mlayer.errors import ArgumentError
+from mlayer.symbolic.read.explain import Explanation, explain
 from mlayer.tables.model import TableModel
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def symbols_of(features: tuple[str, ...]) -> list[str]:
 def explain_table(model: TableModel, frame: DataFrame | None = None, **options: Any) -> Explanation:
     """Read the formula of a table's model and measure it against the model and, if given, the table.
 
-    A classifier's formulas are those of its logits, one a class.
+    A classifier's formulas are those of its logits, one per class.
 
     Args:
         model: the model.
@@ -49,12 +50,17 @@ def explain_table(model: TableModel, frame: DataFrame | None = None, **options: 
         options: of :func:`mlayer.to_sympy`.
     """
     names = symbols_of(model.schema.features)
+    # The target's name; of a classifier one for the logit of each class.
+    labels = [f"{model.target.name} {label}" for label in model.target.classes] or [model.target.name]
+    outputs = tuple(symbols_of((*model.schema.features, *labels))[len(names) :])
     if frame is None:
-        return explain(model.layer, None, names, **options)
+        return explain(model.layer, None, names, outputs, **options)
+    if not len(frame):
+        raise ArgumentError("the table", "of one row or more", "none", "Check how it was written.")
     inputs, _ = model.encode(frame)
     data: Any = inputs
     if model.target.name in frame.columns and not model.target.classifies:
         truth, _ = model.target.encode(frame[model.target.name])
         known = np.isfinite(truth)
         data = (inputs[known], truth[known][:, None])
-    return explain(model.layer, data, names, **options)
+    return explain(model.layer, data, names, outputs, **options)

@@ -1,4 +1,4 @@
-"""How much memory there is: the machine's, or what a container leaves of it."""
+"""How much memory there is: the machine's, or what a container leaves of it, which psutil does not know."""
 
 from __future__ import annotations
 

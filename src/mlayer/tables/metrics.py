@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from mlayer.numerics.arrays import AnyArray
 
-# Is more better?
+# Below this share of the rarer of two classes, accuracy says little.
+IMBALANCED = 0.2
+
+# Whether a larger value is better.
 BETTER_HIGH = {
     "accuracy": True,
     "balanced accuracy": True,
     "macro F1": True,
     "log loss": False,
     "ROC AUC": True,
+    "average precision": True,
     "RMSE": False,
     "MAE": False,
     "R2": True,
 }
 
 
-def classification_metrics(truth: Array, probabilities: Array) -> dict[str, float]:
+def classification_metrics(
+    truth: AnyArray, probabilities: AnyArray, guess: AnyArray | None = None
+) -> dict[str, float]:
     """Measures of class probabilities.
 
     Args:
         truth: (rows,) class numbers.
         probabilities: (rows, classes), each row summing to 1.
+        guess: (rows,) the predicted classes; the most probable ones if None.
 
     Returns:
         accuracy; balanced accuracy and macro F1 over the classes that occur in ``truth``; log loss; for
-        two classes the area under the ROC curve, ties counted half.
+        two classes the area under the ROC curve, ties counted half, and the average precision of the rarer
+        class. Where that has fewer than a fifth of the rows, these two stand first: always answering the
+        other class then has a high accuracy.
     """
-    guess = probabilities.argmax(axis=1)
+    guess = probabilities.argmax(axis=1) if guess is None else guess
     present = np.unique(truth)
     recall = np.array([(guess[truth == k] == k).mean() for k in present])
     precision = np.array([(truth[guess == k] == k).mean() if (guess == k).any() else 0.0 for k in present])
@@ -47,11 +55,30 @@ def classification_metrics(truth: Array, probabilities: Array) -> dict[str, floa
         "log loss": float(-np.log(np.clip(chosen, np.finfo(np.float64).eps, 1.0)).mean()),
     }
     if probabilities.shape[1] == 2 and len(present) == 2:
-        metrics["ROC AUC"] = _area(truth == 1, probabilities[:, 1])
+        rare = rarer_class(truth)
+        ranking = {
+            "ROC AUC": area_under_roc(truth == 1, probabilities[:, 1]),
+            "average precision": average_precision(truth == rare, probabilities[:, rare]),
+        }
+        metrics = ranking | metrics if (truth == rare).mean() < IMBALANCED else metrics | ranking
     return metrics
 
 
-def regression_metrics(truth: Array, values: Array) -> dict[str, float]:
+def rarer_class(truth: AnyArray) -> int:
+    """Of two classes; the second if they are equally frequent."""
+    return int((truth == 1).mean() <= 0.5)
+
+
+def average_precision(positive: AnyArray, score: AnyArray) -> float:
+    """The mean over positive rows of the precision at their score, rows of equal score together."""
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.diff(score[order]) != 0, True)
+    hits = np.cumsum(positive[order])[last]
+    precision = hits / (np.flatnonzero(last) + 1)
+    return float((np.diff(hits, prepend=0) * precision).sum() / max(1, positive.sum()))
+
+
+def regression_metrics(truth: AnyArray, values: AnyArray) -> dict[str, float]:
     """Root of the mean squared error, mean absolute error, R^2 (NaN-free: 0 where the truth is constant)."""
     error = values - truth
     spread = ((truth - truth.mean()) ** 2).sum()
@@ -60,6 +87,19 @@ def regression_metrics(truth: Array, values: Array) -> dict[str, float]:
         "MAE": float(np.abs(error).mean()),
         "R2": float(1 - (error**2).sum() / spread) if spread > 0 else 0.0,
     }
+
+
+def readable(value: float) -> str:
+    """A figure for people: large ones with thousands separated, never 4.574e+04.
+
+    >>> readable(45738.2), readable(0.12345), readable(8.2731)
+    ('45,738', '0.1235', '8.273')
+    """
+    if not math.isfinite(value):
+        return "infinite" if math.isinf(value) else "none"
+    if 1000 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -71,7 +111,7 @@ def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _area(positive: Array, score: Array) -> float:
+def area_under_roc(positive: AnyArray, score: AnyArray) -> float:
     """The share of pairs (one of each class) that the score orders rightly."""
     order = np.argsort(score, kind="stable")
     ranks = np.empty(len(score))

@@ -14,10 +14,12 @@ from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from mlayer.files import load_with_notes, save
 from mlayer.nn import MLayer
-from mlayer.tables.encode import Schema
-from mlayer.tables.metrics import classification_metrics, regression_metrics
+from mlayer.numerics.arrays import AnyArray
+from mlayer.numerics.conformal import half_width
+from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, regression_metrics
 from mlayer.tables.remarks import Remark
-from mlayer.tables.task import Array, Target
+from mlayer.tables.schema import Schema
+from mlayer.tables.target import Target
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,16 +37,18 @@ class Predictions:
             where the layer overflowed.
         target: what was predicted.
         remarks: what should be said about the rows.
+        threshold: of two classes, the probability of the second from which it is the answer; None for half.
     """
 
-    outputs: Array
+    outputs: AnyArray
     target: Target
     remarks: list[Remark]
+    threshold: float | None = None
 
     @property
-    def finite(self) -> Array:
+    def finite(self) -> AnyArray:
         """Rows with an answer."""
-        finite: Array = np.isfinite(self.outputs)
+        finite: AnyArray = np.isfinite(self.outputs)
         return np.asarray(finite.all(axis=1)) if finite.ndim == 2 else finite
 
     @property
@@ -52,17 +56,25 @@ class Predictions:
         """The likeliest class, or the value, of each row; None without an answer."""
         if not self.target.classifies:
             return [float(v) if np.isfinite(v) else None for v in self.outputs]
-        best = np.where(np.isnan(self.outputs), -1.0, self.outputs).argmax(axis=1)
+        best = self.choices
         return [self.target.classes[k] if ok else None for k, ok in zip(best, self.finite, strict=True)]
 
-    def metrics(self, truth: Array) -> dict[str, float]:
+    @property
+    def choices(self) -> AnyArray:
+        """Numbers of the predicted classes."""
+        if self.threshold is not None and self.outputs.shape[1] == 2:
+            chosen: AnyArray = (self.outputs[:, 1] >= self.threshold).astype(np.int64)
+            return chosen
+        return np.asarray(np.where(np.isnan(self.outputs), -1.0, self.outputs).argmax(axis=1))
+
+    def metrics(self, truth: AnyArray) -> dict[str, float]:
         """Against :meth:`Target.encode`'s numbers, over rows that have both a truth and an answer."""
         truth = np.asarray(truth)
         count, most = len(self.outputs), len(self.target.classes)
         if truth.shape != (count,) or truth.dtype.kind not in "iuf":
             raise ArgumentError(
                 "truth",
-                f"{count} numbers, one a row",
+                f"{count} numbers, one per row",
                 f"{truth.dtype}, shape {truth.shape}",
                 "Use target.encode(column)[0].",
             )
@@ -73,8 +85,9 @@ class Predictions:
         known = self.finite & ((truth >= 0) if self.target.classifies else np.isfinite(truth))
         if not known.any():
             return {}
-        measure = classification_metrics if self.target.classifies else regression_metrics
-        return measure(truth[known], self.outputs[known])
+        if not self.target.classifies:
+            return regression_metrics(truth[known], self.outputs[known])
+        return classification_metrics(truth[known], self.outputs[known], self.choices[known])
 
 
 @dataclass(frozen=True)
@@ -85,18 +98,20 @@ class TableModel:
         layer: from encoded rows to logits (classification) or the value (regression).
         schema: from raw columns to encoded rows.
         target: name, task and classes.
-        facts: metrics of the fit, versions and the like; a JSON object.
+        facts: metrics of the fit, versions and similar; a JSON object.
+        threshold: of two classes, the probability of the second from which it is predicted; None for half.
     """
 
     layer: MLayer
     schema: Schema
     target: Target
     facts: Mapping[str, Any] = field(default_factory=dict)
+    threshold: float | None = None
 
     @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns that a csv reader must not turn into numbers; the target too, if its labels are text."""
-        labels = any(isinstance(label, str) for label in self.target.classes)
+        labels = any(isinstance(label, str) for label in self.target.classes) or self.target.notation
         return (*self.schema.text_columns, *([self.target.name] if labels else []))
 
     def encode(self, frame: DataFrame) -> tuple[torch.Tensor, list[Remark]]:
@@ -107,15 +122,28 @@ class TableModel:
     def predict(self, frame: DataFrame) -> Predictions:
         """Predictions for a raw table."""
         inputs, remarks = self.encode(frame)
-        predictions = Predictions(self.outputs(inputs), self.target, remarks)
+        predictions = Predictions(self.outputs(inputs), self.target, remarks, self.threshold)
         bad = int((~predictions.finite).sum())
         if bad:
             said = "rows have no prediction: their numbers are so large that the exponential overflows"
             remarks.append(Remark("overflow", "", bad, said, strict=True))
         return predictions
 
+    def half_width(self, coverage: float) -> float:
+        """Half of the width of intervals that hold the truth with probability ``coverage``.
+
+        From the errors on the held-out rows of the fit: see `mlayer.numerics.conformal`.
+        """
+        errors = self.facts.get("errors")
+        if self.target.classifies or not errors:
+            came = "a classifier" if self.target.classifies else "one that was fitted without them"
+            raise ArgumentError(
+                "the model", "one for a quantity, with errors of held-out rows", came, "Fit it again."
+            )
+        return half_width(np.asarray(errors, dtype=np.float64), coverage)
+
     @torch.inference_mode()
-    def outputs(self, inputs: torch.Tensor) -> Array:
+    def outputs(self, inputs: torch.Tensor) -> AnyArray:
         """Probabilities or values for encoded rows, float64."""
         width = self.layer.in_features
         if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or inputs.shape[1] != width:
@@ -124,7 +152,7 @@ class TableModel:
         parts = [self.layer(part) for part in inputs.split(_BATCH)] or [self.layer(inputs)]
         raw = torch.cat(parts).double()
         raw[~raw.isfinite().all(dim=1)] = torch.nan
-        result: Array = (raw.softmax(dim=1) if self.target.classifies else raw[:, 0]).numpy()
+        result: AnyArray = (raw.softmax(dim=1) if self.target.classifies else raw[:, 0]).numpy()
         return result
 
     def save(self, path: str | Path) -> None:
@@ -138,6 +166,7 @@ class TableModel:
             "columns": self.schema.as_json(),
             "target": self.target.as_json(),
             "facts": dict(self.facts),
+            **({} if self.threshold is None else {"threshold": self.threshold}),
         }
 
 
@@ -171,6 +200,9 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
             )
         schema, target = Schema.from_json(entry["columns"]), Target.from_json(entry["target"])
         facts = dict(entry["facts"])
+        threshold = entry.get("threshold")
+        if not (threshold is None or (isinstance(threshold, float) and 0 < threshold < 1)):
+            raise ValueError(f"threshold {threshold!r}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -185,4 +217,42 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
             f"a layer from {layer.in_features} to {layer.out_features} numbers for a table of {wanted}",
             "Get it again.",
         )
-    return TableModel(layer, schema, target, facts)
+    return TableModel(layer, schema, target, facts, threshold)
+
+
+def describe_model(path: str | Path) -> dict[str, Any]:
+    """A JSON object: the layer's sizes and, for a model of a table, its target, columns and facts."""
+    layer, notes = load_with_notes(path)
+    count = sum(parameter.numel() for parameter in layer.parameters())
+    sizes = {
+        "in_features": layer.in_features,
+        "out_features": layer.out_features,
+        "matrix_size": layer.matrix_size,
+        "embedding_size": layer.embedding_size,
+        "structure": type(layer.structure).name,
+        "dtype": str(layer.readout.dtype).removeprefix("torch."),
+        "parameters": count,
+    }
+    said = (
+        f"an M-layer from {layer.in_features} to {layer.out_features} numbers, n = {layer.matrix_size}, "
+        f"d = {layer.generator_count}, {count} parameters, {sizes['dtype']}"
+    )
+    table = None
+    if notes is not None and "table" in notes:
+        model = table_model(path, layer, notes)
+        table = {
+            "target": model.target.as_json(),
+            "columns": [
+                {"name": c.name, "kind": c.kind, "features": list(c.features), "said": c.said}
+                for c in model.schema.columns
+            ],
+            "facts": {name: _ordered(value) for name, value in model.facts.items()},
+        }
+    return {"file": str(path), "layer": {**sizes, "said": said}, "table": table}
+
+
+def _ordered(value: Any) -> Any:
+    """Metrics in our order: the file keeps none."""
+    if isinstance(value, dict) and value.keys() <= BETTER_HIGH.keys():
+        return {name: value[name] for name in BETTER_HIGH if name in value}
+    return value

@@ -18,7 +18,7 @@ class Remark:
         column: the column, or "" for the table as a whole.
         count: cells or rows that it is about.
         text: the sentence.
-        strict: would `--strict` refuse it?
+        strict: whether `--strict` refuses it.
         example: one of the cells.
     """
 

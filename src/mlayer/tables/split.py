@@ -1,26 +1,107 @@
-"""Rows that are held out: drawn at random, class by class."""
+"""Rows that are held out: at random, class by class, or the last ones where time drives the target."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from mlayer.checks import one_of
 from mlayer.errors import ArgumentError
-from mlayer.tables.task import Array
+from mlayer.numerics.arrays import AnyArray
+from mlayer.tables.columns import Date, infer_column
+from mlayer.tables.labeled import Labeled
+from mlayer.tables.target import AUTO
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FEWEST = 10
+RANDOM, TIME = "random", "time"
+SPLITS = (AUTO, RANDOM, TIME)
+# Fewer moments than this are no series.
+_MOMENTS = 30
+# Below this ratio of squared differences of neighbors to the variance, neighbors in time resemble each other;
+# it is 1 for values in random order, with a deviation of about 1 / sqrt(moments).
+_RATIO = 0.8
 
 
-def held_out(truth: Array, share: float, seed: int, *, classes: bool) -> tuple[Array, Array]:
+@dataclass(frozen=True)
+class TableSplit:
+    """Row numbers to learn from and to test on, each sorted; the date column that orders them, or None."""
+
+    train: AnyArray
+    test: AnyArray
+    date: Date | None = None
+
+
+def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str, ...] = ()) -> TableSplit:
+    """Hold rows out.
+
+    Args:
+        rows: with their targets.
+        share: of the rows, for the test.
+        seed: of the drawing.
+        how: "random", "time" (the last dates) or "auto": by time if a date column drives a quantity.
+        drop: columns that are not used.
+    """
+    one_of("split", how, SPLITS, "Leave it out to have it decided.")
+    classes = rows.target.classifies
+    date = None if how == RANDOM else _date(rows.frame, drop)
+    if how == TIME and date is None:
+        raise ArgumentError(
+            "split", "'random' where there is no column of dates", "'time'", "Use --split random."
+        )
+    if date is not None:
+        days = date.parse(rows.frame[date.name]).values
+        if how == TIME or (not classes and drives(days, rows.truth)):
+            _check(rows.truth, share)
+            train, test = last_dates(days, share)
+            return TableSplit(train, test, date)
+    return TableSplit(*held_out(rows.truth, share, seed, classes=classes))
+
+
+def _date(frame: DataFrame, drop: tuple[str, ...]) -> Date | None:
+    """The only column of dates, if there is one."""
+    found = []
+    for name in frame.columns:
+        if str(name) not in drop and not _is_numeric(frame[name]):
+            column = infer_column(frame[name], 20).column
+            found += [column] if isinstance(column, Date) else []
+    return found[0] if len(found) == 1 else None
+
+
+def _is_numeric(series: object) -> bool:
+    return getattr(getattr(series, "dtype", None), "kind", "O") in "biuf"
+
+
+def drives(days: AnyArray, values: AnyArray) -> bool:
+    """Whether neighbors in time resemble each other (von Neumann's ratio, of the mean of each moment)."""
+    known = np.isfinite(days)
+    moments, place = np.unique(days[known], return_inverse=True)
+    if len(moments) < _MOMENTS:
+        return False
+    means = np.bincount(place, values[known]) / np.bincount(place)
+    spread = 2 * means.var()
+    ratio = np.square(np.diff(means)).mean() / spread if spread > 0 else 1.0
+    return bool(ratio < min(_RATIO, 1 - 3 / np.sqrt(len(moments))))
+
+
+def last_dates(days: AnyArray, share: float) -> tuple[AnyArray, AnyArray]:
+    """Rows (train, test): the last ``share`` of the moments is for the test; rows without a date train."""
+    moments = np.unique(days[np.isfinite(days)])
+    count = min(max(1, round(share * len(moments))), len(moments) - 2)
+    late = days >= moments[-count]
+    return np.flatnonzero(~late), np.flatnonzero(late)
+
+
+def held_out(truth: AnyArray, share: float, seed: int, *, classes: bool) -> tuple[AnyArray, AnyArray]:
     """Row numbers (train, test), each sorted; ``share`` of the rows, or of each class, is for the test.
 
     A class keeps at least one row for training, so one with a single row is not tested.
     """
-    if not 0 < share < 1:
-        raise ArgumentError("test_share", "between 0 and 1", f"{share:g}", "For example 0.2.")
-    if len(truth) < FEWEST:
-        raise ArgumentError(
-            "the table", f"of at least {FEWEST} rows with a target", f"{len(truth)}", "Use more rows."
-        )
+    _check(truth, share)
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(truth))
     if not classes:
@@ -36,3 +117,12 @@ def held_out(truth: Array, share: float, seed: int, *, classes: bool) -> tuple[A
             test = order[[np.flatnonzero(np.bincount(truth)[truth[order]] > 1)[0]]]
     train = np.setdiff1d(np.arange(len(truth)), test)
     return train, np.sort(test)
+
+
+def _check(truth: AnyArray, share: float) -> None:
+    if not 0 < share < 1:
+        raise ArgumentError("test_share", "between 0 and 1", f"{share:g}", "For example 0.2.")
+    if len(truth) < FEWEST:
+        raise ArgumentError(
+            "the table", f"of at least {FEWEST} rows with a target", f"{len(truth)}", "Use more rows."
+        )

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from mlayer.tables.damage import reading
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}
-_HEAD = 1 << 16  # bytes that are looked at
+_HEAD = 1 << 16  # bytes that are looked at, unless the header is longer
+_LONGEST_HEADER = 1 << 26
 _LINES = 200
 _DECIMAL_COMMA = re.compile(r"^[+-]?\d+,\d+$")
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
@@ -39,7 +41,7 @@ class Dialect:
 
     @property
     def header_looks_like_data(self) -> bool:
-        """Are half of the names numbers?"""
+        """Whether half of the names are numbers."""
         return 2 * sum(bool(_NUMBER.match(name.strip())) for name in self.header) >= len(self.header)
 
 
@@ -51,25 +53,34 @@ def sniff(
     Raises:
         FileFormatError: empty, not text, of another encoding, or one column with a delimiter inside.
     """
-    head, whole = _head(path)
-    if not head.strip():
-        raise FileFormatError(path, "a table", "an empty file", "Check how it was written.")
-    encoding, text = _decode(path, head, whole, encoding)
-    if "\0" in text:
-        raise FileFormatError(path, "a text table or parquet", "binary data", "Save it as csv or parquet.")
-    lines = text.splitlines()
-    if not whole and len(lines) > 1:
-        lines.pop()  # cut in the middle
-    lines = [line for line in lines if line.strip()][:_LINES]
     wish = _WORDS.get(delimiter, delimiter) if isinstance(delimiter, str) else delimiter
     if wish is not None and (not isinstance(wish, str) or len(wish) != 1):
         hint = did_you_mean(str(delimiter), _WORDS, "For example ';' or tab.")
         raise ArgumentError("delimiter", "one character", brief(delimiter), hint)
-    sign = wish or _likeliest(lines)
-    rows = [
-        tuple(field.strip() for field in row)
-        for row in csv.reader(lines, delimiter=sign, skipinitialspace=True)
-    ]
+    size = _HEAD
+    while True:
+        encoding_used, lines, whole = _first_lines(path, size, encoding)
+        sign = wish or _likeliest(lines)
+        rows, ends = _rows(lines, sign)
+        # A header that reaches the end of what was read may go on: in its line, or inside a quoted name.
+        if whole or (rows and ends[0] < len(lines)):
+            break
+        if size >= _LONGEST_HEADER:
+            raise FileFormatError(
+                path,
+                "a table whose first line, the names of its columns, ends within 64 MB",
+                "a longer one",
+                "Check for a quote that is not closed, or save the table as parquet.",
+            )
+        size *= 4
+    if not rows:
+        raise FileFormatError(
+            path,
+            "a table that starts with the names of its columns",
+            f"a name of more than {csv.field_size_limit()} characters",
+            "Check for a quote that is not closed, or shorten the name.",
+        )
+    encoding, lines = encoding_used, lines[:_LINES]
     header = rows[0]
     if len(header) == 1:
         inside = [other for other in DELIMITERS if other != sign and other in header[0]]
@@ -87,21 +98,50 @@ def sniff(
         raise ArgumentError(
             "decimal", "'.' or ',', and not the delimiter", repr(decimal), "Leave it out to have it guessed."
         )
-    size = sum(len(line.encode(encoding, "replace")) + 1 for line in lines[1:]) / max(1, len(lines) - 1)
-    return Dialect(encoding, sign, decimal, header, tuple(rows[1:]), max(size, 1.0))
+    width = sum(len(line.encode(encoding, "replace")) + 1 for line in lines[1:]) / max(1, len(lines) - 1)
+    return Dialect(encoding, sign, decimal, header, tuple(rows[1:]), max(width, 1.0))
 
 
-def _head(path: Path) -> tuple[bytes, bool]:
+def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list[str], bool]:
+    """Encoding, complete lines that are not blank, and whether they are all there are."""
+    head, whole = _head(path, size)
+    if not head.strip() and whole:
+        raise FileFormatError(path, "a table", "an empty file", "Check how it was written.")
+    encoding, text = _decode(path, head, whole, encoding)
+    if "\0" in text:
+        raise FileFormatError(path, "a text table or parquet", "binary data", "Save it as csv or parquet.")
+    lines = text.splitlines()
+    if not whole:
+        lines = lines[:-1]  # cut in the middle
+    return encoding, [line for line in lines if line.strip()], whole
+
+
+def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int]]:
+    """The first rows, up to one that cannot be split, and the number of lines up to the end of each."""
+    rows, ends = [], []
+    reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(_HEAD + 1)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise FileFormatError(path, "a gzip file", f"something else ({error})", "Get it again.") from None
+        for row in reader:
+            rows.append(tuple(field.strip() for field in row))
+            ends.append(reader.line_num)
+            if len(rows) == _LINES:
+                break
+    except csv.Error:  # a field beyond csv's limit
+        pass
+    return rows, ends
+
+
+def _head(path: Path, size: int) -> tuple[bytes, bool]:
+    with (
+        reading(path, "a text table", "Get it again."),
+        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
+    ):
+        data = file.read(size + 1)
     if data[:4] == b"PK\x03\x04":
         raise FileFormatError(
             path, "csv or parquet", "a zip archive or a spreadsheet", "Save the sheet as csv, or unpack it."
         )
-    return data[:_HEAD], len(data) <= _HEAD
+    return data[:size], len(data) <= size
 
 
 def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple[str, str]:
@@ -132,18 +172,15 @@ def _likeliest(lines: list[str]) -> str:
     """The delimiter that splits most lines into as many fields as the header, and into more than one."""
     best, best_score = ",", (0.0, 0)
     for sign in DELIMITERS:
-        try:
-            counts = [len(row) for row in csv.reader(lines, delimiter=sign, skipinitialspace=True)]
-        except csv.Error:
-            continue
-        if counts[0] > 1:
+        counts = [len(row) for row in _rows(lines, sign)[0]]
+        if counts and counts[0] > 1:
             agree = Counter(counts)[counts[0]] / len(counts)
             best, best_score = max((best, best_score), (sign, (agree, counts[0])), key=lambda pair: pair[1])
     return best
 
 
 def _decimal_commas(rows: list[tuple[str, ...]]) -> bool:
-    """Is there a column of numbers with commas in them?"""
+    """Whether there is a column of numbers with commas in them."""
     width = max((len(row) for row in rows), default=0)
     for place in range(width):
         values = [row[place] for row in rows if len(row) > place and row[place]]

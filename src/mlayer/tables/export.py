@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mlayer.disk import replace_file
 from mlayer.files import export_onnx, load_with_notes
 from mlayer.tables.model import TableModel, table_model
 
@@ -18,17 +17,8 @@ def export_table_onnx(model: TableModel, path: str | Path) -> None:
     The metadata entry "mlayer.table" holds the columns and the target, as in the model file, and
     "mlayer.features" the names of the inputs, in order. Needs ``pip install 'mlayer[onnx]'``.
     """
-
-    def write(temporary: Path) -> None:
-        export_onnx(model.layer, temporary)
-        import onnx
-
-        file = onnx.load(str(temporary))
-        for key, value in ((KEY, model.as_json()), ("mlayer.features", list(model.schema.features))):
-            file.metadata_props.add(key=key, value=json.dumps(value))
-        onnx.save(file, str(temporary))
-
-    replace_file(Path(path), write)
+    about = {KEY: model.as_json(), "mlayer.features": list(model.schema.features)}
+    export_onnx(model.layer, path, metadata={name: json.dumps(value) for name, value in about.items()})
 
 
 def export_any_onnx(model_file: str | Path, path: str | Path) -> list[str]:

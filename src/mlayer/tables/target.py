@@ -1,4 +1,4 @@
-"""What is to be learned: the target column, and whether it names classes or measures a quantity."""
+"""The target column: whether it names classes or measures a quantity, and how it is encoded."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ import numpy as np
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.tables.remarks import Remark
-from mlayer.tables.source import pandas_module
-from mlayer.tables.values import (
+from mlayer.numerics.arrays import AnyArray
+from mlayer.tables.amounts import Notation, read_numbers
+from mlayer.tables.cells import (
+    Parsed,
     as_numbers,
     as_text,
     check_size,
     date_format,
+    is_boolean,
     is_date,
     is_missing,
     is_number,
     plain,
 )
+from mlayer.tables.reader import pandas_module
+from mlayer.tables.remarks import Remark
+from mlayer.tables.variants import folded, merged_variants
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -34,7 +39,6 @@ _SHARE = 0.05  # ... if they are no more than this share of the rows
 _MOST = 1000
 
 Label = str | int | float | bool
-Array = np.ndarray[Any, Any]
 
 
 def check_series(series: object) -> None:
@@ -54,15 +58,15 @@ def guess_task(series: Series) -> tuple[str, str]:
     """
     check_series(series)
     series = plain(series)
-    if pandas_module().api.types.is_bool_dtype(series.dtype):
+    if is_boolean(series):
         return CLASSIFICATION, "the target is true or false"
     if not is_number(series):
-        parsed = as_numbers(series)
+        parsed, _, _ = read_numbers(str(series.name), series)
         there = len(series) - int(is_missing(series).sum())
-        # Numbers with a few words among them are a quantity with cells that want mending.
+        # Numbers with a few words among them are a quantity with some bad cells.
         if parsed.unreadable > 0.1 * there:
             return CLASSIFICATION, "the target is text"
-    values = as_numbers(series).values
+    values = read_numbers(str(series.name), series)[0].values
     values = values[np.isfinite(values)]
     distinct = len(np.unique(values))
     if (values % 1 != 0).any():
@@ -82,22 +86,24 @@ class Target:
         name: of the column.
         task: "classification" or "regression".
         classes: the labels, in the order of the layer's outputs.
+        notation: how a quantity is written, if not as plain numbers.
     """
 
     name: str
     task: str
     classes: tuple[Label, ...] = ()
+    notation: Notation | None = None
 
     @property
     def classifies(self) -> bool:
-        """Classes, not a quantity?"""
+        """Whether the target has classes rather than a quantity."""
         return self.task == CLASSIFICATION
 
-    def encode(self, series: Series) -> tuple[Array, list[Remark]]:
+    def encode(self, series: Series) -> tuple[AnyArray, list[Remark]]:
         """Class numbers, -1 where missing or unknown; or values, NaN where missing."""
         check_series(series)
         if not self.classifies:
-            parsed, remarks = as_numbers(series), []
+            parsed, remarks = self._numbers(series), []
             if parsed.unreadable:
                 said = "rows whose target is no number were left out"
                 remarks.append(Remark("target", self.name, parsed.unreadable, said, True, parsed.example))
@@ -106,7 +112,9 @@ class Target:
                 remarks.append(Remark("target", self.name, gone, "rows without a target were left out"))
             return parsed.values, remarks
         places = {_key(label): place for place, label in enumerate(self.classes)}
-        texts = as_text(series)
+        # Exact names first: older models may know classes that differ in case only.
+        places = {folded(label): place for label, place in reversed(places.items())} | places
+        texts = [text if text is None or text in places else folded(text) for text in as_text(series)]
         numbers = np.array([-1 if text is None else places.get(text, -1) for text in texts], dtype=np.int64)
         remarks = []
         gone = sum(text is None for text in texts)
@@ -118,16 +126,29 @@ class Target:
             remarks.append(Remark("target", self.name, len(strangers), said, True, strangers[0]))
         return numbers, remarks
 
+    def _numbers(self, series: Series) -> Parsed:
+        series = plain(series)
+        if self.notation is None or is_number(series):
+            return as_numbers(series)
+        return self.notation.read(series)
+
     def as_json(self) -> dict[str, Any]:
         """For the model file."""
-        return {"name": self.name, "task": self.task, "classes": list(self.classes)}
+        entry: dict[str, Any] = {"name": self.name, "task": self.task, "classes": list(self.classes)}
+        if self.notation is not None:
+            entry["notation"] = {"decimal": self.notation.decimal, "unit": self.notation.unit}
+        return entry
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Target:
         """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if damaged."""
         if entry["task"] not in TASKS:
             raise ValueError(f"task {entry['task']!r}")
-        return cls(str(entry["name"]), entry["task"], tuple(entry["classes"]))
+        written = entry.get("notation")
+        notation = None if written is None else Notation(str(written["decimal"]), str(written["unit"]))
+        if notation is not None and notation.decimal not in (".", ","):
+            raise ValueError(f"decimal {notation.decimal!r}")
+        return cls(str(entry["name"]), entry["task"], tuple(entry["classes"]), notation)
 
 
 def learn_target(series: Series, task: str) -> Target:
@@ -149,8 +170,8 @@ def learn_target(series: Series, task: str) -> Target:
     if is_date(series):
         raise _dates(subject, str(series.dropna().iloc[0]))
     if task == REGRESSION:
-        values = as_numbers(series).values
-        values = values[np.isfinite(values)]
+        parsed, notation, _ = read_numbers(name, series)
+        values = parsed.values[np.isfinite(parsed.values)]
         if len(values) < 0.5 * (len(series) - int(is_missing(series).sum())):
             texts = [text for text in as_text(series) if text is not None]
             if date_format(texts) is not None:
@@ -165,8 +186,10 @@ def learn_target(series: Series, task: str) -> Target:
             raise ArgumentError(
                 subject, "of different values", f"{values[0]:g} in every row", "There is nothing to learn."
             )
-        return Target(name, task)
-    counts = Counter(text for text in as_text(series) if text is not None)
+        return Target(name, task, notation=notation)
+    texts = [text for text in as_text(series) if text is not None]
+    names, _ = merged_variants(texts)
+    counts = Counter(names[text] for text in texts)
     if len(counts) == 1:
         raise ArgumentError(
             subject,
@@ -198,7 +221,7 @@ def _dates(subject: str, example: str) -> ArgumentError:
 
 
 def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
-    if pandas_module().api.types.is_bool_dtype(series.dtype):
+    if is_boolean(series):
         return (False, True)
     if is_number(series):
         # Whole numbers by way of float would lose their last digits from 2^53 on.

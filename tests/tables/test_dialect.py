@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.tables.sniff import DELIMITERS, sniff
+from mlayer.tables.dialect import DELIMITERS, sniff
 
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff", exclude_categories=("C", "Z")), max_size=8
@@ -129,7 +129,7 @@ def test_gzip(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a;b\n1;2\n"))
     assert sniff(tmp_path / "t.csv.gz").delimiter == ";"
     (tmp_path / "t.csv.gz").write_bytes(b"a;b\n1;2\n")
-    with pytest.raises(FileFormatError, match="a gzip file; got something else"):
+    with pytest.raises(FileFormatError, match="a complete gzip file; got something else"):
         sniff(tmp_path / "t.csv.gz")
 
 
@@ -138,3 +138,37 @@ def test_a_table_without_names(tmp_path: Path) -> None:
     assert sniff(tmp_path / "t.csv").header_looks_like_data
     (tmp_path / "t.csv").write_text("a,b,1\n4.9,3.0,setosa\n")
     assert not sniff(tmp_path / "t.csv").header_looks_like_data
+
+
+@pytest.mark.parametrize("columns", [5_000, 20_000, 100_000])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_long_headers_are_read_whole(columns: int, ending: str, tmp_path: Path) -> None:
+    """Beyond 64 kB: columns used to be lost without a word."""
+    names = [f"a rather long name {k}" for k in range(columns)]
+    text = ";".join(names) + "\n" + (";".join(["1,5"] * columns) + "\n") * 2
+    path = tmp_path / f"t.{ending}"
+    path.write_bytes(gzip.compress(text.encode(), 1) if ending == "csv.gz" else text.encode())
+    dialect = sniff(path)
+    assert dialect.header == tuple(names)
+    assert (dialect.delimiter, dialect.decimal) == (";", ",")
+
+
+def test_a_quoted_name_across_the_end_of_what_is_read_first(tmp_path: Path) -> None:
+    text = "a,b," + '"' + "note\n" * 20_000 + '",c\n' + "1,2,3,4\n" * 3
+    (tmp_path / "t.csv").write_text(text)
+    header = sniff(tmp_path / "t.csv").header
+    assert len(header) == 4
+    assert header[-1] == "c"
+
+
+@pytest.mark.parametrize("text", ['"' + "ab,\n" * 60_000, "a" * 200_000 + ",b\n1,2\n"])
+def test_headers_that_do_not_end(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(FileFormatError, match="a quote that is not closed"):
+        sniff(tmp_path / "t.csv")
+
+
+def test_a_long_cell_below_a_short_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b\n1,5;" + "x" * 300_000 + "\n2,5;y\n")
+    dialect = sniff(tmp_path / "t.csv")
+    assert (dialect.header, dialect.delimiter) == (("a", "b"), ";")

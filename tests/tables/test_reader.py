@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -107,16 +108,34 @@ def test_ten_gigabytes(huge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlayer.tables import source as room
-
     pd.DataFrame({"a": np.random.default_rng(0).random(10_000)}).to_parquet(tmp_path / "t.parquet")
-    monkeypatch.setattr(room, "_SMALL", 0)
     monkeypatch.setattr(memory, "available_memory", lambda: 100_000)
     with pytest.raises(ArgumentError, match="smaller than the memory"):
         open_table(tmp_path / "t.parquet").read()
     assert len(open_table(tmp_path / "t.parquet").read(10)) == 10
     monkeypatch.setattr(memory, "available_memory", lambda: 10_000_000)
     assert len(open_table(tmp_path / "t.parquet").read()) == 10_000
+
+
+def test_a_small_gzip_of_much_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 MB of text in far less than 1 MB: the packed size says nothing."""
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b,y\n" + b"1.5,2,yes\n" * 6_000_000, 1))
+    assert path.stat().st_size < 1_000_000
+    monkeypatch.setattr(memory, "available_memory", lambda: 100_000_000)
+    with pytest.raises(ArgumentError, match="smaller than the memory"):
+        open_table(path)._check_memory()
+    monkeypatch.setattr(memory, "available_memory", lambda: 100_000_000_000)
+    open_table(path)._check_memory()
+
+
+def test_a_parquet_of_repeated_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million equal numbers take a few bytes in the file and 8 MB in memory."""
+    pd.DataFrame({"a": np.ones(1_000_000)}).to_parquet(tmp_path / "t.parquet")
+    assert (tmp_path / "t.parquet").stat().st_size < 100_000
+    monkeypatch.setattr(memory, "available_memory", lambda: 8_000_000)
+    with pytest.raises(ArgumentError, match="smaller than the memory"):
+        open_table(tmp_path / "t.parquet").read()
 
 
 def test_where_the_system_does_not_tell(huge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +170,7 @@ def test_no_file(tmp_path: Path) -> None:
     [
         ("t.xlsx", b"PK\x03\x04", r"csv or parquet; got the ending '.xlsx'"),
         ("t.parquet", b"a,b\n1,2\n", r"a parquet file, as its name says; got something else"),
-        ("t.parquet", b"PAR1 and no more", r"a parquet file; got something else, or half of it"),
+        ("t.parquet", b"PAR1 and no more", r"a complete parquet file; got something else"),
         ("t.csv", b"a,b,a\n1,2,3\n", r"names of their own; got several columns named 'a'"),
         ("t.csv", b"a,b\n1,2\n1,2,3\n", r"as many fields in each line as in the header"),
         ("t.csv", b"a,b\n1,2,3\n1,2,3\n", r"as many fields in each line as in the header"),

@@ -13,10 +13,11 @@ import numpy as np
 from mlayer.checks import brief, flag, function
 from mlayer.disk import replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.model import Predictions, TableModel
+from mlayer.tables.reader import Source, pandas_module
 from mlayer.tables.remarks import Remark, merged
-from mlayer.tables.source import Source, pandas_module
-from mlayer.tables.task import Array
+from mlayer.tables.spreadsheet import without_formulas
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,6 +51,8 @@ def predict_table(
     proba: bool = False,
     keep: bool = False,
     strict: bool = False,
+    interval: float | None = None,
+    spreadsheet: bool = False,
     on_rows: Callable[[int], None] | None = None,
 ) -> Prediction:
     """Write a column "prediction" with one row for each row of the table.
@@ -60,7 +63,9 @@ def predict_table(
         out: a file ending in .csv or .parquet, or a stream that gets csv. Nothing is left of it on failure.
         proba: add a column "p(class)" for each class.
         keep: put the columns of the table in front.
-        strict: refuse what would otherwise be said: unseen categories, unreadable cells and the like.
+        strict: refuse what would otherwise only be reported, such as unseen categories and unreadable cells.
+        interval: of a quantity: add columns "low" and "high", which hold the truth with this probability.
+        spreadsheet: put an apostrophe in front of text that a spreadsheet would run as a formula; csv only.
         on_rows: called with the number of rows done.
     """
     if not isinstance(model, TableModel):
@@ -71,11 +76,14 @@ def predict_table(
         raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
     if not isinstance(out, Path) and not hasattr(out, "write"):
         raise ArgumentTypeError("out", "a pathlib.Path or a stream", brief(out), "Give Path(name).")
-    for name, value in (("proba", proba), ("keep", keep), ("strict", strict)):
+    for name, value in (("proba", proba), ("keep", keep), ("strict", strict), ("spreadsheet", spreadsheet)):
         flag(name, value)
     function("on_rows", on_rows, "(rows)")
     if proba and not model.target.classifies:
         raise ArgumentError("proba", "used with a classifier", "a model for regression", "Leave it out.")
+    if spreadsheet and isinstance(out, Path) and out.suffix.lower() in _PARQUET:
+        raise ArgumentError("spreadsheet", "used with csv", out.name, "Leave it out, or write .csv.")
+    half = None if interval is None else model.half_width(interval)
     model.schema.check(source.columns)
     result, truths, outputs = Prediction(), [], []
 
@@ -93,7 +101,8 @@ def predict_table(
             result.rows += len(frame)
             if on_rows is not None:
                 on_rows(result.rows)
-            yield _answer(frame, predictions, proba, keep)
+            answer = _answer(frame, predictions, proba, keep, half)
+            yield without_formulas(answer) if spreadsheet else answer
 
     if isinstance(out, Path):
         write = _writer(out)
@@ -114,14 +123,14 @@ def predict_table(
 
 
 def check_output(path: Path) -> None:
-    """Does the ending say what to write, and is there a folder for it?"""
+    """Check that the suffix names a format and that the folder exists."""
     _writer(path)
     if not path.parent.is_dir():
         raise ArgumentError("the output", "in a folder that exists", str(path), f"Make {path.parent} first.")
 
 
 def refuse(remarks: list[Remark]) -> None:
-    """Raise what a strict user does not want to be merely told."""
+    """In strict mode, raise an error for what is otherwise only reported."""
     serious = [remark for remark in remarks if remark.strict]
     if serious:
         more = f" (and {len(serious) - _LIST} more)" if len(serious) > _LIST else ""
@@ -129,7 +138,7 @@ def refuse(remarks: list[Remark]) -> None:
             "the table",
             "without what --strict refuses",
             "; ".join(map(str, serious[:_LIST])) + more,
-            "Mend the table (--drop COL leaves a column out of a fit), or go without --strict.",
+            "Correct the table (--drop COL leaves a column out of a fit), or go without --strict.",
         )
 
 
@@ -144,16 +153,21 @@ def _some(pieces: Iterator[DataFrame], source: Source) -> Iterator[DataFrame]:
         )
 
 
-def _answer(frame: DataFrame, predictions: Predictions, proba: bool, keep: bool) -> DataFrame:
+def _answer(
+    frame: DataFrame, predictions: Predictions, proba: bool, keep: bool, half: float | None
+) -> DataFrame:
     columns: dict[str, Any] = {name: frame[name] for name in frame.columns} if keep else {}
     columns[_free("prediction", columns)] = predictions.labels
+    if half is not None:
+        columns[_free("low", columns)] = predictions.outputs - half
+        columns[_free("high", columns)] = predictions.outputs + half
     if proba:
         for place, label in enumerate(predictions.target.classes):
             columns[_free(f"p({label})", columns)] = predictions.outputs[:, place]
     return pandas_module().DataFrame(columns, index=frame.index)
 
 
-def _free(name: str, taken: dict[str, Array]) -> str:
+def _free(name: str, taken: dict[str, AnyArray]) -> str:
     return f"{name} (mlayer)" if name in taken else name
 
 

@@ -14,7 +14,7 @@ from test_table_model import table
 from least_squares import LeastSquares
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, TableModel, fit_table, open_table, predict_table
-from mlayer.tables import source as reading
+from mlayer.tables import reader as reading
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def test_in_pieces_as_at_once(regressor: TableModel, tmp_path: Path, monkeypatch
             done = predict_table(regressor, open_table(path), tmp_path / f"{name}.{ending}", keep=True)
             results.append((done.rows, done.measured_rows, done.metrics["RMSE"]))
     assert results[1:] == [pytest.approx(results[0])] * 3
-    assert (tmp_path / "one.csv").read_text() == (tmp_path / "many.csv").read_text()
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "many.parquet")
-    )
+    # A product of matrices may round differently for another number of rows.
+    for read, ending in ((pd.read_csv, "csv"), (pd.read_parquet, "parquet")):
+        one, many = (read(tmp_path / f"{name}.{ending}") for name in ("one", "many"))
+        pd.testing.assert_frame_equal(one, many, rtol=1e-12)
 
 
 def test_without_the_target(regressor: TableModel, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_an_old_file_survives(classifier: TableModel, tmp_path: Path) -> None:
     assert (tmp_path / "p.csv").read_text() == "old"
 
 
-def test_complaints(classifier: TableModel, regressor: TableModel, tmp_path: Path) -> None:
+def test_invalid_arguments(classifier: TableModel, regressor: TableModel, tmp_path: Path) -> None:
     source = open_table(write(table(30), tmp_path))
     with pytest.raises(
         ArgumentError, match=r"proba must be used with a classifier; got a model for regression"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +15,9 @@ from mlayer.checks import brief, file_path, integer, texts
 from mlayer.disk import absent
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
 from mlayer.tables import memory
+from mlayer.tables.damage import reading
+from mlayer.tables.dialect import Dialect, sniff
 from mlayer.tables.remarks import near_columns
-from mlayer.tables.sniff import Dialect, sniff
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 _TEXT = (".csv", ".tsv", ".txt", ".tab", ".dat", "")
 _PARQUET = (".parquet", ".pq")
 _SMALL = 50_000_000  # bytes that are read without asking how much memory there is
-_GZIP = 8  # a guess: text packs about that well
+_DEFLATE = 1032  # gzip makes nothing smaller than by this factor
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
 CHUNK = 50_000
 # In a text table: as pandas has it.
@@ -114,10 +118,13 @@ class Source:
                 options["na_values"] = {name: words for name in self.columns if name != verbatim}
             frame = self._csv(self.dialect, nrows=rows, **options)
         elif rows is None:
-            frame = self._frame(_parquet(self.path).read())
+            with self._reading():
+                whole = _parquet(self.path).read()
+            frame = self._frame(whole)
         else:
             file = _parquet(self.path)
-            frame = self._frame(next(file.iter_batches(batch_size=rows), file.schema_arrow.empty_table()))
+            first = self._next(file.iter_batches(batch_size=rows))
+            frame = self._frame(file.schema_arrow.empty_table() if first is None else first)
         return frame
 
     def pieces(self, text: Collection[str] = (), size: int = CHUNK) -> Iterator[DataFrame]:
@@ -125,24 +132,21 @@ class Source:
         integer("size", size, 1)
         texts("text", text, "names of columns", '("id",)')
         if self.dialect is None:
-            for batch in _parquet(self.path).iter_batches(batch_size=size):
+            batches = _parquet(self.path).iter_batches(batch_size=size)
+            while (batch := self._next(batches)) is not None:
                 yield self._frame(batch)
             return
-        reader = self._csv(self.dialect, chunksize=size, dtype=dict.fromkeys(text, str))
-        try:
-            with reader:
-                while True:
-                    with self._complaints():
-                        piece = next(reader, None)
-                    if piece is None:
-                        return
-                    yield piece
-        except ValueError as error:  # from the reader's own context
-            raise self._unreadable(error) from None
+        with self._csv(self.dialect, chunksize=size, dtype=dict.fromkeys(text, str)) as reader:
+            while (piece := self._next(reader)) is not None:
+                yield piece
+
+    def _next(self, pieces: Iterator[Any]) -> Any:
+        with self._reading():
+            return next(pieces, None)
 
     def _csv(self, dialect: Dialect, **options: Any) -> Any:
         pandas = pandas_module()
-        with self._complaints():
+        with self._reading():
             return pandas.read_csv(
                 self.path,
                 names=list(self.columns),
@@ -156,39 +160,54 @@ class Source:
                 **options,
             )
 
-    def _complaints(self) -> _Complaints:
-        return _Complaints(self)
-
-    def _unreadable(self, error: Exception) -> FileFormatError:
-        if isinstance(error, UnicodeError):
-            return FileFormatError(
-                self.path, "text in UTF-8", f"other bytes ({error})", "Pass --encoding, for example latin-1."
-            )
-        split = self.dialect.names if self.dialect is not None else "parquet"
-        return FileFormatError(
-            self.path,
-            "a table with as many fields in each line as in the header",
-            f"something else, read with {split} ({str(error).strip()})",
-            "Mend the line, or pass --delimiter.",
-        )
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """What a parser raises or warns of is an error that names the file."""
+        if self.dialect is None:
+            with reading(self.path, "a complete parquet file", "Get it again."):
+                yield
+            return
+        kind = f"a table with as many fields in each line as in the header, read with {self.dialect.names}"
+        hint = "Correct the line, or pass --delimiter."
+        with warnings.catch_warnings(), reading(self.path, kind, hint, self.dialect.encoding):
+            warnings.simplefilter("error", pandas_module().errors.ParserWarning)
+            yield
 
     def _frame(self, data: Any) -> DataFrame:
         """Columns as they are in the file: what pandas kept of an index is no concern of ours."""
-        return data.select(list(self.columns)).to_pandas(ignore_metadata=True, date_as_object=False)
+        with self._reading():
+            data.validate(full=True)  # damaged bytes may decode to offsets outside the data
+            return data.select(list(self.columns)).to_pandas(ignore_metadata=True, date_as_object=False)
+
+    def _unpacked(self, enough: int) -> int:
+        """Bytes of text in a gzip file, counted in pieces until they are more than ``enough``."""
+        count = 0
+        with self._reading(), gzip.open(self.path) as file:
+            while count <= max(enough, _SMALL) and (piece := file.read(1 << 20)):
+                count += len(piece)
+        return count
 
     def _check_memory(self) -> None:
+        """By the size of what is unpacked: a packed file may be a thousand times smaller than its text."""
         free = memory.available_memory()
         size = self.path.stat().st_size
-        if free is None or size <= _SMALL:
+        packed = self.dialect is not None and self.path.suffix == ".gz"
+        if free is None or (self.dialect is not None and size * (_DEFLATE if packed else 1) <= _SMALL):
             return
         if self.dialect is None:
-            meta = _parquet(self.path).metadata
-            need = _COPIES * sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+            with self._reading():
+                meta = _parquet(self.path).metadata
+                stored = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+                # Repeated values are stored once; in a frame each cell takes 8 bytes or more.
+                need = _COPIES * max(stored, 8 * meta.num_rows * len(self.columns))
         else:
-            text = size * (_GZIP if self.path.suffix == ".gz" else 1)
             sample = self._csv(self.dialect, nrows=1000)
             row = sample.memory_usage(deep=True, index=False).sum() / max(1, len(sample))
-            need = int(text + _COPIES * row * text / self.dialect.line_bytes)
+            share = 1 + _COPIES * row / self.dialect.line_bytes  # bytes of memory for one of text
+            text = self._unpacked(int(free / share)) if packed else size
+            if text <= _SMALL:
+                return
+            need = int(share * text)
         if need > free:
             raise ArgumentError(
                 f"the table {self.path}",
@@ -199,30 +218,13 @@ class Source:
             )
 
 
-class _Complaints:
-    """Turns what pandas raises and warns of while parsing into our error."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.catcher = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        self.catcher.__enter__()
-        warnings.simplefilter("error", pandas_module().errors.ParserWarning)
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self.catcher.__exit__(kind, error, trace)
-        if isinstance(error, ValueError | pandas_module().errors.ParserWarning):
-            raise self.source._unreadable(error) from None
-
-
 def open_table(
     path: str | Path, *, delimiter: str | None = None, decimal: str | None = None, encoding: str | None = None
 ) -> Source:
     """Look at a csv or parquet file.
 
     Args:
-        path: the file; what it is is told by its ending, and by its first bytes.
+        path: the file; its format is recognized by its suffix and its first bytes.
         delimiter: of a text table; guessed among comma, semicolon, tab and pipe if None.
         decimal: "." or ","; guessed if None.
         encoding: of a text table; UTF-8 if None (UTF-16 with its mark).
@@ -235,7 +237,8 @@ def open_table(
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == b"PAR1":
-        names = _parquet(path).schema_arrow.names
+        with reading(path, "a complete parquet file", "Get it again."):
+            names = _parquet(path).schema_arrow.names
         return Source(path, _distinct(path, tuple(n for n in names if not n.startswith("__index_level_"))))
     plain = Path(path.stem) if path.suffix == ".gz" else path
     if plain.suffix.lower() in _PARQUET:
@@ -255,7 +258,7 @@ def open_table(
 
 
 def _distinct(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
-    double = sorted({name for name in names if names.count(name) > 1})
+    double = sorted(name for name, count in Counter(names).items() if count > 1)
     if double:
         raise FileFormatError(
             path,
@@ -272,12 +275,8 @@ def _parquet(path: Path) -> Any:
         import pyarrow.parquet
     except ImportError:
         raise MissingPackageError("reading parquet", "pyarrow", "pip install 'mlayer[cli]'") from None
-    try:
+    with reading(path, "a complete parquet file", "Get it again."):
         return pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowException as error:
-        raise FileFormatError(
-            path, "a parquet file", f"something else, or half of it ({error})", "Get it again."
-        ) from None
 
 
 def pandas_module() -> Any:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlayer.checks import brief, integer, texts
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.tables.columns import KINDS, Column, Number
-from mlayer.tables.learn import learn_column
+from mlayer.tables.cells import Floats
+from mlayer.tables.columns import Column, column_from_json, infer_column
 from mlayer.tables.remarks import Remark, near_columns
-from mlayer.tables.values import Floats
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_CATEGORIES = 20
-# Of a column's entries in the file; the others are numbers.
-_TYPES: dict[str, type] = {"name": str, "format": str, "flag": bool, "other": bool, "missing": bool}
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,16 @@ class Schema:
     @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns that a csv reader must not turn into numbers: 007 is not 7."""
-        return tuple(column.name for column in self.columns if not isinstance(column, Number))
+        return tuple(column.name for column in self.columns if column.raw_text)
+
+    def places(self, kind: type[Column]) -> list[int]:
+        """Numbers of the features that hold the values of the columns of a kind."""
+        starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
+        return [
+            int(start)
+            for column, start in zip(self.columns, starts, strict=False)
+            if isinstance(column, kind)
+        ]
 
     def encode(self, frame: DataFrame) -> Encoded:
         """The numbers of ``frame``, whose columns may be in any order and more than needed.
@@ -71,7 +77,7 @@ class Schema:
         return Encoded(np.concatenate(parts, axis=1), remarks)
 
     def check(self, names: Sequence[str]) -> None:
-        """Are all columns there?"""
+        """Raise an error unless all columns are present."""
         names = texts("names", names, "names of columns", '["a", "b"]')
         absent = [column.name for column in self.columns if column.name not in set(names)]
         if absent:
@@ -91,19 +97,7 @@ class Schema:
     @classmethod
     def from_json(cls, entries: list[Mapping[str, Any]]) -> Schema:
         """The schema that :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged."""
-        columns = []
-        for entry in entries:
-            kind = KINDS[entry["kind"]]
-            values = {name: entry[name] for name in (field.name for field in fields(kind))}
-            for name, value in values.items():
-                if name in ("categories", "rare"):
-                    values[name] = (tuple if name == "categories" else frozenset)(map(str, value))
-                elif not isinstance(value, _TYPES.get(name, float | int)) or isinstance(value, bool) != (
-                    _TYPES.get(name) is bool
-                ):
-                    raise TypeError(f"{name} = {value!r}")
-            columns.append(kind(**values))
-        return cls(tuple(columns))
+        return cls(tuple(map(column_from_json, entries)))
 
 
 def check_frame(frame: object) -> None:
@@ -135,10 +129,10 @@ def learn_schema(
     for name, series in zip(names, (frame[column] for column in frame.columns), strict=True):
         if name in drop:
             continue
-        column, said = learn_column(series, max_categories)
-        remarks += said
-        if column is not None:
-            columns.append(column)
+        found = infer_column(series, max_categories)
+        remarks += found.remarks
+        if found.column is not None:
+            columns.append(found.column)
     if not columns:
         reasons = "; ".join(map(str, remarks[:5])) or "there are no others than the target"
         raise ArgumentError(

@@ -11,7 +11,7 @@ import pytest
 from mlayer.errors import ArgumentError
 from mlayer.tables import Target, guess_task
 from mlayer.tables.split import held_out
-from mlayer.tables.task import learn_target
+from mlayer.tables.target import learn_target
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlayer.errors import ArgumentError
-from mlayer.tables.source import pandas_module
+from mlayer.tables.reader import pandas_module
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -61,18 +61,23 @@ def is_missing(series: Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def is_number(series: Series) -> bool:
-    """Numbers, and not truth values?"""
+    """Whether the type is numeric and not Boolean."""
     types = pandas_module().api.types
-    return bool(types.is_numeric_dtype(series.dtype) and not types.is_bool_dtype(series.dtype))
+    return bool(types.is_numeric_dtype(series.dtype) and not is_boolean(series))
+
+
+def is_boolean(series: Series) -> bool:
+    """Whether the type is Boolean."""
+    return bool(pandas_module().api.types.is_bool_dtype(series.dtype))
 
 
 def is_date(series: Series) -> bool:
-    """Dates or times of day and date?"""
+    """Whether the type is a date or a time stamp."""
     return bool(pandas_module().api.types.is_datetime64_any_dtype(series.dtype))
 
 
 def is_text(series: Series) -> bool:
-    """Text, or a mixture of things that are shown as text?"""
+    """Whether the cells are text, or a mixture that is shown as text."""
     types = pandas_module().api.types
     dtype = series.dtype
     if isinstance(dtype, pandas_module().CategoricalDtype):
@@ -95,24 +100,24 @@ def as_numbers(series: Series) -> Parsed:
     Parsed(values=array([1. , 2.5, nan, nan]), unreadable=1, example='?')
     """
     series = plain(series)
-    if is_number(series) or pandas_module().api.types.is_bool_dtype(series.dtype):
+    if is_number(series) or is_boolean(series):
         values = _floats(series)
         values[~np.isfinite(values)] = np.nan
         return Parsed(values)
-    return _parse(series, lambda text: _floats(pandas_module().to_numeric(text, errors="coerce")))
+    return parse_text(series, lambda text: _floats(pandas_module().to_numeric(text, errors="coerce")))
 
 
 def as_booleans(series: Series) -> Parsed:
     """1 and 0 of true and false, yes and no, y and n, t and f, 1 and 0."""
     series = plain(series)
-    if pandas_module().api.types.is_bool_dtype(series.dtype):
+    if is_boolean(series):
         return Parsed(_floats(series))
 
     def words(text: Series) -> Floats:
         numbers = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
         return _floats(text.str.lower().map(TRUE_WORDS | numbers))
 
-    return _parse(series, words)
+    return parse_text(series, words)
 
 
 def as_days(series: Series, format: str) -> Parsed:
@@ -124,7 +129,7 @@ def as_days(series: Series, format: str) -> Parsed:
     def dates(text: Series) -> Floats:
         return _days(pandas.to_datetime(text, format=format, errors="coerce", utc=True))
 
-    return _parse(series, dates)
+    return parse_text(series, dates)
 
 
 def as_text(series: Series) -> list[str | None]:
@@ -140,7 +145,7 @@ def as_text(series: Series) -> list[str | None]:
 
 
 def boolean_words(texts: set[str]) -> bool:
-    """Both words of one of the pairs, and nothing else?"""
+    """Whether the values are both words of one of the pairs, and nothing else."""
     return {text.lower() for text in texts} in _PAIRS
 
 
@@ -155,7 +160,8 @@ def date_format(texts: list[str]) -> str | None:
     return None
 
 
-def _parse(series: Series, read: Callable[[Series], Floats]) -> Parsed:
+def parse_text(series: Series, read: Callable[[Series], Floats]) -> Parsed:
+    """The cells that are not missing, as text without spaces around it, read by ``read``."""
     missing = is_missing(series)
     text = series.astype(object).where(~missing, "").map(lambda cell: str(cell).strip())
     values = np.full(len(series), np.nan)
@@ -175,7 +181,7 @@ def _floats(series: Series) -> Floats:
 def _days(series: Series) -> Floats:
     if series.dt.tz is not None:
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)
-    # Whole days first: in nanoseconds a year such as 9999, which stands for "for ever", does not fit.
+    # Whole days first: in nanoseconds a year such as 9999, which means "forever", does not fit.
     moments = series.to_numpy()
     days = moments.astype("datetime64[D]")
     part = (moments - days.astype(moments.dtype)) / np.timedelta64(1, "D")

@@ -1,0 +1,120 @@
+"""Text columns: one number for each category."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mlayer.tables.cells import Floats, as_text
+from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
+from mlayer.tables.remarks import Remark
+from mlayer.tables.variants import folded, merged_remark, merged_variants
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+_DISTINCT = 0.9  # share of distinct cells from which text is names, not categories
+_FEW = 10  # rows below which "all distinct" says nothing
+_RARE = 2  # rows that a category needs to stand alone
+_KEPT = 1000  # names of rare categories that are remembered
+
+
+@dataclass(frozen=True)
+class Category(Column):
+    """A column of text, one number for each of its categories, 1 for the one it is.
+
+    Attributes:
+        categories: the frequent ones.
+        other: whether there is a number for the rare ones together.
+        missing: whether there is a number for missing cells.
+        lumped: how many rare categories the training table had.
+        rare: their names, unless there are too many to keep.
+    """
+
+    kind: ClassVar[str] = "category"
+    categories: tuple[str, ...] = ()
+    other: bool = False
+    missing: bool = False
+    lumped: int = 0
+    rare: frozenset[str] = frozenset()
+
+    @classmethod
+    def infer(cls, cells: Cells) -> Inferred | None:
+        """Any text, unless nearly all of it is distinct."""
+        one, merged = merged_variants(cells.texts)
+        texts = [one[text] for text in cells.texts]
+        distinct = set(texts)
+        if len(texts) >= _FEW and len(distinct) >= _DISTINCT * len(texts) and len(distinct) > 2:
+            return left_out(
+                cells.name,
+                f"{len(distinct)} different texts in {len(texts)} rows: names or identifiers, not categories",
+            )
+        counts = Counter(texts)
+        order = sorted(counts, key=lambda text: (-counts[text], text))
+        kept = [text for text in order[: cells.max_categories] if counts[text] >= _RARE] or order[:1]
+        rare = order[len(kept) :]
+        remarks = merged_remark(cells.name, cells.texts, merged)
+        if rare:
+            rows = sum(counts[text] for text in rare)
+            said = f"rows hold one of {len(rare)} rare categories, which are put together as 'other'"
+            remarks.append(Remark("rare", cells.name, rows, said, example=rare[0]))
+        names = frozenset(rare if len(rare) <= _KEPT else ())
+        missing = bool(cells.missing.any())
+        if missing:
+            remarks.append(Remark("missing", cells.name, 0, "missing cells are a category of their own"))
+        return Inferred(cls(cells.name, tuple(kept), bool(rare), missing, len(rare), names), remarks)
+
+    def as_json(self) -> dict[str, Any]:
+        return super().as_json() | {"rare": sorted(self.rare)}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        extra = ["other"] * self.other + ["missing"] * self.missing
+        return tuple(f"{self.name} = {name}" for name in (*self.categories, *extra))
+
+    @property
+    def said(self) -> str:
+        words = [f"one number for each of {len(self.categories)} categories"]
+        if self.other:
+            words.append(f"{self.lumped} rare ones together as 'other'")
+        if self.missing:
+            words.append("missing is one of its own")
+        return "; ".join(words)
+
+    def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
+        texts = as_text(series)
+        places = {name: place for place, name in enumerate(self.categories)}
+        alike = {folded(name): place for name, place in reversed(places.items())}
+        rare = {folded(name) for name in self.rare}
+        width, known = len(self.features), len(self.categories)
+        numbers, remarks = np.zeros((len(texts), width)), []
+        strangers: list[str] = []
+        lumped, gone = 0, 0
+        for row, text in enumerate(texts):
+            if text is None:
+                gone += 1
+                if self.missing:
+                    numbers[row, width - 1] = 1.0
+            elif text in places or folded(text) in alike:
+                numbers[row, places[text] if text in places else alike[folded(text)]] = 1.0
+            else:
+                if folded(text) in rare or self.lumped > len(self.rare):
+                    lumped += 1
+                else:
+                    strangers.append(text)
+                if self.other:
+                    numbers[row, known] = 1.0
+        if strangers:
+            place = "they count as 'other'" if self.other else "none is 1"
+            said = f"cells hold a category that the training table did not have ({place})"
+            remarks.append(Remark("unseen", self.name, len(strangers), said, True, strangers[0]))
+        if lumped and self.lumped > len(self.rare):
+            said = "cells are 'other': rare in the training table, or not in it"
+            remarks.append(Remark("other", self.name, lumped, said))
+        if gone and not self.missing:
+            said = "missing cells, of which the training table had none: no category is 1"
+            remarks.append(Remark("missing", self.name, gone, said, strict=True))
+        return numbers, remarks

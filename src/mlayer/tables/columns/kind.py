@@ -1,0 +1,124 @@
+"""What every kind of column is: a class that infers itself, encodes cells and reads itself back from JSON."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from mlayer.tables.cells import Floats, as_text, is_missing
+from mlayer.tables.remarks import Remark
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+
+class Cells:
+    """A column of the training table, with the facts that several kinds ask about computed once."""
+
+    def __init__(self, name: str, series: Series, max_categories: int) -> None:
+        self.name, self.series, self.max_categories = name, series, max_categories
+
+    @cached_property
+    def missing(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which cells are missing, (rows,)."""
+        return is_missing(self.series)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The cells that are not missing, as text."""
+        return [text for text in as_text(self.series) if text is not None]
+
+    @cached_property
+    def distinct(self) -> set[str]:
+        """The different texts."""
+        return set(self.texts)
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A column, or None if it is left out, and what should be said about it."""
+
+    column: Column | None
+    remarks: list[Remark]
+
+
+def left_out(name: str, why: str) -> Inferred:
+    """No column, and the reason."""
+    return Inferred(None, [Remark("dropped", name, 0, f"left out: {why}", strict=True)])
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """A column of the training table: its name, the features it becomes, and the way there.
+
+    Class attributes:
+        kind: its name in files and messages.
+        moves: whether a certificate may vary its value continuously.
+    """
+
+    name: str
+    kind: ClassVar[str] = ""
+    moves: ClassVar[bool] = False
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    @abstractmethod
+    def infer(cls, cells: Cells) -> Inferred | None:
+        """The column of ``cells``, a reason to leave it out, or None if it is of another kind."""
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """Names of the numbers that the column becomes."""
+
+    @property
+    @abstractmethod
+    def said(self) -> str:
+        """How the column is encoded, in words."""
+
+    @abstractmethod
+    def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
+        """(rows,) cells -> (rows, len(features)) numbers, and what should be said about them."""
+
+    @property
+    def raw_text(self) -> bool:
+        """Whether a csv reader must leave its cells as text (007 is not 7)."""
+        return True
+
+    @property
+    def extent(self) -> float:
+        """The range of its values in the training table; 0 for a column that does not move."""
+        return 0.0
+
+    def check(self, series: Series) -> None:
+        """Raise if cells hold something that no fit can use. Most kinds accept every cell."""
+        del series
+
+    def as_json(self) -> dict[str, Any]:
+        """For the model file."""
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Self:
+        """What :meth:`as_json` wrote; KeyError or TypeError if it is damaged.
+
+        Fields in ``later`` were added since the first version: files without them have the default.
+        """
+        wanted = [field for field in fields(cls) if field.name in entry or field.name not in cls.later]
+        return cls(**{field.name: _checked(field.name, str(field.type), entry) for field in wanted})
+
+
+def _checked(name: str, hint: str, entry: Mapping[str, Any]) -> Any:
+    """The value of a field, of the type that its annotation ``hint`` says."""
+    value = entry[name]
+    if hint.startswith(("tuple", "frozenset")):
+        return (tuple if hint.startswith("tuple") else frozenset)(map(str, value))
+    wanted: Any = {"str": str, "bool": bool}.get(hint, float | int)
+    if not isinstance(value, wanted) or isinstance(value, bool) != (hint == "bool"):
+        raise TypeError(f"{name} = {value!r}")
+    return value

@@ -1,0 +1,290 @@
+"""Columns that become one number each: numbers, truth values and dates.
+
+    Number     the number; missing: the median of the training table
+    Boolean    1 or 0; missing: the more frequent
+    Date       days since the first date of the training table; missing: the median
+
+Each adds a number "is missing" if cells were missing in the training table.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.tables.amounts import Notation, read_numbers
+from mlayer.tables.cells import (
+    Floats,
+    Parsed,
+    as_booleans,
+    as_days,
+    as_numbers,
+    boolean_words,
+    check_size,
+    date_format,
+    is_boolean,
+    is_date,
+    is_number,
+)
+from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
+from mlayer.tables.remarks import Remark
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+_SLACK = 0.1  # of the range of the training table, before a value counts as outside it
+_NUMBERS = 0.9  # share of a text column that must be numbers for it to be one of numbers
+_ID_NAMES = re.compile(
+    r"^(unnamed: \d+|index|row|row_?(id|num|number|nr|no)|id|uuid|guid|key|.*[_ ]id|level_\d"
+    r"|(order|invoice|account|customer|ticket|serial|record)[_ ]?(no|nr|num|number))$",
+    re.I,
+)
+_CAMEL_ID = re.compile(r"^.*[a-z](Id|ID)$")  # customerID, but not "paid"
+
+
+@dataclass(frozen=True)
+class _Measured(Column):
+    """A column that becomes one number, and perhaps a flag."""
+
+    fill: float = 0.0
+    flag: bool = False
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name} is missing") if self.flag else (self.name,)
+
+    @property
+    def _filled(self) -> str:
+        return f"missing: {self._fill_said}, and a number that says so" if self.flag else ""
+
+    @property
+    def _fill_said(self) -> str:
+        return f"the median, {self.fill:.4g}"
+
+    @property
+    def extent(self) -> float:
+        return self.high - self.low if self.moves else 0.0
+
+    @abstractmethod
+    def parse(self, series: Series) -> Parsed:
+        """Cells to numbers, NaN where missing."""
+
+    @classmethod
+    def _middle(cls, there: Floats) -> float:
+        """What fills a missing cell."""
+        return float(np.median(there))
+
+    @classmethod
+    def _from(cls, name: str, parsed: Parsed, **options: Any) -> Inferred:
+        """The column of parsed cells."""
+        values, remarks = parsed.values, []
+        there = values[np.isfinite(values)]
+        missing = len(values) - len(there)
+        if np.ptp(there) == 0 and not missing:
+            return left_out(name, "constant: every cell is the same")
+        if parsed.unreadable:
+            said = f"cells that are no {cls.kind}s were taken as missing"
+            remarks.append(Remark("unreadable", name, parsed.unreadable, said, True, parsed.example))
+        there = there - options.get("origin", 0.0)
+        column = cls(name, cls._middle(there), missing > 0, float(there.min()), float(there.max()), **options)
+        if missing - parsed.unreadable:
+            said = f"missing cells: filled with {column._fill_said}, and marked by a number of its own"
+            remarks.append(Remark("missing", name, missing - parsed.unreadable, said))
+        return Inferred(column, remarks)
+
+    def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
+        parsed = self.parse(series)
+        values, remarks = parsed.values, []
+        missing = np.isnan(values)
+        if parsed.unreadable == len(values) and parsed.unreadable:
+            raise ArgumentError(
+                f"the column {self.name!r}",
+                f"of {self.kind}s, as in the table of the fit",
+                f"cells such as {parsed.example!r}",
+                "Is it another column, or written in another way?",
+            )
+        if parsed.unreadable:
+            text = f"cells that are no {self.kind}s were taken as missing"
+            remarks.append(
+                Remark("unreadable", self.name, parsed.unreadable, text, strict=True, example=parsed.example)
+            )
+        gone = int(missing.sum()) - parsed.unreadable
+        if gone and not self.flag:
+            said = f"missing cells, of which the training table had none, were filled with {self._fill_said}"
+            remarks.append(Remark("missing", self.name, gone, said, strict=True))
+        slack = _SLACK * (self.high - self.low)
+        outside = int(((values < self.low - slack) | (values > self.high + slack)).sum())
+        if outside:
+            text = f"cells outside the range of the training table ({self._range}): {self._beyond}"
+            remarks.append(Remark("outside", self.name, outside, text))
+        numbers = self._bounded(np.where(missing, self.fill, values))
+        return np.stack([numbers, missing.astype(np.float64)] if self.flag else [numbers], axis=1), remarks
+
+    @property
+    def _beyond(self) -> str:
+        return "predictions extrapolate"
+
+    def _bounded(self, values: Floats) -> Floats:
+        """What becomes of values outside the range of the training table."""
+        return values
+
+    @property
+    def _range(self) -> str:
+        return f"{self.low:.6g} to {self.high:.6g}"
+
+
+@dataclass(frozen=True)
+class Number(_Measured):
+    """A column of numbers."""
+
+    kind: ClassVar[str] = "number"
+    moves: ClassVar[bool] = True
+    later: ClassVar[tuple[str, ...]] = ("decimal", "unit")
+    decimal: str = ""  # of amounts such as "£1,234.50"; "" for plain numbers
+    unit: str = ""
+
+    @property
+    def raw_text(self) -> bool:
+        """Amounts stay as they are written: a csv reader would take the point of 1.234 for a decimal one."""
+        return bool(self.decimal)
+
+    @classmethod
+    def infer(cls, cells: Cells) -> Inferred | None:
+        """A column of numbers, or of text that is nearly always numbers, plain or as people write them."""
+        if is_date(cells.series):
+            return None
+        numbers, notation, remarks = read_numbers(cells.name, cells.series)
+        if not is_number(cells.series) and (
+            numbers.unreadable > (1 - _NUMBERS) * len(cells.texts) or not np.isfinite(numbers.values).any()
+        ):
+            return None
+        name, values = cells.name, numbers.values[np.isfinite(numbers.values)]
+        if values.min() == values.max() and len(values) == len(numbers.values):
+            return left_out(name, f"constant: every cell is {values[0]:g}")
+        if (
+            (_ID_NAMES.match(name) or _CAMEL_ID.match(name))
+            and len(values) == len(np.unique(values))
+            and (values % 1 == 0).all()
+        ):
+            return left_out(name, "a different whole number in each row, and the name of an identifier")
+        _check_numbers(name, values)
+        written = {} if notation is None else {"decimal": notation.decimal, "unit": notation.unit}
+        found = cls._from(name, numbers, **written)
+        found.remarks[:0] = remarks
+        if is_number(cells.series) and np.asarray(cells.series.notna())[cells.missing].any():
+            said = "infinite numbers were taken as missing"
+            found.remarks.append(Remark("infinite", name, 0, said, strict=True))
+        return found
+
+    def check(self, series: Series) -> None:
+        _check_numbers(self.name, self.parse(series).values)
+
+    def parse(self, series: Series) -> Parsed:
+        if not self.decimal or is_number(series):
+            return as_numbers(series)
+        return Notation(self.decimal, self.unit).read(series)
+
+    @property
+    def said(self) -> str:
+        written = f"as it is, {self._range}{f' {self.unit}' if self.unit else ''}"
+        return "; ".join(filter(None, [written, self._filled]))
+
+
+@dataclass(frozen=True)
+class Boolean(_Measured):
+    """A column of two truth values."""
+
+    kind: ClassVar[str] = "truth value"
+
+    @classmethod
+    def infer(cls, cells: Cells) -> Inferred | None:
+        """Truth values, or text that is both words of a pair such as yes and no."""
+        if not is_boolean(cells.series) and (is_number(cells.series) or not boolean_words(cells.distinct)):
+            return None
+        return cls._from(cells.name, as_booleans(cells.series))
+
+    @classmethod
+    def _middle(cls, there: Floats) -> float:
+        return float(there.mean() >= 0.5)  # a tie is true
+
+    def parse(self, series: Series) -> Parsed:
+        return as_booleans(series)
+
+    @property
+    def _fill_said(self) -> str:
+        return f"the more frequent, {'true' if self.fill else 'false'}"
+
+    @property
+    def said(self) -> str:
+        return "; ".join(filter(None, ["true 1, false 0", self._filled]))
+
+
+@dataclass(frozen=True)
+class Date(_Measured):
+    """A column of dates, as days since ``origin`` (in days since 1970)."""
+
+    kind: ClassVar[str] = "date"
+    moves: ClassVar[bool] = True
+    later: ClassVar[tuple[str, ...]] = ("hold",)
+    format: str = "ISO8601"
+    origin: float = 0.0
+    hold: bool = False  # dates beyond the training table's count as its first or last
+
+    @classmethod
+    def infer(cls, cells: Cells) -> Inferred | None:
+        """Dates, or text that one of the known formats reads without exception."""
+        format = "ISO8601" if is_date(cells.series) else date_format(cells.texts)
+        if format is None:
+            return None
+        parsed = as_days(cells.series, format)
+        origin = float(np.floor(np.nanmin(parsed.values)))
+        found = cls._from(cells.name, parsed, format=format, origin=origin)
+        if format == "%m/%d/%Y" and found.column is not None:
+            said = "dates were read as month/day/year; write them as 2024-12-31 to be sure"
+            found.remarks.append(Remark("date", cells.name, 0, said))
+        return found
+
+    def parse(self, series: Series) -> Parsed:
+        parsed = as_days(series, self.format)
+        return Parsed(parsed.values - self.origin, parsed.unreadable, parsed.example)
+
+    @property
+    def _beyond(self) -> str:
+        return "they count as its first or last date" if self.hold else "predictions extrapolate"
+
+    def _bounded(self, values: Floats) -> Floats:
+        return np.clip(values, self.low, self.high) if self.hold else values
+
+    @property
+    def last(self) -> str:
+        """The last date of the training table."""
+        return self._day(self.high)
+
+    @property
+    def _fill_said(self) -> str:
+        return f"the median, {self._day(self.fill)}"
+
+    def _day(self, days: float) -> str:
+        return str(np.datetime64(int(np.floor(self.origin + days)), "D"))
+
+    @property
+    def _range(self) -> str:
+        return f"{self._day(self.low)} to {self._day(self.high)}"
+
+    @property
+    def said(self) -> str:
+        order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
+        first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
+        return "; ".join(filter(None, [first, self._filled]))
+
+
+def _check_numbers(name: str, values: Floats) -> None:
+    hint = f"Empty those cells if they stand for a missing value, scale the column, or use --drop {name}."
+    check_size(f"the column {name!r}", values, hint)

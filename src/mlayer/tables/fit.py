@@ -1,0 +1,236 @@
+"""From a table to a model that has been tested on rows it has not seen."""
+
+from __future__ import annotations
+
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.checks import brief, function
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn import MLayer
+from mlayer.numerics.arrays import AnyArray
+from mlayer.tables.columns import Date
+from mlayer.tables.giveaway import giveaways
+from mlayer.tables.labeled import Labeled, label
+from mlayer.tables.metrics import classification_metrics, regression_metrics
+from mlayer.tables.model import TableModel
+from mlayer.tables.plan import Plan
+from mlayer.tables.predict import refuse
+from mlayer.tables.remarks import Remark, merged
+from mlayer.tables.result import FitResult, column_importance, kept_errors, series_of
+from mlayer.tables.schema import Schema, check_frame, learn_schema
+from mlayer.tables.split import RANDOM, TIME, split_rows
+from mlayer.tables.target import AUTO, Target
+from mlayer.version import __version__
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+# Of the time limit; the rest is for measuring.
+_TRAINING_SHARE = 0.9
+
+
+def fit_table(
+    frame: DataFrame | Labeled,
+    plan: Plan,
+    *,
+    estimator: Any = None,
+    on_stage: Callable[[str], None] | None = None,
+    on_progress: Callable[[float, str], None] | None = None,
+) -> FitResult:
+    """Hold rows out, learn the columns and the model from the others, and measure on what was held out.
+
+    Args:
+        frame: the raw table, with the target; or what :func:`read_with_target` made of a file.
+        plan: what to fit, and how.
+        estimator: in place of ours, with ``fit(X, y)`` and ``to_mlayer()``; ``plan.training`` is then unused.
+        on_stage: called with a sentence when a part of the work begins and what has been decided.
+        on_progress: called with the part of the training that is done, from 0 to 1, and what is being done.
+
+    Raises:
+        ArgumentError: the table or the target cannot be learned from; the message says what to do.
+    """
+    if not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan", "a Plan", brief(plan), "Write Plan(target='price').")
+    if estimator is not None and not (hasattr(estimator, "fit") and hasattr(estimator, "to_mlayer")):
+        raise ArgumentTypeError(
+            "estimator", "one with fit and to_mlayer", brief(estimator), "For example MLayerRegressor()."
+        )
+    function("on_stage", on_stage, "(sentence)")
+    function("on_progress", on_progress, "(part, text)", 2)
+    begin = time.monotonic()
+    say = on_stage or (lambda _: None)
+    rows = _labeled(frame, plan)
+    target, frame, truth = rows.target, rows.frame, rows.truth
+    split = split_rows(rows, plan.test_share, plan.seed, plan.split, plan.drop)
+    train, test = split.train, split.test
+    counts = f"{len(train)} rows to learn from, {len(test)} held out"
+    if split.date is not None:
+        counts += f", the last ones by {split.date.name!r}"
+    say(f"{target.task} of {target.name!r} ({rows.reason}): {counts}")
+    schema, learned = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
+    for column in schema.columns:  # in the held-out rows too
+        column.check(frame[column.name])
+    encoded = schema.encode(frame.iloc[train])
+    suspicious = giveaways(schema, encoded.numbers, target, truth[train])
+    remarks = merged([*suspicious, *rows.remarks, *_single(target, truth), *learned])
+    if plan.strict:
+        refuse(remarks)
+    start = time.monotonic()
+    say(f"training on {len(schema.features)} numbers per row, from {len(schema.columns)} columns")
+    from mlayer.estimators.watch import Watch
+
+    left = None
+    if plan.training.time_limit is not None:
+        left = _TRAINING_SHARE * max(0.0, plan.training.time_limit - (time.monotonic() - begin))
+    if estimator is None:
+        estimator = default_estimator(target, plan, schema)
+    estimator._watch = Watch(left, on_progress)
+    trained = run(estimator, encoded.numbers, truth[train])
+    if not trained.periods:
+        schema, held = _held_dates(schema)
+        remarks = merged([*remarks, *held])
+    seconds = time.monotonic() - start
+    say("measuring on the held-out rows")
+    model = TableModel(trained.layer, schema, target, threshold=plan.threshold)
+    predictions = model.predict(frame.iloc[test])
+    metrics = predictions.metrics(truth[test])
+    errors = None if target.classifies else np.abs(predictions.outputs - truth[test])[predictions.finite]
+    baseline = _baseline(target, truth[train], truth[test])
+    facts = {
+        "metrics": metrics,
+        "baseline": baseline,
+        "rows": {"train": len(train), "test": len(test)},
+        "parameters": sum(parameter.numel() for parameter in trained.layer.parameters()),
+        "seed": plan.seed,
+        "seconds": round(seconds, 2),
+        "epochs": trained.epochs,
+        "split": RANDOM if split.date is None else TIME,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+    }
+    facts |= {} if errors is None else {"errors": kept_errors(errors)}
+    facts |= {"periods": trained.periods} if trained.periods else {}
+    model = TableModel(trained.layer, schema, target, facts, plan.threshold)
+    return FitResult(
+        model=model,
+        reason=rows.reason,
+        metrics=metrics,
+        baseline=baseline,
+        remarks=merged(
+            [*remarks, *trained.remarks, *(r for r in predictions.remarks if r.kind == "overflow")]
+        ),
+        history=trained.history,
+        truth=truth[test],
+        predictions=predictions,
+        importance=column_importance(model, frame.iloc[test], truth[test], plan.seed),
+        series=None
+        if split.date is None or target.classifies
+        else series_of(split, rows, predictions.outputs),
+    )
+
+
+def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
+    """Dates kept inside the range of the training table, where no waves say how the target goes on."""
+    columns, remarks = [], []
+    for column in schema.columns:
+        if isinstance(column, Date):
+            said = (
+                f"no season that goes on was found: later dates than {column.last} count as {column.last} in "
+                "predictions, so that they stay in the range of what was seen"
+            )
+            remarks.append(Remark("held", column.name, 0, said))
+        columns.append(replace(column, hold=True) if isinstance(column, Date) else column)
+    return Schema(tuple(columns)), remarks
+
+
+def _single(target: Target, truth: AnyArray) -> list[Remark]:
+    if not target.classifies:
+        return []
+    single = [target.classes[k] for k in np.flatnonzero(np.bincount(truth) == 1)]
+    if not single:
+        return []
+    said = "classes have one row only, which is used for training and tests nothing"
+    return [Remark("single", target.name, len(single), said, True, str(single[0]))]
+
+
+def _baseline(target: Target, train: AnyArray, test: AnyArray) -> dict[str, float]:
+    """The best constant: the frequencies of the classes, or the mean."""
+    if not target.classifies:
+        return regression_metrics(test, np.full(len(test), train.mean()))
+    shares = np.bincount(train, minlength=len(target.classes)) / len(train)
+    return classification_metrics(test, np.tile(shares, (len(test), 1)))
+
+
+def versions() -> dict[str, str]:
+    """Of what a model was made with."""
+    import torch
+
+    return {"mlayer": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _labeled(frame: DataFrame | Labeled, plan: Plan) -> Labeled:
+    if not isinstance(frame, Labeled):
+        check_frame(frame)
+        return label(frame, plan.target, plan.task)
+    had = (frame.target.name, frame.target.task)
+    if plan.target != had[0] or plan.task not in (AUTO, had[1]):
+        raise ArgumentError(
+            "plan",
+            f"of the target and task of the rows, {had[0]!r} and {had[1]!r}",
+            f"{plan.target!r} and {plan.task!r}",
+            "Give read_with_target and Plan the same.",
+        )
+    return frame
+
+
+@dataclass(frozen=True)
+class TrainedTable:
+    """A layer on encoded rows, and how it came about."""
+
+    layer: MLayer
+    history: list[dict[str, Any]]
+    epochs: int
+    remarks: list[Remark]
+    periods: list[tuple[int, float]]
+
+
+def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
+    """Ours, with the settings of ``plan``; waves may run along dates."""
+    from mlayer.estimators import MLayerClassifier, MLayerRegressor
+
+    training = plan.training
+    settings: dict[str, Any] = {"random_state": plan.seed, "effort": training.effort}
+    wishes = {
+        "max_iter": training.epochs,
+        "matrix_size": training.matrix_size,
+        "embedding_size": training.embedding_size,
+    }
+    settings |= {name: value for name, value in wishes.items() if value is not None}
+    if target.classifies:
+        return MLayerClassifier(class_weight="balanced" if plan.balanced else None, **settings)
+    dates = schema.places(Date)
+    return MLayerRegressor(periodic=dates or "auto", **settings)
+
+
+def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
+    """Fit the estimator to encoded rows; what it warns of becomes remarks."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(x, y)
+    history = [dict(record) for record in getattr(estimator, "history_", [])]
+    said = dict.fromkeys(
+        str(warning.message) for warning in caught if warning.category is not DeprecationWarning
+    )
+    remarks = [Remark("training", "", 0, text) for text in said]
+    epochs = int(getattr(estimator, "n_iter_", len(history)))
+    periods = list(estimator.periods_) if getattr(estimator, "periodic_", False) else []
+    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods)

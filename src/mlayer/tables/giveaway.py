@@ -1,0 +1,92 @@
+"""Columns that give the target away: alone they predict it as no honest column would.
+
+Such a column is often computed from the target, or known only after it: the price with tax, the date of the
+cancellation. A model that uses it looks perfect and fails where it is needed. Half of the training rows learn
+from the column alone, the other half judges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlayer.numerics.arrays import AnyArray, Array
+from mlayer.tables.columns import Column, Date
+from mlayer.tables.metrics import area_under_roc
+from mlayer.tables.remarks import Remark
+from mlayer.tables.schema import Schema
+from mlayer.tables.target import Target
+
+_SUSPICIOUS_R2 = 0.99
+_SUSPICIOUS_AUC = 0.995
+_ROWS = 50  # fewer say little
+_DEGREE = 3
+_ROWS_OF_A_GROUP = 5
+
+
+def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -> list[Remark]:
+    """A remark for each column that predicts the target alone.
+
+    Args:
+        schema: the columns.
+        numbers: the training rows, encoded.
+        target: what is predicted.
+        truth: of the training rows, as :meth:`Target.encode` gives it.
+    """
+    if len(numbers) < _ROWS or len(schema.columns) < 2:
+        return []
+    remarks, place = [], 0
+    order = np.random.default_rng(0).permutation(len(numbers))
+    halves = order[::2], order[1::2]
+    for column in schema.columns:
+        part = numbers[:, place : place + len(column.features)]
+        place += len(column.features)
+        if isinstance(column, Date):
+            continue  # time drives many a series, and is known beforehand
+        name, value, limit = _alone(column, part, target, truth, halves)
+        if value > limit:
+            said = (
+                f"warning: it predicts the target alone ({name} {value:.3f}): if it is known only after the "
+                f"target, or computed from it, leave it out with --drop {column.name!r}"
+            )
+            remarks.append(Remark("giveaway", column.name, 0, said, strict=True))
+    return remarks
+
+
+def _alone(
+    column: Column, part: Array, target: Target, truth: AnyArray, halves: tuple[AnyArray, AnyArray]
+) -> tuple[str, float, float]:
+    learn, judge = halves
+    if not target.classifies:
+        return "R2", _r2(truth[judge], _guess(column, part, truth, halves)), _SUSPICIOUS_R2
+    # The worst of the classes: one that is easily told apart is no suspicion against the column.
+    scores = [1.0]
+    for k in range(len(target.classes)):
+        is_class = truth == k
+        if not is_class[judge].any() or is_class[judge].all() or not is_class[learn].any():
+            continue
+        scores.append(area_under_roc(is_class[judge], _guess(column, part, is_class.astype(float), halves)))
+    return "ROC AUC", min(scores) if len(scores) > 1 else 0.0, _SUSPICIOUS_AUC
+
+
+def _guess(column: Column, part: Array, values: AnyArray, halves: tuple[AnyArray, AnyArray]) -> Array:
+    """Values of the second half from the first: means of groups, or a cubic of the number."""
+    learn, judge = halves
+    groups, number = np.unique(part, axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    mean = float(values[learn].mean())
+    if len(groups) * _ROWS_OF_A_GROUP <= len(learn):
+        counts = np.bincount(number[learn], minlength=len(groups))
+        sums = np.bincount(number[learn], values[learn], minlength=len(groups))
+        return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), mean)[number[judge]])
+    if not column.moves:
+        return np.full(len(judge), mean)
+    x = part[:, 0]
+    x = (x - x[learn].mean()) / (x[learn].std() or 1.0)
+    columns = np.column_stack([x[:, None] ** np.arange(_DEGREE + 1), part[:, 1:]])
+    found = np.linalg.lstsq(columns[learn], values[learn], rcond=None)[0]
+    return np.asarray(columns[judge] @ found)
+
+
+def _r2(truth: AnyArray, guess: Array) -> float:
+    spread = float(np.square(truth - truth.mean()).sum())
+    return 1 - float(np.square(truth - guess).sum()) / spread if spread > 0 else 0.0

@@ -1,0 +1,170 @@
+"""Intervals for the rows of a regression table: within these changes the prediction stays in [lower, upper].
+
+Numbers and dates move by up to eps times their unit, all at once; the columns that are named take each of
+their categories, or both truth values; the others are held still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlayer.certificates.arguments import as_radius
+from mlayer.certificates.boxes import bounds
+from mlayer.errors import ArgumentError
+from mlayer.tables.certify import column_scale, column_units, row_labels
+from mlayer.tables.columns import Boolean, Category, Column
+from mlayer.tables.model import TableModel
+from mlayer.tables.remarks import Remark, near_columns
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_SPLITS = 12  # parts more that a box is cut into where numbers move
+_BOXES = 512  # bounded in one call
+_MOST_COMBINATIONS = 1000  # of categories, for one row
+
+
+@dataclass(frozen=True)
+class IntervalRows:
+    """Intervals of a table.
+
+    Attributes:
+        frame: one row for each of the table: prediction, where it is known the truth, lower, upper.
+        eps: how far numbers and dates move, in their units.
+        units: what an eps of 1 means, by column.
+        varied: columns that take all their values.
+        remarks: what should be said.
+    """
+
+    frame: DataFrame
+    eps: float
+    units: Mapping[str, float]
+    varied: tuple[str, ...]
+    remarks: list[Remark]
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the whole table."""
+        width = (self.frame["upper"] - self.frame["lower"]).to_numpy()
+        finite = width[np.isfinite(width)]
+        return {
+            "rows": len(width),
+            "eps": self.eps,
+            "median_width": float(np.median(finite)) if len(finite) else None,
+            "unbounded": int((~np.isfinite(width)).sum()),
+        }
+
+
+def interval_table(
+    model: TableModel,
+    frame: DataFrame,
+    *,
+    eps: float,
+    units: Mapping[str, float] | None = None,
+    vary: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> IntervalRows:
+    """Prove for each row in which interval its prediction stays.
+
+    Args:
+        model: one for regression.
+        frame: the raw table.
+        eps: numbers and dates move by up to eps times their unit.
+        units: of some columns, in place of their range in the fit's table.
+        vary: columns of categories or truth values that take all their values.
+        progress: called with (rows done, rows).
+    """
+    import pandas
+
+    eps = as_radius(eps)
+    if model.target.classifies:
+        raise ArgumentError("the model", "one for regression", "a classifier", "Use certify_table.")
+    if not len(frame):
+        raise ArgumentError("the table", "of one row or more", "none", "Check how it was written.")
+    moving = column_units(model, units, needed=not vary)
+    options = _options(model, vary)
+    predicted = model.predict(frame)
+    inputs, remarks = model.encode(frame)
+    reach = eps * column_scale(model, moving)
+    splits = _SPLITS if bool((reach > 0).any()) else 0
+    lower, upper = [np.zeros(0)], [np.zeros(0)]
+    ends = [_boxes(row, reach, options) for row in inputs]
+    each = len(ends[0][0])  # boxes of a row
+    for part in range(0, len(ends), max(1, _BOXES // each)):
+        low, high = (
+            torch.cat(side) for side in zip(*ends[part : part + max(1, _BOXES // each)], strict=True)
+        )
+        found = bounds(model.layer, low, high, splits=splits)
+        lower.append(found.lower.reshape(-1, each).amin(1).numpy())
+        upper.append(found.upper.reshape(-1, each).amax(1).numpy())
+        if progress is not None:
+            progress(sum(map(len, lower)), len(ends))
+    # The prediction is float32 arithmetic: it may differ from the exact value by its own rounding.
+    answers = predicted.outputs
+    columns: dict[str, Any] = row_labels(model, frame) | {"prediction": answers}
+    if model.target.name in frame.columns:
+        columns["truth"], said = model.target.encode(frame[model.target.name])
+        remarks = [*remarks, *said]
+    columns |= {
+        "lower": np.fmin(np.concatenate(lower), answers),
+        "upper": np.fmax(np.concatenate(upper), answers),
+    }
+    return IntervalRows(pandas.DataFrame(columns, index=frame.index), eps, moving, tuple(vary), remarks)
+
+
+def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]:
+    """For each column that varies, where its numbers begin and which ones it can have: (values, numbers)."""
+    can = {column.name: column for column in model.schema.columns if isinstance(column, Category | Boolean)}
+    for name in vary:
+        if name not in can:
+            names = {column.name for column in model.schema.columns}
+            got = f"{name!r}, whose cells are neither" if name in names else repr(name)
+            raise ArgumentError(
+                "vary", "columns of categories or truth values", got, near_columns(name, list(can))
+            )
+    found, place, count = [], 0, 1
+    for column in model.schema.columns:
+        if column.name in vary:
+            values = _values(column)
+            found.append((place, values))
+            count *= len(values)
+        place += len(column.features)
+    if count > _MOST_COMBINATIONS:
+        raise ArgumentError(
+            "vary",
+            f"columns with at most {_MOST_COMBINATIONS:,} combinations of values",
+            f"{count:,}",
+            "Vary fewer columns at once.",
+        )
+    return found
+
+
+def _values(column: Column) -> Tensor:
+    """Encodings of the values that a column can take; of categories also the rare ones together."""
+    width = len(column.features)
+    if isinstance(column, Category):
+        return torch.eye(width, dtype=torch.float64)[: len(column.categories) + column.other]
+    values = torch.zeros(2, width, dtype=torch.float64)
+    values[1, 0] = 1.0
+    return values
+
+
+def _boxes(row: Tensor, reach: Tensor, options: list[tuple[int, Tensor]]) -> tuple[Tensor, Tensor]:
+    """A box for the row itself and for each combination of the values that vary."""
+    centers = [row.double()]
+    for values in product(*(values for _, values in options)) if options else ():
+        center = row.double().clone()
+        for (place, _), value in zip(options, values, strict=True):
+            center[place : place + len(value)] = value
+        centers.append(center)
+    center = torch.stack(centers)
+    # Outward by what rounding does to a changed cell on its way to the layer's numbers.
+    slack = 4 * torch.finfo(row.dtype).eps * (center.abs() + reach)
+    slack = torch.where(reach > 0, slack, 0.0)
+    return center - reach - slack, center + reach + slack

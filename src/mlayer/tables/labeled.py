@@ -1,0 +1,200 @@
+"""Rows with a known target, from a frame or a file; the task is settled here, once.
+
+Classes keep the form they have in a text table: 007 is not 7, and a class may be named None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.checks import brief, one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.numerics.arrays import AnyArray
+from mlayer.tables.amounts import read_numbers
+from mlayer.tables.cells import as_text
+from mlayer.tables.reader import MISSING_WORDS, Source, pandas_module
+from mlayer.tables.remarks import Remark, near_columns
+from mlayer.tables.target import AUTO, CLASSIFICATION, REGRESSION, Target, guess_task, learn_target
+from mlayer.tables.variants import merged_remark, merged_variants
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A target column with its task: "classification" or "regression", why, and what should be said."""
+
+    column: Series
+    task: str
+    reason: str
+    remarks: list[Remark]
+
+
+def settle_task(column: Series, task: str) -> tuple[str, str]:
+    """The task as given, or guessed where it is "auto", and the reason."""
+    return guess_task(column) if task == AUTO else (task, "as told")
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Rows with a known target: what a fit learns from.
+
+    Attributes:
+        frame: the raw columns without the target.
+        target: name, task and classes.
+        truth: (rows,) as :meth:`Target.encode` gives them, nothing missing.
+        reason: why this task.
+        remarks: what should be said about the target.
+    """
+
+    frame: DataFrame
+    target: Target
+    truth: AnyArray
+    reason: str
+    remarks: list[Remark]
+
+
+def label(frame: DataFrame, target: str, task: str = AUTO) -> Labeled:
+    """The rows of a raw table whose target is known, the task settled.
+
+    Args:
+        frame: the table.
+        target: the column to predict.
+        task: "classification", "regression", or "auto" to have it guessed.
+    """
+    _check_task(task)
+    names = list(map(str, frame.columns))
+    if target not in names:
+        raise ArgumentError("target", "a column of the table", repr(target), near_columns(target, names))
+    if not len(frame):
+        raise ArgumentError(
+            "the table", "of rows to learn from", "none: names of columns only", "Check how it was written."
+        )
+    column = frame[target]
+    return _labeled(frame, Settled(column, *settle_task(column, task), []))
+
+
+def read_with_target(source: Source, target: str, task: str = AUTO, rows: int | None = None) -> Labeled:
+    """The rows of a file whose target is known, the task settled and the target as it is written.
+
+    Args:
+        source: from :func:`open_table`.
+        target: the column to predict.
+        task: "classification", "regression", or "auto" to have it guessed.
+        rows: the first ones only.
+    """
+    if not isinstance(source, Source):
+        raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
+    _check_task(task)
+    source.check_target(target)
+    frame = source.read(rows, verbatim=target)
+    if source.dialect is None or not len(frame):  # parquet has types
+        return label(frame, target, task)
+    return _labeled(frame, read_target(frame[target], task, source.dialect.decimal))
+
+
+def _check_task(task: str) -> None:
+    one_of("task", task, (AUTO, CLASSIFICATION, REGRESSION), "Leave it out to have it guessed.")
+
+
+def _labeled(frame: DataFrame, settled: Settled) -> Labeled:
+    target = learn_target(settled.column, settled.task)
+    truth, said = target.encode(settled.column)
+    known = np.flatnonzero(truth >= 0 if target.classifies else np.isfinite(truth))
+    rest = frame.drop(columns=target.name).iloc[known]
+    remarks = [*settled.remarks, *_as_written(settled.column, target), *said]
+    return Labeled(rest, target, truth[known], settled.reason, remarks)
+
+
+def _as_written(column: Series, target: Target) -> list[Remark]:
+    """What should be said of how the target's cells are written."""
+    if not target.classifies:
+        return read_numbers(target.name, column)[2]
+    texts = [text for text in as_text(column) if text is not None]
+    return merged_remark(target.name, texts, merged_variants(texts)[1])
+
+
+def read_target(texts: Series, task: str, decimal: str = ".") -> Settled:
+    """The target from its cells as text, words for missing cells included, and its task.
+
+    A quantity is read as numbers. Classes become numbers or truth values only where these are written as
+    Python writes them, so that a label looks as it did in the table and no two of them are put together.
+
+    Args:
+        texts: the column, read as text.
+        task: "classification", "regression" or "auto".
+        decimal: the sign in its numbers.
+
+    >>> import pandas
+    >>> read_target(pandas.Series(["007", "7", "NA"], name="y"), "classification").column.tolist()
+    ['007', '7', None]
+    >>> read_target(pandas.Series(["7", "8", "7"], name="y"), "classification").column.tolist()
+    [7, 8, 7]
+    """
+    pandas = pandas_module()
+    name = texts.name
+    cells = [cell.strip() if isinstance(cell, str) else "" for cell in texts]
+    counts = Counter(cell for cell in cells if cell in MISSING_WORDS)
+    said = "rows hold {!r}, a word for a missing cell, and were left out; rename it if it is a class"
+    remarks = [Remark("target", str(name), n, said.format(word)) for word, n in sorted(counts.items())]
+    known = pandas.Series(
+        [None if not cell or cell in MISSING_WORDS else cell for cell in cells],
+        index=texts.index,
+        name=name,
+        dtype=object,
+    )
+    numbers = _numbers(known, decimal)
+    task, reason = settle_task(known if numbers is None else numbers, task)
+    column, labels = known, set(known.dropna())
+    if task == REGRESSION:
+        column = known if numbers is None else numbers
+    elif labels == {"True", "False"}:
+        truths = known.map({"True": True, "False": False})
+        column = truths if known.isna().any() else truths.astype(bool)
+    elif numbers is not None and labels and _plain(labels):
+        column = numbers
+    else:
+        remarks += _alike(str(name), labels, decimal)
+    return Settled(column, task, reason, remarks)
+
+
+def _numbers(known: Series, decimal: str) -> Any:
+    """As numbers, if all cells are."""
+    pandas = pandas_module()
+    text = known if decimal == "." else known.str.replace(decimal, ".", regex=False)
+    try:
+        return pandas.to_numeric(text, errors="raise")
+    except (ValueError, TypeError):
+        return None
+
+
+def _plain(labels: set[str]) -> bool:
+    """Whether each label is written as Python writes its number: all integers, or all with a point."""
+    return all(_same(label, int) for label in labels) or all(_same(label, float) for label in labels)
+
+
+def _same(label: str, kind: type[int | float]) -> bool:
+    try:
+        return str(kind(label)) == label
+    except ValueError:
+        return False
+
+
+def _alike(name: str, labels: set[str], decimal: str) -> list[Remark]:
+    """Labels that are one number, written in several ways."""
+    ways: dict[float, list[str]] = {}
+    for label in sorted(labels):
+        try:
+            ways.setdefault(float(label.replace(decimal, ".")), []).append(label)
+        except ValueError:
+            continue
+    double = [same for same in ways.values() if len(same) > 1]
+    if not double:
+        return []
+    said = "numbers are written in several ways, and each way is a class of its own"
+    return [Remark("classes", name, len(double), said, True, " and ".join(double[0]))]

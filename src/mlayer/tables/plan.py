@@ -1,0 +1,96 @@
+"""What to fit and how: the choices of `mlayer fit`, checked when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlayer.checks import brief, flag, integer, is_several, number, one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.tables.schema import MAX_CATEGORIES
+from mlayer.tables.split import SPLITS
+from mlayer.tables.target import AUTO, CLASSIFICATION, REGRESSION
+
+EFFORTS = ("quick", "default", "thorough")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How large a model, and how long to train it; None is left to the estimator.
+
+    Attributes:
+        epochs: at most so many passes over the rows.
+        time_limit: seconds for the fit; it ends with what it has learned by then.
+        effort: of the search for the ridge: "quick", "default" or "thorough".
+        matrix_size: n, of the matrix that is exponentiated.
+        embedding_size: d, the features that the columns are mapped to.
+    """
+
+    epochs: int | None = None
+    time_limit: float | None = None
+    matrix_size: int | None = None
+    embedding_size: int | None = None
+    effort: str = "default"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "matrix_size", "embedding_size"):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name), 1)
+        if self.time_limit is not None:
+            number("time_limit", self.time_limit, above=0)
+        one_of("effort", self.effort, EFFORTS, "Leave it out for the default.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to fit, and how.
+
+    Attributes:
+        target: the column to predict.
+        task: "classification", "regression", or "auto" to have it guessed.
+        drop: columns to leave out.
+        test_share: of the rows, held out for the metrics.
+        seed: of the split and of the training.
+        max_categories: of a text column; the rest is put together as "other".
+        split: "random", "time" (the last dates are held out), or "auto": by time where it drives the target.
+        balanced: weigh classes so that each counts the same.
+        threshold: of two classes, the probability of the second from which it is predicted; None for half.
+        strict: refuse what would otherwise be corrected and reported.
+        training: size of the model, epochs, time.
+    """
+
+    target: str
+    task: str = AUTO
+    drop: tuple[str, ...] = ()
+    test_share: float = 0.2
+    seed: int = 0
+    max_categories: int = MAX_CATEGORIES
+    strict: bool = False
+    split: str = AUTO
+    balanced: bool = False
+    threshold: float | None = None
+    training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        one_of("task", self.task, (AUTO, CLASSIFICATION, REGRESSION), "Leave it out to have it guessed.")
+        integer("seed", self.seed, 0)
+        integer("max_categories", self.max_categories, 1)
+        flag("strict", self.strict)
+        flag("balanced", self.balanced)
+        one_of("split", self.split, SPLITS, "Leave it out to have it decided.")
+        if self.threshold is not None:
+            number("threshold", self.threshold, above=0)
+            if not self.threshold < 1:
+                raise ArgumentError("threshold", "between 0 and 1", f"{self.threshold:g}", "For example 0.3.")
+        if not is_several(self.drop):
+            raise ArgumentTypeError(
+                "drop", "several names of columns", brief(self.drop), 'For example ("id",).'
+            )
+        object.__setattr__(self, "drop", tuple(map(str, self.drop)))
+        if not isinstance(self.target, str):
+            raise ArgumentTypeError(
+                "target", "the name of a column", brief(self.target), "For example 'price'."
+            )
+        if not isinstance(self.training, Training):
+            raise ArgumentTypeError(
+                "training", "a Training", brief(self.training), "Write Training(epochs=...)."
+            )

@@ -1,0 +1,225 @@
+"""What a fit gives: the model, how good it is on rows it has not seen, and which columns matter.
+
+The importance of a column is how much worse the predictions get when its cells change places: Breiman,
+"Random forests", Machine Learning 45 (2001), section 10; here on held-out rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.numerics.arrays import AnyArray
+from mlayer.numerics.conformal import half_width, measured_coverage
+from mlayer.tables.columns import Column, Date
+from mlayer.tables.labeled import Labeled
+from mlayer.tables.metrics import BETTER_HIGH, proportion_interval, rarer_class, readable
+from mlayer.tables.model import Predictions, TableModel
+from mlayer.tables.remarks import Remark
+from mlayer.tables.split import TIME, TableSplit
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_ROWS = 1000
+_TIMES = 3
+_ERRORS = 500  # that are kept for intervals
+
+
+@dataclass(frozen=True)
+class TimeSeries:
+    """The target over time; rows of one moment are averaged.
+
+    Attributes:
+        column: the name of the date column.
+        before: moments of the training rows, as numpy dates, and their values.
+        after: moments of the held-out rows, the true values and the predicted ones.
+    """
+
+    column: str
+    before: tuple[AnyArray, AnyArray]
+    after: tuple[AnyArray, AnyArray, AnyArray]
+
+
+def series_of(split: TableSplit, rows: Labeled, predicted: AnyArray) -> TimeSeries:
+    """The series of a table that was split by time."""
+    assert split.date is not None
+    days = split.date.parse(rows.frame[split.date.name]).values + split.date.origin
+
+    def means(chosen: AnyArray, *values: AnyArray) -> tuple[AnyArray, ...]:
+        there = np.isfinite(days[chosen])
+        moments, place = np.unique(days[chosen][there], return_inverse=True)
+        dates = (moments * 86400).round().astype("datetime64[s]")
+        return (dates, *(np.bincount(place, v[there]) / np.bincount(place) for v in values))
+
+    before = means(split.train, rows.truth[split.train])
+    after = means(split.test, rows.truth[split.test], predicted)
+    return TimeSeries(split.date.name, (before[0], before[1]), (after[0], after[1], after[2]))
+
+
+def kept_errors(errors: AnyArray) -> list[float]:
+    """Errors for the model file: all, or, of many, quantiles that are never smaller than theirs."""
+    ordered = np.sort(errors)
+    if len(ordered) > _ERRORS:
+        ordered = ordered[np.ceil(np.arange(1, _ERRORS + 1) * len(ordered) / _ERRORS).astype(int) - 1]
+    return [float(f"{value:.6g}") for value in ordered]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A model and how it did.
+
+    Attributes:
+        model: the model, fitted to the training rows alone.
+        reason: why this task.
+        metrics: on the held-out rows.
+        baseline: the same metrics for the best constant answer.
+        remarks: what was done with the table.
+        history: a record for each epoch.
+        truth: targets of the held-out rows, as :meth:`Target.encode` gives them.
+        predictions: for the held-out rows.
+        importance: by column, worsening by shuffling it: mean and half the spread.
+        series: the target over time, where the last dates were held out.
+    """
+
+    model: TableModel
+    reason: str
+    metrics: dict[str, float]
+    baseline: dict[str, float]
+    remarks: list[Remark]
+    history: list[dict[str, Any]]
+    truth: AnyArray
+    predictions: Predictions
+    importance: dict[str, tuple[float, float]]
+    series: TimeSeries | None = None
+
+    @property
+    def errors(self) -> AnyArray:
+        """Absolute errors on the held-out rows, of a quantity."""
+        finite = self.predictions.finite
+        return np.abs(self.predictions.outputs - self.truth)[finite]
+
+    @property
+    def periods(self) -> list[str]:
+        """The periods of the waves that the model is made of, in words; empty if it is not."""
+        starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
+        found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
+        return [
+            f"{length:.1f} days" if isinstance(column, Date) else f"{length:.4g} of {column.name}"
+            for column, length in found
+        ]
+
+    def _places(self, column: Column) -> range:
+        before = 0
+        for other in self.model.schema.columns:
+            if other is column:
+                break
+            before += len(other.features)
+        return range(before, before + len(column.features))
+
+    @property
+    def verdict(self) -> str:
+        """How good it is in a sentence, beside the best constant and with the doubt that few rows leave."""
+        rows = int(self.predictions.finite.sum())
+        if not self.metrics:
+            return (
+                "The model has no finite prediction for the held-out rows: train it anew, with fewer epochs."
+            )
+        first = next(iter(self.metrics))
+        name, constant = ("accuracy", "the most frequent class")
+        if not self.model.target.classifies:
+            name, constant = ("RMSE", "the mean")
+        elif first == "ROC AUC":
+            return self._imbalanced(rows)
+        model, base = self.metrics[name], self.baseline[name]
+        doubt = ""
+        if name == "accuracy":
+            low, high = proportion_interval(round(model * rows), rows)
+            doubt = f" (95 % interval {low:.3f} to {high:.3f})"
+        where = "the last dates" if self.model.facts.get("split") == TIME else "held-out rows"
+        said = (
+            f"On {rows} {'rows of ' if where != 'held-out rows' else ''}{where} the model has "
+            f"{name} {readable(model)}{doubt}; always answering {constant} has {readable(base)}."
+        )
+        if (model <= base) == BETTER_HIGH[name]:
+            said += " It is no better than that: more rows, other columns or longer training may help."
+        if self.periods:
+            said += f" It is made of waves with periods of {', '.join(self.periods)}."
+        if not self.model.target.classifies and (covered := measured_coverage(self.errors, 0.9)) is not None:
+            half = half_width(self.errors, 0.9)
+            said += f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
+        return said
+
+    def _imbalanced(self, rows: int) -> str:
+        rare = rarer_class(self.truth)
+        name = self.model.target.classes[rare]
+        share = float((self.truth == rare).mean())
+        common = self.model.target.classes[1 - rare]
+        count = int((self.predictions.choices != rare).sum())
+        return (
+            f"On {rows:,} held-out rows, of which {share:.1%} are {name!r}, the model has ROC AUC "
+            f"{self.metrics['ROC AUC']:.3f} (chance: 0.5) and average precision "
+            f"{self.metrics['average precision']:.3f} (chance: {share:.3f}). "
+            f"{count:,} of {rows:,} predictions are {common!r}; --balanced and --threshold change how many."
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """A JSON object: what `mlayer fit --json` prints and the report shows."""
+        return {
+            "target": self.model.target.as_json(),
+            "reason": self.reason,
+            "verdict": self.verdict,
+            "metrics": self.metrics,
+            "baseline": self.baseline,
+            "columns": [
+                {"name": c.name, "kind": c.kind, "features": len(c.features), "said": c.said}
+                for c in self.model.schema.columns
+            ],
+            "remarks": [remark.as_json() | {"said": str(remark)} for remark in self.remarks],
+            "importance": {n: list(pair) for n, pair in self.importance.items() if np.isfinite(pair).all()},
+            "history": self.history,
+            "facts": dict(self.model.facts),
+        }
+
+
+def importance_metric(model: TableModel) -> str:
+    """What the importance of a column is measured by."""
+    if not model.target.classifies:
+        return "RMSE"
+    return "ROC AUC" if next(iter(model.facts.get("metrics", {})), "") == "ROC AUC" else "accuracy"
+
+
+def column_importance(
+    model: TableModel, frame: DataFrame, truth: AnyArray, seed: int
+) -> dict[str, tuple[float, float]]:
+    """For each column the loss of accuracy, or the gain of RMSE, by shuffling it: mean and largest deviation.
+
+    Args:
+        model: the model.
+        frame: rows that it was not fitted to.
+        truth: their targets, as :meth:`Target.encode` gives them.
+        seed: of the shuffling and of the choice of at most 1000 rows.
+    """
+    draw = np.random.default_rng(seed)
+    if len(frame) > _ROWS:
+        chosen = draw.choice(len(frame), _ROWS, replace=False)
+        frame, truth = frame.iloc[chosen], truth[chosen]
+    inputs, _ = model.encode(frame)
+    name = importance_metric(model)
+    sign = -1.0 if model.target.classifies else 1.0
+
+    def score(shuffled: AnyArray | None, places: slice) -> float:
+        changed = inputs.clone()
+        if shuffled is not None:
+            changed[:, places] = inputs[shuffled][:, places]
+        return Predictions(model.outputs(changed), model.target, []).metrics(truth).get(name, np.nan)
+
+    start, base, result = 0, score(None, slice(0)), {}
+    for column in model.schema.columns:
+        places = slice(start, start + len(column.features))
+        start = places.stop
+        rises = [sign * (score(draw.permutation(len(inputs)), places) - base) for _ in range(_TIMES)]
+        result[column.name] = (float(np.mean(rises)), float(np.ptp(rises) / 2))
+    return result

@@ -1,0 +1,96 @@
+"""The formula of a table's model: laws with quotients, the target's name, no squares of flags, a verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import sympy
+
+from mlayer import MLayer
+from mlayer.symbolic import explain, from_polynomial
+from mlayer.symbolic.read.fit_power_law import fitted_power_law
+from mlayer.tables import Schema, TableModel, Target, learn_schema
+from mlayer.tables.explain import explain_table
+
+SYMBOLS = list(sympy.symbols("m v r"))
+
+
+def orbit(rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    m, v, r = draw.uniform(0.5, 5, rows), draw.uniform(1, 10, rows), draw.uniform(1, 6, rows)
+    return np.column_stack([m, v, r]), (m * v**2 / r * (1 + 0.02 * draw.standard_normal(rows)))[:, None]
+
+
+def test_a_law_with_a_quotient_is_found() -> None:
+    points, force = orbit()
+    law = fitted_power_law(points, force, SYMBOLS)
+    assert law is not None
+    m, v, r = SYMBOLS
+    assert float((law.expressions[0] / (m * v**2 / r)).simplify()) - 1 < 0.01
+
+
+def test_what_is_no_law_is_not_called_one() -> None:
+    points, force = orbit()
+    assert fitted_power_law(points, -force, SYMBOLS) is None
+    assert fitted_power_law(points, force + 100 * points[:, :1], SYMBOLS) is None
+    assert fitted_power_law(points - 3, force, SYMBOLS) is None
+
+
+def model_of(expression: str, frame: pd.DataFrame, target: str) -> TableModel:
+    schema, _ = learn_schema(frame.drop(columns=target))
+    return _model(expression, schema, target)
+
+
+def _model(expression: str, schema: Schema, target: str) -> TableModel:
+    layer: MLayer = from_polynomial(expression, " ".join(schema.features)).double()
+    return TableModel(layer, schema, Target(target, "regression"))
+
+
+def test_the_target_has_its_name_and_there_is_a_verdict() -> None:
+    draw = np.random.default_rng(1)
+    frame = pd.DataFrame({"a": draw.normal(size=200), "b": draw.normal(size=200)})
+    frame["price"] = 3 * frame["a"] * frame["b"] + draw.normal(0, 0.01, 200)
+    found = explain_table(model_of("3*a*b", frame, "price"), frame)
+    assert found.text == "price = 3*a*b"
+    assert found.latex.startswith("price = 3")
+    assert "believe it within the range of the data" in found.verdict
+    wrong = explain_table(model_of("3*a*b", frame, "price"), frame.assign(price=draw.normal(size=200)))
+    assert "there is little to believe" in wrong.verdict
+
+
+def test_a_poor_formula_is_called_a_sketch() -> None:
+    points, force = orbit()
+    layer = from_polynomial("m*v**2 - r", "m v r").double()
+    found = explain(layer, (points, force), "m v r", degree=1)
+    assert "a sketch, not to be relied on" in found.verdict
+
+
+def test_no_squares_of_flags() -> None:
+    draw = np.random.default_rng(2)
+    points = np.column_stack([draw.integers(0, 2, 200).astype(float), draw.normal(size=200)])
+    target = 2 * points[:, :1] + points[:, :1] * points[:, 1:] ** 2
+    layer = from_polynomial("2*g**2 + g**2*x**2", "g x").double()
+    found = explain(layer, (points, target), "g x", degree=4, method="taylor")
+    assert not found.formulas[0].has(sympy.Symbol("g") ** 2)
+    assert found.data_error is not None
+    assert found.data_error < 1e-6
+
+
+def test_the_degree_is_chosen_by_rows_that_were_held_out() -> None:
+    draw = np.random.default_rng(3)
+    points = draw.uniform(-1, 1, (400, 2))
+    target = (points[:, 0] * points[:, 1] ** 3)[:, None] + 0.01 * draw.standard_normal((400, 1))
+    layer = from_polynomial("x*y**3", "x y").double()
+    found = explain(layer, (points, target), "x y", method="taylor")
+    assert found.formulas[0].as_poly().total_degree() == 4
+    assert found.data_error is not None
+    assert found.data_error < 0.012
+
+
+def test_long_formulas_are_cut_with_what_is_left_said() -> None:
+    names = [f"x{k}" for k in range(15)]
+    layer = from_polynomial(" + ".join(f"{k + 1}*{name}" for k, name in enumerate(names)), " ".join(names))
+    found = explain(layer.double(), variables=" ".join(names))
+    assert "3 smaller terms (deviation" in str(found)
+    assert "15*x14" in str(found)
+    assert "smaller terms" not in found.text
