@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mlayer.experiments import reproduce, timing
-from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, rival
-from mlayer.experiments.protocol import Where
+from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, rival
 
 CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
 

@@ -15,14 +15,20 @@ from torch.nn.functional import cross_entropy
 
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import Split, digits
-from mlayer.experiments import certified, reproduce, robust_accuracy
-from mlayer.experiments.certified import EXPECTED, TASKS, Task
-from mlayer.experiments.graded import Graded
-from mlayer.experiments.protocol import Where
-from mlayer.experiments.robust_accuracy import certified_in_box, tally_of, withstands
-from mlayer.experiments.robust_loss import PixelModel, RobustCrossEntropy, box_of, last_corner, worst_of_way
-from mlayer.experiments.robust_training import RobustRecipe, _plain, train_robustly
-from mlayer.nn import MLayer
+from mlayer.experiments import certified, reproduce
+from mlayer.experiments.certified import EXPECTED, TASKS, CertifiedTask
+from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.shared import robust_accuracy
+from mlayer.experiments.shared.robust_accuracy import certified_in_box, tally_of, withstands
+from mlayer.experiments.shared.robust_loss import (
+    PixelModel,
+    RobustCrossEntropy,
+    box_of,
+    last_corner,
+    worst_of_way,
+)
+from mlayer.experiments.shared.robust_training import RobustRecipe, _plain, train_robustly
+from mlayer.nn import BlockTriangular, MLayer
 from mlayer.training import Settings, train
 
 BLOCKS = (2, 3, 2)
@@ -32,7 +38,9 @@ EPS = 0.15
 
 def degree_two(seed: int = 0, size: float = 4.0) -> MLayer:
     generator = torch.Generator().manual_seed(seed)
-    layer = MLayer(INPUTS, CLASSES, 7, 4, structure=Graded(BLOCKS), init="balanced", generator=generator)
+    layer = MLayer(
+        INPUTS, CLASSES, 7, 4, structure=BlockTriangular(BLOCKS), init="balanced", generator=generator
+    )
     with torch.no_grad():
         layer.free_generators.mul_(size)
         layer.readout.mul_(size)
@@ -112,7 +120,7 @@ def test_the_worst_point_of_the_way() -> None:
     assert len(set(way.argmax(0).tolist())) > 1  # not always the last
 
 
-def test_the_model_standardises_and_its_plain_form_does_not_need_to() -> None:
+def test_the_model_standardizes_and_its_plain_form_does_not_need_to() -> None:
     mean, deviation = torch.linspace(0.1, 0.5, INPUTS), torch.linspace(0.5, 2.0, INPUTS)
     x = pictures(10)
     for body in (degree_two(), nn.Linear(INPUTS, CLASSES)):
@@ -235,13 +243,13 @@ def test_one_training_on_digits(tmp_path: Path) -> None:
     assert 60 < row["certified"] <= row["attacked"] <= row["clean"] <= 100
     assert row["certified"] < row["clean"]
     assert row["losses"][-1] < row["losses"][0]
-    assert row["parameters"] == 64 * 12 + 12 + 13 * 100 + 10 * 100 + 10
+    assert row["parameters"] == 64 * 12 + 12 + 13 * (3 * 4 + 3 * 3 + 4 * 3) + 10 * 100 + 10
     assert train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60) == row
 
 
 def test_tasks() -> None:
-    assert Task("cifar10", "2/255", TASKS[0].recipe).eps == 2 / 255
-    assert Task("mnist", "0.3", TASKS[0].recipe).eps == 0.3
+    assert CertifiedTask("cifar10", "2/255", TASKS[0].recipe).eps == 2 / 255
+    assert CertifiedTask("mnist", "0.3", TASKS[0].recipe).eps == 0.3
     assert set(EXPECTED) == {task.name for task in TASKS if task.set != "digits"}
 
 

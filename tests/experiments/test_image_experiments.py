@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from mlayer.datasets import digits
-from mlayer.experiments import images, reproduce
-from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.image_augmentation import Augment, Augmentation
-from mlayer.experiments.image_recipes import NOTEBOOK, PAPER, RECIPES, Recipe, SoftCrossEntropy
-from mlayer.experiments.image_training import fold_in, split, train_images
-from mlayer.experiments.protocol import Where
+from mlayer.experiments import images, reproduce, rivals
+from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.equal_nets import NETS, build_net
+from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
+from mlayer.experiments.shared.image_recipes import NOTEBOOK, PAPER, RECIPES, ImageRecipe, SoftCrossEntropy
+from mlayer.experiments.shared.image_training import BuildLayer, fold_in, split, train_images
 from mlayer.nn import MLayer
 from mlayer.training import Settings
 
@@ -37,7 +38,7 @@ def augmented(how: Augmentation, pixels: torch.Tensor, seed: int = 0) -> Array:
     return augment(how.widened(pixels), torch.Generator().manual_seed(seed)).view(-1, *SHAPE).numpy()
 
 
-def standardised(pixels: Array) -> Array:
+def standardized(pixels: Array) -> Array:
     return (pixels / 255 - MEAN.numpy()) / DEVIATION.numpy()
 
 
@@ -52,7 +53,7 @@ def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift: int, f
     matched = np.zeros(len(pixels), dtype=int)
     for up in range(2 * shift + 1):
         for left in range(2 * shift + 1):
-            window = standardised(wide[:, up : up + SHAPE[0], left : left + SHAPE[1]])
+            window = standardized(wide[:, up : up + SHAPE[0], left : left + SHAPE[1]])
             for turned in (False, True) if flip else (False,):
                 same = np.isclose(found, window[:, :, ::-1] if turned else window, atol=1e-5).all((1, 2, 3))
                 matched += same
@@ -78,7 +79,7 @@ def test_cutout_sets_a_square_to_the_mean() -> None:
     pixels = pictures(400)
     pixels[pixels == 0] = 1
     found = augmented(Augmentation(cutout=3), pixels)
-    before = standardised(pixels.numpy())
+    before = standardized(pixels.numpy())
     sizes = set()
     for image, plain in zip(found, before, strict=True):
         rows, columns = np.nonzero((image == 0).all(-1))
@@ -97,7 +98,7 @@ def test_white_is_the_sets_own() -> None:
     assert augment(torch.tensor([[4]], dtype=torch.uint8), torch.Generator()).item() == 0.25
 
 
-def test_folding_in_the_standardisation_leaves_the_function() -> None:
+def test_folding_in_the_standardization_leaves_the_function() -> None:
     generator = torch.Generator().manual_seed(0)
     layer = MLayer(12, 3, 4, 5, generator=generator, dtype=torch.float64)
     x = torch.rand(7, 12, generator=generator, dtype=torch.float64)
@@ -169,7 +170,7 @@ def test_the_texts_recipe_is_the_texts() -> None:
     assert all(set(recipes) >= {"paper_recipe", "our_recipe"} for recipes in RECIPES.values())
 
 
-QUICK = Recipe(
+QUICK = ImageRecipe(
     Settings(
         epochs=40,
         loss=SoftCrossEntropy(smoothing=0.1),
@@ -180,20 +181,20 @@ QUICK = Recipe(
         monitor="accuracy",
     ),
     init="notebook",
-    standardise=True,
+    standardize=True,
     augmentation=Augmentation(shift=1),
 )
 
 
 def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     where = Where(checkpoints=tmp_path)
-    row = train_images(digits(), QUICK, 0, where, "part", matrix_size=6, embedding_size=8)
+    row = train_images(digits(), QUICK, 0, where, "part", build=BuildLayer(6, 8))
     assert row["test_accuracy"] > 85
     assert row["training_examples"] == 1293
     kept = json.loads((tmp_path / "part" / "finished.json").read_text())
     assert kept == row
     (tmp_path / "part" / "finished.json").write_text(json.dumps(kept | {"test_accuracy": 1.5}))
-    assert train_images(digits(), QUICK, 0, where, "part")["test_accuracy"] == 1.5
+    assert train_images(digits(), QUICK, 0, where, "part", build=BuildLayer())["test_accuracy"] == 1.5
 
 
 def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) ->
         validation=0.0,
         settings=replace(QUICK.settings, epochs=1, metrics=(), monitor="loss", restore_best=False),
     )
-    row = train_images(digits(), recipe, 0, Where(), "part", matrix_size=3, embedding_size=4)
+    row = train_images(digits(), recipe, 0, Where(), "part", build=BuildLayer(3, 4))
     assert row["training_examples"] == 1437
     assert row["validation_accuracy"] is None
 
@@ -227,10 +228,10 @@ def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
 
 
 def test_the_first_seed_of_all_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[tuple[str, Recipe, int]] = []
+    trained: list[tuple[str, ImageRecipe, int]] = []
     kept: list[int] = []
 
-    def quick(images_: Any, recipe: Any, seed: int, where: Where, part: str, **sizes: int) -> dict[str, Any]:
+    def quick(images_: Any, recipe: Any, seed: int, where: Where, part: str, *, build: Any) -> dict[str, Any]:
         trained.append((images_, recipe, seed))
         return {"set": images_, "seed": seed}
 
@@ -250,7 +251,60 @@ def test_a_diverged_training_is_a_row_too() -> None:
     """The text's rate is too large for some seeds: the others of the table must not be lost with it."""
     assert PAPER.settings.on_divergence == NOTEBOOK.settings.on_divergence == "stop"
     recipe = replace(PAPER, settings=replace(PAPER.settings, learning_rate=1e6, epochs=2))
-    row = train_images(digits(), recipe, 0, Where(), "part", matrix_size=3, embedding_size=4)
+    row = train_images(digits(), recipe, 0, Where(), "part", build=BuildLayer(3, 4))
     assert row["stopped"] == "diverged"
     assert "norm of M" in row["message"]
     assert 0 <= row["test_accuracy"] <= 100
+
+
+@pytest.mark.parametrize("net", ["ReLU", "maxout", "linear"])
+def test_standardizing_is_folded_into_dense_nets(net: str) -> None:
+    made = build_net(net, "digits")(64, 10, "notebook", torch.Generator().manual_seed(0))
+    x = torch.rand(20, 64)
+    mean, deviation = torch.rand(64), 0.5 + torch.rand(64)
+    before = made((x - mean) / deviation)
+    fold_in(made, mean, deviation)
+    torch.testing.assert_close(made(x), before, rtol=1e-4, atol=1e-5)
+
+
+def test_rivals_share_everything_but_the_net_and_its_penalty() -> None:
+    config = rivals.Config()
+    ours, theirs = (rivals._recipe("cifar10", net, True, 0.1, config) for net in ("M-layer", "ReLU"))
+    assert ours.settings.activity_penalty > 0
+    assert replace(ours, settings=replace(ours.settings, activity_penalty=0.0)) == theirs
+    assert ours.settings.learning_rate == 0.1
+    plain = rivals._recipe("cifar10", "ReLU", False, 0.1, config)
+    assert plain.augmentation == Augmentation()
+
+
+def test_the_rate_of_a_rival_is_the_best_of_its_own_search() -> None:
+    search = [
+        {"set": "a", "net": "ReLU", "augmented": True, "learning_rate": 0.1, "validation_accuracy": 50.0},
+        {"set": "a", "net": "ReLU", "augmented": True, "learning_rate": 0.3, "validation_accuracy": None},
+        {"set": "a", "net": "linear", "augmented": True, "learning_rate": 0.01, "validation_accuracy": 60.0},
+        {"set": "b", "net": "ReLU", "augmented": True, "learning_rate": 0.03, "validation_accuracy": 70.0},
+    ]
+    assert rivals.best_rate(search, "a", "ReLU", True) == 0.1
+
+
+def test_rivals_are_compared_seed_by_seed() -> None:
+    """Against scipy's test of one sample of differences."""
+    from scipy.stats import ttest_1samp
+
+    ours, theirs = [60.1, 60.9, 61.0], [58.0, 58.5, 59.5]
+    rows = [
+        {"set": "a", "net": net, "augmented": True, "aside": 0.0, "seed": seed, "test_accuracy": value}
+        for net, values in (("M-layer", ours), ("ReLU", [*theirs, 99.0]))
+        for seed, value in enumerate(values)
+    ]
+    (row,) = rivals.paired({"trainings": rows})
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    assert row["seeds"] == 3  # the fourth seed has no partner
+    assert row["difference"] == pytest.approx(sum(differences) / 3)
+    assert row["p"] == pytest.approx(ttest_1samp(differences, 0.0).pvalue)
+
+
+def test_rivals_smoke_run(tmp_path: Path) -> None:
+    record = reproduce("rivals", "smoke", out=tmp_path)
+    assert {row["net"] for row in record["results"]["search"]} == set(NETS)
+    assert record["headline"]["rivals.digits.ReLU.seeds"] == 2

@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt against torch's own least squares, and its linearisations against autograd."""
+"""Levenberg-Marquardt against torch's own least squares, and its linearizations against autograd."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from torch.func import functional_call, jacrev
 
 from mlayer import MLayer
 from mlayer.datasets import determinants
-from mlayer.experiments import levenberg
-from mlayer.experiments.levenberg import DenseJacobian, Levenberg, mean_square
+from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.experiments.shared import levenberg
+from mlayer.experiments.shared.levenberg import DenseJacobian, Levenberg, mean_square
+from mlayer.training import CheckpointWarning, Settings, train
 
 
 def problem(rows: int = 300) -> tuple[MLayer, Tensor, Tensor]:
@@ -104,7 +106,7 @@ def test_draws_are_seeded() -> None:
 
 
 class Stubborn:
-    """A linearisation whose first steps lead nowhere."""
+    """A linearization whose first steps lead nowhere."""
 
     def __init__(self, model: nn.Module, x: Tensor, y: Tensor, bad: int, made: list[int]) -> None:
         made.append(len(x))
@@ -139,6 +141,43 @@ def test_takes_up_where_it_stopped(tmp_path: Path) -> None:
     assert [record["step"] for record in history] == [1, 2, 3, 4, 5, 6]
     for a, b in zip(straight.parameters(), fresh.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    layer, x, y = problem()
+    Levenberg(steps=2, rows=100)(layer, x, y, checkpoint=tmp_path)
+    Levenberg(steps=3, rows=100)(layer, x, y, checkpoint=tmp_path)  # the trained model is trained further
+    changed = x.clone()
+    changed[57, 1] += 1e-6
+    for other, words in (
+        (lambda model: Levenberg(steps=3, rows=99)(model, x, y, checkpoint=tmp_path), "other settings"),
+        (lambda model: Levenberg(steps=3, rows=100)(model, changed, y, checkpoint=tmp_path), "other data"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            other(problem()[0])
+    fresh, x, y = problem()
+    with torch.no_grad():
+        fresh.readout[0, 0, 0] += 1e-6
+    with pytest.raises(ArgumentError, match="other initial weights"):
+        Levenberg(steps=3, rows=100)(fresh, x, y, checkpoint=tmp_path)
+    train(problem()[0], (x, y), Settings(epochs=1), checkpoint=tmp_path / "other")
+    with pytest.raises(FileFormatError, match="another kind"):
+        Levenberg(steps=3)(problem()[0], x, y, checkpoint=tmp_path / "other")
+
+
+def test_a_damaged_checkpoint_falls_back_or_is_refused(tmp_path: Path) -> None:
+    straight, x, y = problem()
+    Levenberg(steps=4, rows=100)(straight, x, y)
+    for steps in (1, 2):
+        Levenberg(steps=steps, rows=100)(problem()[0], x, y, checkpoint=tmp_path)
+    state = tmp_path / "state.safetensors"
+    data = bytearray(state.read_bytes())
+    data[-3] ^= 1
+    state.write_bytes(data)
+    fresh = problem()[0]
+    with pytest.warns(CheckpointWarning, match="damaged"):
+        Levenberg(steps=4, rows=100)(fresh, x, y, checkpoint=tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), fresh.parameters(), strict=True))
 
 
 def test_stops_at_a_minimum_and_at_its_limits() -> None:

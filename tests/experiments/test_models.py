@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from mlayer.datasets import random_cosines
-from mlayer.experiments import determinant, periodic, polynomials, spectral, spiral, temperatures
-from mlayer.experiments.dense import dense_net, parameter_count
-from mlayer.experiments.polynomials import Problem
+from mlayer.experiments import determinant, periodic, spiral, temperatures
+from mlayer.experiments.shared import polynomials, spectral, wave_baselines
+from mlayer.experiments.shared.dense import dense_net, parameter_count
+from mlayer.experiments.shared.polynomials import PolynomialProblem
+from mlayer.numerics.find_waves import find_waves
 
 
 def test_parameter_counts_of_the_paper() -> None:
@@ -72,7 +76,7 @@ def test_a_run_on_its_way_can_be_told_and_drawn(parts: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("polynomial", ["determinant", "permanent"])
 def test_sets_of_a_problem(polynomial: str) -> None:
-    problem = Problem(polynomial, 3, 0)
+    problem = PolynomialProblem(polynomial, 3, 0)
     training, validation = problem.training(400), problem.validation(100)
     assert torch.equal(problem.training(100).x, training.x[:100])
     seen = {tuple(row) for row in training.x.tolist()}
@@ -91,23 +95,49 @@ def test_sets_of_a_problem(polynomial: str) -> None:
     assert problem.test_error(Zero(), 50_000) == pytest.approx(2 / 9, rel=0.03)
 
 
-def test_spectral_start_is_nearly_the_function() -> None:
-    x = 1e-3 * torch.arange(2000, dtype=torch.float64)[:, None]
-    y = 1.5 * torch.cos(2 * math.pi * 4 * x + 1) + 6 * torch.cos(2 * math.pi * 7 * x) + 0.5
-    frequencies = spectral.strongest_frequencies(y[:, 0], 1e-3, 2)
-    assert frequencies == [7.0, 4.0]
-    model = spectral.spectral_start(x, y, matrix_size=6, frequencies=frequencies, seed=0, noise=0.0)
-    torch.testing.assert_close(model(x).detach(), y, atol=1e-5, rtol=0)
-    later = x + 2
-    exact = 1.5 * torch.cos(2 * math.pi * 4 * later + 1) + 6 * torch.cos(2 * math.pi * 7 * later) + 0.5
-    assert (model(later) - exact).abs().max() < 0.01
+def test_the_spectral_layer_is_the_sum_of_the_waves() -> None:
+    t = np.arange(800) / 400
+    y = 0.5 + np.exp(-0.4 * t) * np.cos(25.3 * t + 1) + 2 * np.cos(40.7 * t)
+    waves = find_waves(t, y, fixed=np.ones((800, 1)), damped=True)
+    assert waves is not None
+    model = spectral.spectral_layer(waves, 6)
+    assert parameter_count(model) == 115
+    later = np.arange(2000) / 400
+    exact = 0.5 + np.exp(-0.4 * later) * np.cos(25.3 * later + 1) + 2 * np.cos(40.7 * later)
+    outputs = model(torch.from_numpy(later)[:, None]).detach().numpy()[:, 0]
+    np.testing.assert_allclose(outputs, exact, atol=1e-6)
 
 
-def test_ours_extrapolates_a_periodic_function() -> None:
-    """The goal itself, at a small scale: one function of the text's kind, noise included."""
-    outcome = periodic.ours(random_cosines(3), periodic.Config(steps=15, rows=600), 0)
-    assert outcome["parameters"] == 115
-    assert outcome["rmse"] < 0.01
+@pytest.mark.parametrize("whole", [True, False])
+def test_ours_extrapolates_a_periodic_function(whole: bool) -> None:
+    """The goal itself, at a small scale: functions of the text's kind, noise included."""
+    for seed in (3, 4):
+        outcome = periodic.ours(random_cosines(seed, whole=whole), 0)[1]
+        assert outcome["parameters"] == 115
+        assert outcome["rmse"] < 1e-3
+
+
+def test_the_cramer_rao_bound_against_its_closed_form() -> None:
+    """One wave in the middle of the band: sd of omega T is sqrt(24 / n) sigma / a."""
+    x = np.arange(400) / 200
+    f, sigma, a = 6.3, 0.3, 2.0
+    bound, _ = wave_baselines.cramer_rao(x, x, frequencies=[f], amplitudes=[a], phases=[0.4], sigma=sigma)
+    closed = np.sqrt(24 / 400) * sigma / a / (2 * np.pi * 2)
+    assert bound[0] == pytest.approx(closed, rel=0.02)
+
+
+def test_baselines_of_waves_on_what_they_can_do() -> None:
+    """Harmonics continue what is periodic over the window; told, any frequency; features at least inside."""
+    x, new = np.arange(500) / 250, 2 + np.arange(300) / 100
+
+    def error(values: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
+        return float(np.abs(values - exact).max())
+
+    fits, off = np.cos(2 * np.pi * 3.5 * x + 1), np.cos(2 * np.pi * 3.3 * x + 1)
+    assert error(wave_baselines.harmonics(x, fits, new), np.cos(2 * np.pi * 3.5 * new + 1)) < 1e-8
+    assert error(wave_baselines.harmonics(x, off, new), np.cos(2 * np.pi * 3.3 * new + 1)) > 0.5
+    assert error(wave_baselines.told(x, off, new, [3.3]), np.cos(2 * np.pi * 3.3 * new + 1)) < 1e-8
+    assert error(wave_baselines.features(x, off, x), off) < 0.05
 
 
 def test_spiral_recipes() -> None:
@@ -121,8 +151,8 @@ def test_spiral_recipes() -> None:
 
 def test_smoothing_is_that_of_the_notebook() -> None:
     values = torch.tensor([1.0, 2.0, 4.0, 8.0, 3.0, 0.0, 3.0, 10.0], dtype=torch.float64)
-    centred = values - values.mean()
-    wanted = [centred[:7].mean().item(), centred[1:].mean().item()]
+    centered = values - values.mean()
+    wanted = [centered[:7].mean().item(), centered[1:].mean().item()]
     assert temperatures._smoothed(values).tolist() == pytest.approx(wanted)
 
 

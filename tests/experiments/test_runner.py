@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from mlayer.errors import ArgumentError, MissingDataError, MissingPackageError
-from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all, runner
+from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all
 from mlayer.experiments import spiral as spiral_module
-from mlayer.experiments.protocol import Where
+from mlayer.experiments.running import runner
+from mlayer.experiments.running.protocol import Where
 from mlayer.training import train
 
-NAMES = ("spiral", "periodic", "temperatures", "determinant", "determinant5", "permanent")
+NAMES = ("spiral", "periodic", "waves", "temperatures", "determinant", "determinant5", "permanent")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_runs(name: str, tmp_path: Path) -> None:
     said: list[tuple[str, float | None]] = []
-    record = reproduce(name, "smoke", out=tmp_path, progress=lambda what, part: said.append((what, part)))
+    record = reproduce(
+        name, "smoke", out=tmp_path, progress=lambda what, part: said.append((what, part)), page=False
+    )
     kept = json.loads((tmp_path / f"{name}.smoke.json").read_text())
     assert kept == json.loads(json.dumps(record))
     assert kept["command"] == f"mlayer reproduce {name} --smoke"
@@ -49,6 +52,20 @@ def test_every_experiment_has_its_parts(name: str) -> None:
 
 def test_the_paper_s_names_are_there() -> None:
     assert set(NAMES) <= set(EXPERIMENTS)
+
+
+@pytest.fixture(autouse=True)
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
+    """Where pages would be written: results of quick stand-ins hold nothing to draw."""
+    asked: list[tuple[Path, bool]] = []
+    monkeypatch.setattr(runner, "write_page", lambda folder, smoke: asked.append((folder, smoke)))
+    return asked
+
+
+def test_the_page_is_written_from_python_too(tmp_path: Path, pages: list[tuple[Path, bool]]) -> None:
+    reproduce("timing", "smoke", out=tmp_path)
+    reproduce("timing", "smoke", out=tmp_path, page=False)
+    assert pages == [(tmp_path, True)]
 
 
 class CutOffError(Exception):
@@ -274,13 +291,13 @@ def test_all_goes_on_without(error: Exception, tmp_path: Path, monkeypatch: pyte
         raise error
 
     monkeypatch.setattr(spiral_module, "run", lacking)
-    monkeypatch.setattr("mlayer.experiments.runner.EXPERIMENTS", {"spiral": "", "temperatures": ""})
+    monkeypatch.setattr("mlayer.experiments.running.runner.EXPERIMENTS", {"spiral": "", "temperatures": ""})
     records = reproduce_all("smoke", out=tmp_path)
     assert records["spiral"] == {"name": "spiral", "skipped": str(error)}
     assert "headline" in records["temperatures"]
 
 
-def test_complaints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ArgumentError, match=r"name must be one of 'spiral', .*; got 'spirals'. Did you mean 'spiral'"
     ):

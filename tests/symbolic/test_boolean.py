@@ -74,7 +74,7 @@ def test_parity_is_a_single_product() -> None:
         ("a & q", "a b", "unknown symbol: q"),
         (sympy.Symbol("q"), "a b", "unknown symbol: q"),
         ("a + b", "a b", "made of names"),
-        ("a &", "a b", "logic"),
+        ("a &", "a b", "ends too early"),
         ((0, 1, 1), "a b", "4 values"),
         ({(0, 0): 1}, "a b", "all 4 rows"),
         ((0, 1, 2, 1), "a b", "values 0 and 1"),
@@ -82,12 +82,12 @@ def test_parity_is_a_single_product() -> None:
         ("v0", [f"v{k}" for k in range(15)], "at most 14"),
     ],
 )
-def test_complaints(function: Any, variables: Any, words: str) -> None:
+def test_invalid_arguments(function: Any, variables: Any, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         from_boolean(function, variables)
 
 
-def test_complaints_about_type_and_size() -> None:
+def test_invalid_arguments_about_type_and_size() -> None:
     with pytest.raises(ArgumentTypeError, match="truth tables"):
         from_boolean(3.5, "a")
     with pytest.raises(ArgumentError, match="needs size 4"):

@@ -20,8 +20,8 @@ from mlayer.symbolic import (
     sum_of_cosines,
     to_sympy,
 )
-from mlayer.symbolic.builders import _by_anticommuting_matrices, _by_closed_walks, _by_subsets
-from mlayer.symbolic.minimal import minimal
+from mlayer.symbolic.compile.builders import _by_anticommuting_matrices, _by_closed_walks, _by_subsets
+from mlayer.symbolic.compile.minimal import minimal
 
 SIZES = {1: 2, 2: 4, 3: 8, 4: 16, 5: 24, 6: 48, 7: 64, 8: 128}
 
@@ -41,7 +41,7 @@ def test_determinant(k: int) -> None:
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5])
 def test_every_board_of_the_determinant_is_one(k: int) -> None:
-    from mlayer.symbolic.builders import _planned
+    from mlayer.symbolic.compile.builders import _planned
 
     A = random(10, k, k)
     for board in (_by_anticommuting_matrices(k), _by_closed_walks(k), _by_subsets(k, signed=True)):
@@ -99,7 +99,7 @@ def test_rotations() -> None:
     assert torch.allclose(turned, wanted, atol=1e-12)
 
 
-def test_complaints() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(ArgumentError, match="k must be from 1 to 12"):
         determinant(13)
     with pytest.raises(ArgumentError, match="k must be from 1 to 9"):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import mlayer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.symbolic import from_polynomial, plan, to_sympy
-from mlayer.symbolic.board import Board, Readout
-from mlayer.symbolic.lifts import in_order, wired
-from mlayer.symbolic.minimal import minimal
+from mlayer.symbolic.compile.board import Board, Readout
+from mlayer.symbolic.compile.lifts import in_order, wired
+from mlayer.symbolic.compile.minimal import minimal
 
 X, Y, Z = sympy.symbols("x y z")
 fractions = st.fractions(min_value=-5, max_value=5, max_denominator=6).filter(bool)
@@ -194,22 +194,22 @@ def test_plan_prints() -> None:
         ("sqrt(x)", "x", "polynomials"),
         ("x**5000", "x", "its degree is 5000"),
         ("(a+b+c+d+e+f+g+h)**40", "a b c d e f g h", "terms when multiplied out"),
-        ("9**9**9**9", "x", "made of numbers"),
+        ("9**9**9**9", "x", "powers below a million"),
         ("__import__('os')", "x", "made of numbers"),
-        ("x +", "x", "formulas"),
+        ("x +", "x", "ends too early"),
         ("x", "x x", "different names"),
         ("x", [], "different names"),
         ([], "x", "one or more"),
-        ("x*1/0", "x", "made of numbers"),
+        ("x*1/0", "x", "division by 0"),
         (sympy.I * X, "x", "real, finite"),
     ],
 )
-def test_complaints(expressions: object, variables: object, words: str) -> None:
+def test_invalid_arguments(expressions: object, variables: object, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         from_polynomial(expressions, variables)
 
 
-def test_complaints_about_size() -> None:
+def test_invalid_arguments_about_size() -> None:
     with pytest.raises(ArgumentError, match="size 4"):
         from_polynomial("x*y + y*z**2", "x y z", largest=3)
     with pytest.raises(ArgumentError, match="largest must be a positive integer"):
@@ -221,11 +221,11 @@ def test_complaints_about_size() -> None:
     [
         ("x", 3, "list of symbols"),
         ("x", [3], "symbols or names"),
-        ([object()], "x", "sympy expressions or strings"),
+        ([object()], "x", "sympy expressions, strings or numbers"),
         (sympy.true, "x", "algebraic"),
     ],
 )
-def test_complaints_about_types(expressions: object, variables: object, words: str) -> None:
+def test_invalid_arguments_about_types(expressions: object, variables: object, words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         from_polynomial(expressions, variables)
     with pytest.raises(ArgumentTypeError, match="dtype"):

@@ -25,9 +25,9 @@ from mlayer.symbolic import (
     sum_of_cosines,
     to_sympy,
 )
-from mlayer.symbolic.formula import simplest, weights_of
-from mlayer.symbolic.selection import Selection, select, snapped
-from mlayer.symbolic.taylor import shifted, taylor
+from mlayer.symbolic.read.formula import simplest, weights_of
+from mlayer.symbolic.read.taylor import shifted, taylor
+from mlayer.symbolic.read.term_selection import Selection, select, snapped
 
 X, Y, Z = sympy.symbols("x y z")
 
@@ -136,11 +136,11 @@ def test_a_fitted_layer_is_read_back() -> None:
     x = 2 * torch.rand(400, 2, dtype=torch.float64, generator=generator) - 1
     y = x[:, :1] * x[:, 1:] - x[:, 1:] ** 2 / 2 + 1
     layer = full(1, 2, 5, embedding_size=None)
-    optimiser = torch.optim.Adam(layer.parameters(), 0.02)
+    optimizer = torch.optim.Adam(layer.parameters(), 0.02)
     for _ in range(300):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (layer(x) - y).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
     wanted = X * Y - Y**2 / 2 + 1
     assert to_sympy(layer, "x y", data=(x, y)) == wanted
     noisy = y + 0.02 * torch.randn(y.shape, dtype=torch.float64, generator=generator)
@@ -225,7 +225,7 @@ def test_boards_are_drawn_with_their_forms() -> None:
         draw_board(determinant(6))
 
 
-def test_complaints() -> None:
+def test_invalid_arguments() -> None:
     layer = full(0, 2, 4, embedding_size=None)
     with pytest.raises(ArgumentError, match="data must be given"):
         to_sympy(layer)
@@ -246,7 +246,7 @@ def test_complaints() -> None:
     with pytest.raises(ArgumentTypeError, match="layer must be an MLayer"):
         to_sympy(torch.nn.Linear(2, 1))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="monomials"):
-        to_sympy(full(0, 60, 4, embedding_size=None), degree=6, data=np.zeros((4, 60)))
+        to_sympy(full(0, 60, 4, embedding_size=None), degree=6, data=np.eye(4, 60))
     deep = mlayer.MLayer(30, 1, 20, embedding_size=None, structure="nilpotent")
     with pytest.raises(ArgumentError, match="can be written down"):
         to_sympy(deep)

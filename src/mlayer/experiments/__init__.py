@@ -1,11 +1,16 @@
-"""The experiments of the paper, one a file: `Config`, `SCALES`, `run`, `headline`, `plot`, `EXPECTED`.
+"""The experiments of the paper, one per file.
 
-A name maps to a module that is loaded when it is asked for. To add one, write the file and a line below.
+Each module has its configuration (`Config`, `SCALES`), the data it needs (`needs`), `run`, its figures
+(`headline`), its rows beside the paper's (`EXPECTED`, `ROWS`) and its picture (`plot`): see
+`running.protocol.Experiment`. To add one, write the file and its name in `running.registry`.
+
+    running/    protocol, registry, runner, comparison, provenance
+    shared/     what several experiments use: models, recipes, optimizers, colors
 """
 
-from mlayer.experiments.protocol import Experiment, Report, Scale
-from mlayer.experiments.registry import EXPERIMENTS, experiment
-from mlayer.experiments.runner import reproduce, reproduce_all
+from mlayer.experiments.running.protocol import Experiment, Report, Scale
+from mlayer.experiments.running.registry import EXPERIMENTS, experiment
+from mlayer.experiments.running.runner import reproduce, reproduce_all
 
 __all__ = [
     "EXPERIMENTS",

@@ -3,7 +3,7 @@
     mlayer reproduce baselines --smoke      seconds
     mlayer reproduce baselines              dense nets on all of it, NODE and ANODE on 1 %; five epochs:
                                             3 to 4 hours on one core
-    mlayer reproduce baselines --full       whole sets; wants a GPU or days
+    mlayer reproduce baselines --full       whole sets; needs a GPU or days
 
 Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): ReLU 56.29 % on CIFAR-10, ANODE
 98.20, 60.60 and 83.50 % on MNIST, CIFAR-10 and SVHN; all rows are in `EXPECTED`. Each result says on how many
@@ -19,23 +19,51 @@ import torch
 
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
-from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.image_augmentation import Augment, Augmentation
-from mlayer.experiments.image_rivals import RIVALS, check_solver, rival
-from mlayer.experiments.image_training import split
 from mlayer.experiments.images import EXPECTED as TABLE
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
+from mlayer.experiments.shared.image_rivals import RIVALS, check_solver, rival
+from mlayer.experiments.shared.image_training import split
+from mlayer.experiments.shared.pictures import canvas, soft
 from mlayer.training import Settings, evaluate, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Image baselines: dense nets, NODE, ANODE"
+IN_PAPER = "; the other rows of Table 1, trained here"
+CAPTION = "Test accuracy of the paper's other architectures; the mark is the figure that the paper quotes."
 EXPECTED = {of: {name: row for name, row in rows.items() if name != "M-layer"} for of, rows in TABLE.items()}
 _ODE = ("NODE", "ANODE")
 # The dense nets, which take the least time, come first.
 _ROWS = tuple(
     sorted(((of, name) for of in EXPECTED for name in EXPECTED[of]), key=lambda row: row[1] in _ODE)
+)
+ROWS = (
+    *(
+        PaperRow(
+            f"{title}, {net}, %",
+            quoted,
+            f"baselines.{of}.{net}",
+            ".1f",
+            epochs=f"baselines.{of}.{net}.epochs",
+            examples=f"baselines.{of}.{net}.examples",
+        )
+        for title, of, net, quoted in (
+            ("MNIST", "mnist", "NODE", "96.40 ± 0.50"),
+            ("MNIST", "mnist", "ANODE", "98.20 ± 0.10"),
+            ("CIFAR-10", "cifar10", "sigmoid", "46.63"),
+            ("CIFAR-10", "cifar10", "ReLU", "56.29"),
+            ("CIFAR-10", "cifar10", "PReLU", "51.94"),
+            ("CIFAR-10", "cifar10", "maxout", "52.80"),
+            ("CIFAR-10", "cifar10", "NODE", "53.70 ± 0.20"),
+            ("CIFAR-10", "cifar10", "ANODE", "60.60 ± 0.40"),
+            ("SVHN", "svhn", "NODE", "81.00 ± 0.60"),
+            ("SVHN", "svhn", "ANODE", "83.50 ± 0.50"),
+        )
+    ),
 )
 
 
@@ -68,6 +96,11 @@ SCALES = {
     "default": Config(ode_part=0.01, ode_batch=32, test_part=0.05, epochs=5),
     "full": Config(),
 }
+
+
+def needs(config: Config) -> tuple[str, ...]:
+    """The image sets that are files."""
+    return from_files(of for of, _ in config.rows)
 
 
 def run(config: Config, where: Where) -> Results:
@@ -136,7 +169,7 @@ def _row(images: ImageSet, name: str, config: Config, where: Where) -> dict[str,
 
 
 def headline(results: Results) -> dict[str, float]:
-    """Test accuracies in per cent, and on how many examples for how many epochs they were learnt."""
+    """Test accuracies in percent, and on how many examples for how many epochs they were learned."""
     figures = {}
     for row in results["rows"]:
         name = f"baselines.{row['set']}.{row['net']}"
@@ -148,13 +181,11 @@ def headline(results: Results) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """A bar a row, with what each was trained on."""
-    from matplotlib.figure import Figure
-
     rows = results["rows"]
-    figure = Figure(figsize=(8, 0.42 * len(rows) + 1.2), layout="constrained")
+    figure = canvas(8, 0.42 * len(rows) + 1.2)
     axes = figure.subplots()
     labels = [f"{row['set']}, {row['net']}" for row in rows]
-    axes.barh(labels, [row["test_accuracy"] for row in rows], color="0.7")
+    axes.barh(labels, [row["test_accuracy"] for row in rows], color=soft())
     for place, row in enumerate(rows):
         note = f"{row['test_accuracy']:.1f}  ({row['training_examples']:,} examples x {row['epochs']} epochs)"
         axes.text(1, place, note, va="center", fontsize=8)

@@ -15,8 +15,8 @@ import torch
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import FIGURE_COSINES, digits, spirals
 from mlayer.experiments import periodic, spiral
-from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.shared.dense import parameter_count
 from mlayer.nn.layer import MLayer
 from mlayer.symbolic import determinant_plan
 from mlayer.training import Settings, train
@@ -31,7 +31,6 @@ class Config:
         points: on the spirals.
         epochs: of the M-layer on the spirals.
         dnn_epochs: of the dense net beside it.
-        steps: of the periodic function's fit.
         digit_epochs: of the digits.
         certified: digits to certify.
         fit_steps: of the certificates' constants.
@@ -41,13 +40,12 @@ class Config:
     points: int = 2000
     epochs: int = 150
     dnn_epochs: int = 150
-    steps: int = 40
     digit_epochs: int = 30
     certified: int = 20
     fit_steps: int = 100
 
 
-SMOKE = Config(points=200, epochs=2, dnn_epochs=2, steps=3, digit_epochs=2, certified=2, fit_steps=5)
+SMOKE = Config(points=200, epochs=2, dnn_epochs=2, digit_epochs=2, certified=2, fit_steps=5)
 
 
 def run(config: Config, where: Where) -> Results:
@@ -83,10 +81,10 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
 
 
 def _wave(config: Config, where: Where) -> dict[str, Any]:
-    where.say("a sum of two cosines, learnt on [0, 2]")
+    where.say("a sum of two cosines, learned on [0, 2]")
     function = FIGURE_COSINES[0]
-    sizes = periodic.Config(steps=config.steps)
-    ours = periodic.ours(function, sizes, config.seed)
+    model, outcome = periodic.ours(function, config.seed)
+    ours = outcome | {"curve": periodic.curve(model)}
     return {"function": function.label, "curve": periodic.curve(function), "ours": ours}
 
 

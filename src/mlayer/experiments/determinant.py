@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from mlayer.experiments.colours import M_LAYER, NET
-from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.levenberg import Levenberg
-from mlayer.experiments.polynomials import (
-    Problem,
+from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.levenberg import Levenberg
+from mlayer.experiments.shared.pictures import ink, panels, soft
+from mlayer.experiments.shared.polynomials import (
+    PolynomialProblem,
     by_the_text,
     dnn,
     m_layer,
@@ -31,12 +34,16 @@ from mlayer.experiments.polynomials import (
     notebook_settings,
     powers_of_two,
 )
-from mlayer.experiments.protocol import Results, Where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Determinants of 3 x 3 matrices"
+IN_PAPER = "Figure 4; section 4.3"
+CAPTION = (
+    "Left: mean squared error of 3 x 3 determinants against the number of parameters, by size of the "
+    "training set. Right: our recipe, step by step."
+)
 EXPECTED = {
     "m_layer_mse": 2e-4,
     "m_layer_parameters": 811,
@@ -45,6 +52,26 @@ EXPECTED = {
     "zero_guess_mse": 2 / 9,
     "examples": 2**17,
 }
+needs = no_needs
+ROWS = (
+    PaperRow(
+        "3 x 3 determinant, 811 parameters, text's recipe",
+        "2e-4",
+        "determinant3.paper_recipe_mse",
+        ".1e",
+        at_most=2e-4,
+    ),
+    PaperRow("3 x 3 determinant, DNN of 3,121 parameters", "0.003", "determinant3.dnn_mse", ".1e"),
+    PaperRow(
+        "3 x 3 determinant, text's recipe, 8,192 examples",
+        "",
+        "determinant3.paper_recipe_mse_8192_examples",
+        ".1e",
+    ),
+    PaperRow(
+        "3 x 3 determinant, 811 parameters, our recipe", "2e-4", "determinant3.best_mse", ".1e", at_most=1e-6
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +138,7 @@ SCALES = {
 
 def run(config: Config, where: Where) -> Results:
     """Ours, the headline models by the text's recipe, the notebook's, and the grid by the text's."""
-    problem = Problem(config.polynomial, 3, config.seed)
+    problem = PolynomialProblem(config.polynomial, 3, config.seed)
     results: Results = {"ours": ours(problem, config, where), "headline": {}, "notebook": None, "grid": []}
     trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, where=where)
     for name, model, examples, penalty in _headline_models(config):
@@ -149,7 +176,7 @@ def _grid_models(config: Config) -> list[tuple[str, str, nn.Module]]:
     return layers + [("DNN", f"{k} x {w}", dnn(3, k, w, config.seed)) for k, w in config.dnns]
 
 
-def ours(problem: Problem, config: Config, where: Where) -> dict[str, Any]:
+def ours(problem: PolynomialProblem, config: Config, where: Where) -> dict[str, Any]:
     """The text's model and start, trained by Levenberg-Marquardt in float64."""
     model = m_layer(3, 9, config.seed, torch.float64)
     x = problem.training(config.ours_examples).x.double()
@@ -187,11 +214,8 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
 
 
 def plot(results: Results) -> Figure:
-    """Error against parameters, a colour for each number of examples; and our recipe's way down."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 4.8), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    """Error against parameters, one color per number of examples; and our recipe's error during training."""
+    figure, (left, right) = panels(2, 13, 4.8, ratios=(1.5, 1))
     points = [*results["grid"]]
     for name, kind in (("m_layer", "M-layer"), ("dnn", "DNN")):
         if name in results["headline"]:
@@ -199,7 +223,7 @@ def plot(results: Results) -> Figure:
     counts = sorted({point["examples"] for point in points})
     shades = {c: 0.25 + 0.75 * k / max(1, len(counts) - 1) for k, c in enumerate(counts)}
     names = dict(zip(counts, powers_of_two(counts), strict=True))
-    for kind, marker, colour in (("M-layer", "o", M_LAYER), ("DNN", "s", NET)):
+    for kind, marker, color in (("M-layer", "o", M_LAYER), ("DNN", "s", NET)):
         for count in counts:
             chosen = [p for p in points if p["model"] == kind and p["examples"] == count]
             if not chosen:
@@ -210,7 +234,7 @@ def plot(results: Results) -> Figure:
                 [p["test_mse"] for p in chosen],
                 marker=marker,
                 linewidth=1,
-                color=colour,
+                color=color,
                 alpha=shades[count],
                 label=f"{kind}, {names[count]} examples",
             )
@@ -219,15 +243,15 @@ def plot(results: Results) -> Figure:
             [results["notebook"]["parameters"]],
             [results["notebook"]["test_mse"]],
             marker="x",
-            color="black",
+            color=ink(),
             label=f"notebook, {results['notebook']['examples']:,} examples",
         )
     best = results["ours"]
     left.scatter(
-        [best["parameters"]], [best["test_mse"]], marker="*", s=160, color="black", label="M-layer, ours"
+        [best["parameters"]], [best["test_mse"]], marker="*", s=160, color=ink(), label="M-layer, ours"
     )
     left.axhline(
-        EXPECTED["zero_guess_mse"], color="grey", linestyle=":", linewidth=1, label="always answering 0"
+        EXPECTED["zero_guess_mse"], color=soft(), linestyle=":", linewidth=1, label="always answering 0"
     )
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
     ticks = [200, 500, 1000, 2000, 3000]
@@ -236,7 +260,7 @@ def plot(results: Results) -> Figure:
     left.set_title("the text's recipe, and ours")
     left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # beside the points
     steps = [step for step, _ in best["history"]]
-    right.plot(steps, [value for _, value in best["history"]], color="black")
+    right.plot(steps, [value for _, value in best["history"]], color=ink())
     right.axhline(
         EXPECTED["m_layer_mse"],
         color=M_LAYER,

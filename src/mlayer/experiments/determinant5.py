@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from mlayer.experiments.colours import M_LAYER, NET
-from mlayer.experiments.dense import parameter_count
-from mlayer.experiments.polynomials import Problem, by_the_text, dnn, m_layer
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.pictures import ink, panels, shade
+from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
 from mlayer.nn.layer import MLayer
 from mlayer.training import Settings, train
 
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Determinants of 5 x 5 matrices"
+IN_PAPER = "Figure 5; section 4.3"
+CAPTION = (
+    "Learned against true 5 x 5 determinants, a point for each matrix; on the right the error over the "
+    "epochs of our recipe."
+)
 EXPECTED = {
     "m_layer_mse": 0.0012,
     "m_layer_parameters": 14977,
@@ -41,6 +48,24 @@ EXPECTED = {
     "examples": 2**20,
 }
 SCATTER = 5000
+needs = no_needs
+ROWS = (
+    PaperRow(
+        "5 x 5 determinant, 14,977 parameters, text's recipe",
+        "0.0012",
+        "determinant5.paper_recipe_mse",
+        ".1e",
+        at_most=1.2e-3,
+    ),
+    PaperRow(
+        "5 x 5 determinant, 14,977 parameters, our recipe",
+        "0.0012",
+        "determinant5.best_mse",
+        ".1e",
+        at_most=1e-4,
+    ),
+    PaperRow("5 x 5 determinant, DNN of 43,101 parameters", "0.279", "determinant5.dnn_mse", ".3f"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,7 @@ SCALES = {
 
 def run(config: Config, where: Where) -> Results:
     """Ours, and the text's recipe where asked for."""
-    problem = Problem("determinant", 5, config.seed)
+    problem = PolynomialProblem("determinant", 5, config.seed)
     results: Results = {"ours": None, "m_layer": None, "dnn": None}
     model = m_layer(5, config.matrix_size, config.seed)
     results["ours"] = _ours(problem, model, config, where)
@@ -118,7 +143,7 @@ def run(config: Config, where: Where) -> Results:
     return results
 
 
-def _ours(problem: Problem, model: MLayer, config: Config, where: Where) -> dict[str, Any]:
+def _ours(problem: PolynomialProblem, model: MLayer, config: Config, where: Where) -> dict[str, Any]:
     x = problem.training(config.examples).x
     y = problem.exact(x).float()
     stages: list[dict[str, Any]] = []
@@ -154,12 +179,12 @@ def _ours(problem: Problem, model: MLayer, config: Config, where: Where) -> dict
     }
 
 
-def _scatter(problem: Problem, model: nn.Module) -> list[list[float]]:
-    """Pairs of true and learnt determinant for the picture."""
+def _scatter(problem: PolynomialProblem, model: nn.Module) -> list[list[float]]:
+    """Pairs of true and learned determinant for the picture."""
     x = problem.test(SCATTER).x
     with torch.no_grad():
-        learnt = model(x)[:, 0].tolist()
-    return [[round(a, 4), round(b, 4)] for a, b in zip(problem.exact(x)[:, 0].tolist(), learnt, strict=True)]
+        learned = model(x)[:, 0].tolist()
+    return [[round(a, 4), round(b, 4)] for a, b in zip(problem.exact(x)[:, 0].tolist(), learned, strict=True)]
 
 
 def headline(results: Results) -> dict[str, float]:
@@ -173,25 +198,24 @@ def headline(results: Results) -> dict[str, float]:
 
 
 def plot(results: Results) -> Figure:
-    """Scatter plots as in the paper, and our recipe's way down."""
-    from matplotlib.figure import Figure
-
+    """Scatter plots as in the paper, and the error of our recipe during training."""
     shown = [
         (t, results[k]) for k, t in (("dnn", "DNN"), ("m_layer", "M-layer, text"), ("ours", "M-layer, ours"))
     ]
     shown = [(title, part) for title, part in shown if part]
-    figure = Figure(figsize=(4.4 * (len(shown) + 1), 4.4), layout="constrained")
-    axes = figure.subplots(1, len(shown) + 1)
+    figure, axes = panels(len(shown) + 1, 4.4 * (len(shown) + 1), 4.4)
     for axis, (title, part) in zip(axes, shown, strict=False):
-        axis.scatter(*zip(*part["scatter"], strict=True), s=1, color="black", alpha=0.6)
-        axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true determinant", ylabel="learnt determinant", aspect=1)
+        true, learned = zip(*part["scatter"], strict=True)
+        axis.scatter(true, learned, s=1, color=ink(), alpha=0.6)
+        axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true determinant", ylabel="learned determinant")
+        axis.set_aspect(1)
         axis.set(xticks=[-1, -0.5, 0, 0.5, 1], yticks=[-1, -0.5, 0, 0.5, 1])
         axis.set_title(f"{title}: mean squared error {part['test_mse']:.2g}", fontsize="medium")
     last = axes[-1]
     losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]
     shares = sum(stage["share"] > 0 for stage in results["ours"]["stages"])
-    last.plot(range(1, len(losses) + 1), losses, color="black", marker=".", markersize=3, label="ours")
-    last.axvspan(0.5, shares + 0.5, color="0.92", label="near the identity")
+    last.plot(range(1, len(losses) + 1), losses, color=ink(), marker=".", markersize=3, label="ours")
+    last.axvspan(0.5, shares + 0.5, color=shade(), label="near the identity")
     last.axhline(EXPECTED["m_layer_mse"], color=M_LAYER, linestyle="--", linewidth=1, label="paper, M-layer")
     last.axhline(EXPECTED["dnn_mse"], color=NET, linestyle=":", linewidth=1.5, label="paper, DNN")
     last.set(yscale="log", xlabel="epoch", ylabel="mean squared error in training")

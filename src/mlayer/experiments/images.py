@@ -16,16 +16,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.colours import M_LAYER, PAPER
-from mlayer.experiments.image_recipes import RECIPES, Recipe
-from mlayer.experiments.image_training import train_images
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, PAPER
+from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
+from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.pictures import ground, panels, soft
+from mlayer.report.reproduction import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Images: MNIST, CIFAR-10, SVHN"
-# The paper's table: accuracy in per cent, its deviation, parameters.
+IN_PAPER = "Table 1; section 4.4"
+CAPTION = (
+    "Test accuracy of every training, by recipe; lines are the rows of the paper's table. Ours is "
+    "trained on augmented images."
+)
+# The paper's table: accuracy in percent, its deviation, parameters.
 EXPECTED: dict[str, dict[str, tuple[float, float | None, int]]] = {
     "mnist": {
         "M-layer": (97.99, 0.12, 68885),
@@ -47,7 +55,35 @@ EXPECTED: dict[str, dict[str, tuple[float, float | None, int]]] = {
         "ANODE": (83.50, 0.50, 172000),
     },
 }
+_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 _LABELS = {"paper_recipe": "the text's", "notebook_recipe": "the notebook's", "our_recipe": "ours"}
+ROWS = (
+    PaperRow("MNIST, text's recipe, %", "97.99 ± 0.12", "images.mnist.paper_recipe", ".2f", at_least=97.87),
+    PaperRow(
+        "MNIST, notebook's recipe, %", "97.99 ± 0.12", "images.mnist.notebook_recipe", ".2f", at_least=97.87
+    ),
+    PaperRow(
+        "MNIST, our recipe, augmented, %", "ANODE 98.2", "images.mnist.our_recipe", ".2f", at_least=98.6
+    ),
+    PaperRow(
+        "CIFAR-10, text's recipe, %", "54.17 ± 0.36", "images.cifar10.paper_recipe", ".2f", at_least=53.81
+    ),
+    PaperRow(
+        "CIFAR-10, notebook's recipe, %",
+        "54.17 ± 0.36",
+        "images.cifar10.notebook_recipe",
+        ".2f",
+        at_least=53.81,
+    ),
+    PaperRow(
+        "CIFAR-10, our recipe, augmented, %", "ANODE 60.6", "images.cifar10.our_recipe", ".2f", at_least=60.6
+    ),
+    PaperRow("SVHN, text's recipe, %", "81.19 ± 0.23", "images.svhn.paper_recipe", ".2f", at_least=80.96),
+    PaperRow(
+        "SVHN, notebook's recipe, %", "81.19 ± 0.23", "images.svhn.notebook_recipe", ".2f", at_least=80.96
+    ),
+    PaperRow("SVHN, our recipe, augmented, %", "ANODE 83.5", "images.svhn.our_recipe", ".2f", at_least=83.5),
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +102,12 @@ class Config:
     seeds: Mapping[str, Mapping[str, int]] = field(
         default_factory=lambda: {name: dict.fromkeys(_LABELS, 1) for name in EXPECTED}
     )
-    recipes: Mapping[str, Mapping[str, Recipe]] = field(default_factory=lambda: RECIPES)
+    recipes: Mapping[str, Mapping[str, ImageRecipe]] = field(default_factory=lambda: RECIPES)
     matrix_size: int = 30
     embedding_size: int = 35
 
 
-def _short(recipe: Recipe) -> Recipe:
+def _short(recipe: ImageRecipe) -> ImageRecipe:
     return replace(recipe, settings=replace(recipe.settings, epochs=2, batch_size=64))
 
 
@@ -94,6 +130,11 @@ SCALES = {
 }
 
 
+def needs(config: Config) -> tuple[str, ...]:
+    """The image sets that are files."""
+    return from_files(config.seeds)
+
+
 def run(config: Config, where: Where) -> Results:
     """Train every recipe on every set with every seed; the first seed of all comes first."""
     rows = []
@@ -110,8 +151,7 @@ def run(config: Config, where: Where) -> Results:
                     config.seed + turn,
                     where,
                     f"{name}-{recipe}-{config.seed + turn}",
-                    matrix_size=config.matrix_size,
-                    embedding_size=config.embedding_size,
+                    build=BuildLayer(config.matrix_size, config.embedding_size),
                 )
                 rows.append({"recipe": recipe} | row)
                 where.keep({"trainings": rows})
@@ -119,7 +159,7 @@ def run(config: Config, where: Where) -> Results:
 
 
 def headline(results: Results) -> dict[str, float]:
-    """Mean and sample deviation of the test accuracies, in per cent, and the number of seeds behind them."""
+    """Mean and sample deviation of the test accuracies, in percent, and the number of seeds behind them."""
     figures: dict[str, float] = {}
     for (name, recipe), accuracies in _groups(results).items():
         start = f"images.{name}.{recipe}"
@@ -130,14 +170,50 @@ def headline(results: Results) -> dict[str, float]:
     return figures
 
 
+def grids(record: Results) -> list[Grid]:
+    """Table 1 of the paper with our columns, one part for each set."""
+    figures = record["headline"]
+
+    def cell(name: str, recipe: str) -> str:
+        start = f"images.{name}.{recipe}"
+        if f"{start}.mean" not in figures:
+            return ""
+        spread = f" ± {figures[f'{start}.sd']:.2f}" if f"{start}.sd" in figures else ""
+        seeds = round(figures[f"{start}.seeds"])
+        return f"{figures[f'{start}.mean']:.2f}{spread} ({seeds} seed{'s' if seeds > 1 else ''})"
+
+    header = [
+        "architecture",
+        "parameters",
+        "paper, %",
+        "text's recipe",
+        "notebook's recipe",
+        "ours, augmented",
+    ]
+    return [
+        Grid(
+            f"Table 1, {_TITLES[name]}",
+            header,
+            [
+                [
+                    net,
+                    f"{count:,}",
+                    f"{mean:.2f}" + ("" if spread is None else f" ± {spread:.2f}"),
+                    *(cell(name, recipe) if net == "M-layer" else "" for recipe in _LABELS),
+                ]
+                for net, (mean, spread, count) in rows.items()
+            ],
+        )
+        for name, rows in EXPECTED.items()
+    ]
+
+
 def plot(results: Results) -> Figure:
     """Every seed's test accuracy by recipe, with the rows of the paper's table as lines."""
-    from matplotlib.figure import Figure
-
     groups = _groups(results)
     names = list(dict.fromkeys(name for name, _ in groups))
-    figure = Figure(figsize=(4.6 * len(names), 4.4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+    figure, all_axes = panels(len(names), 4.6 * len(names), 4.4)
+    for axes, name in zip(all_axes, names, strict=True):
         here = {recipe: values for (of, recipe), values in groups.items() if of == name}
         for place, values in enumerate(here.values()):
             axes.plot([place] * len(values), values, "o", color=M_LAYER, alpha=0.6)
@@ -147,14 +223,14 @@ def plot(results: Results) -> Figure:
                 axes.axhline(accuracy, color=PAPER, lw=1.2, zorder=0)
                 axes.text(-0.47, accuracy, "paper", color=PAPER, va="bottom", fontsize=8)
             else:
-                axes.axhline(accuracy, color="0.6", lw=0.8, zorder=0)
-                white = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+                axes.axhline(accuracy, color=soft(), lw=0.8, zorder=0)
+                white = {"facecolor": ground(), "edgecolor": "none", "pad": 0.8}
                 axes.text(len(here) - 0.45, accuracy, row, va="center", fontsize=8, bbox=white)
         axes.set_xticks(range(len(here)), [_LABELS[recipe] for recipe in here])
         axes.set_xlim(-0.5, len(here) + 0.15)
         axes.set_title(name)
     figure.axes[0].set_ylabel("test accuracy, %")
-    figure.suptitle("One M-layer, three recipes; grey: the other rows of the paper's table")
+    figure.suptitle("One M-layer, three recipes;\ngray: the other rows of the paper's table")
     return figure
 
 

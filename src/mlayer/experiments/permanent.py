@@ -14,13 +14,33 @@ from typing import TYPE_CHECKING
 
 from mlayer.experiments import determinant
 from mlayer.experiments.determinant import Config
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.rows import PaperRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Permanents of 3 x 3 matrices"
+IN_PAPER = '; section 4.3, "equivalent behavior"'
+CAPTION = "As Figure 4, for permanents of 3 x 3 matrices."
 EXPECTED = {"zero_guess_mse": 2 / 9}
+needs = no_needs
+ROWS = (
+    PaperRow(
+        "3 x 3 permanent, text's recipe, 8,192 examples",
+        '"equivalent"',
+        "permanent3.paper_recipe_mse_8192_examples",
+        ".1e",
+    ),
+    PaperRow(
+        "3 x 3 permanent, DNN, 8,192 examples",
+        '"equivalent"',
+        "permanent3.dnn_mse_8192_examples",
+        ".1e",
+    ),
+    PaperRow("3 x 3 permanent, 811 parameters, our recipe", '"equivalent"', "permanent3.best_mse", ".1e"),
+)
+
 
 SCALES = {
     "smoke": replace(determinant.SCALES["smoke"], polynomial="permanent"),

@@ -22,11 +22,13 @@ from torch import Tensor
 
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import cifar10, data_folder
-from mlayer.datasets.by_name import AUTHORS_MODEL
-from mlayer.disk import replace_bytes
+from mlayer.datasets.load_by_name import AUTHORS_MODEL
+from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
-from mlayer.experiments.colours import ATTACK, M_LAYER, PAPER
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, PAPER
+from mlayer.experiments.shared.pictures import ink, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
 
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Certified radii of the authors' CIFAR-10 model"
+IN_PAPER = "Figure 6; sections 3.7 and 4.4"
+CAPTION = (
+    "Left: the paper's certified radii on the authors' model. Middle: the same, ours and an attack's, "
+    "on a logarithmic scale. Right: accuracy that is left at each radius."
+)
 # "delta_in ~ 200, ||S||_2 ~ 3, ||M||_2 typically between 3 and 4", a typical bound of ~ 1e-5.
 EXPECTED = {"radius": 1e-5, "delta_in": 200.0, "readout_norm": 3.0, "matrix_norm": [3.0, 4.0]}
 MODEL = "cifar10_model.npy"
@@ -42,6 +49,16 @@ _CHUNK = 50
 _REFERENCES = 64
 _UNBROKEN = 1e9
 _ASKED = {"1_255": 1 / 255, "2_255": 2 / 255, "4_255": 4 / 255}
+ROWS = (
+    PaperRow(
+        "Their certified radius, their model, median", "about 1e-5", "robustness.paper_median_radius", ".2e"
+    ),
+    PaperRow("Our certified radius, their model, median", "", "robustness.our_median_radius", ".2e"),
+    PaperRow("Our radius / their radius, median", "", "robustness.median_ratio", ".0f", at_least=1000),
+    PaperRow(
+        "Our radius / the attack's, median", "", "robustness.median_part_of_attack", ".3f", at_least=0.98
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -70,14 +87,36 @@ SCALES = {
 }
 
 
+def needs(config: Config) -> tuple[str, ...]:
+    """The authors' released model and the images it was trained for."""
+    return ("cifar10", "authors_model") if config.released else ()
+
+
 def run(config: Config, where: Where) -> Results:
     """The constants of the model and the radii of every correctly classified image."""
     layer, x, labels, typical = _released(config, where) if config.released else _small(config)
-    certifier = _certifier(layer, typical, config, where)
+    return radii(layer, x, labels, typical, ours=config.ours, fit_steps=config.fit_steps, where=where)
+
+
+def radii(
+    layer: MLayer, x: Tensor, labels: Tensor, typical: Tensor, *, ours: int, fit_steps: int, where: Where
+) -> Results:
+    """The paper's radii of all rows; our radii and the attack's of the first ``ours``.
+
+    Args:
+        layer: the model, in float64.
+        x: (rows, in_features).
+        labels: the rows' classes.
+        typical: training rows, to which the constants of our bound are fitted.
+        ours: rows with our bound and the attack.
+        fit_steps: of the constants of our bound.
+        where: the checkpoints and the progress.
+    """
+    certifier = _certifier(layer, typical, fit_steps, where)
     paper = certifier(x, labels, method="paper")
     with torch.no_grad():
         norms = torch.linalg.matrix_norm(layer.matrix(x), 2)
-    radii = paper.radius[paper.correct]
+    correct = paper.radius[paper.correct]
     results: Results = {
         "images": len(x),
         "accuracy": round(100 * float(paper.correct.double().mean()), 4),
@@ -86,13 +125,13 @@ def run(config: Config, where: Where) -> Results:
         "delta_F": certifier.constants.delta_F,
         "delta_2": certifier.constants.delta_2,
         "matrix_norm": _quantiles(norms),
-        "radius": _quantiles(radii),
-        "radii": _short(radii),
+        "radius": _quantiles(correct),
+        "radii": _short(correct),
     }
-    count = min(config.ours, len(x))
+    count = min(ours, len(x))
     chosen = torch.nonzero(paper.correct[:count])[:, 0]
-    ours, attacked = _bracket(certifier, layer, x[chosen], labels[chosen], where)
-    return results | {"ours": _compared(count, paper.radius[chosen], ours, attacked)}
+    proved, attacked = _bracket(certifier, layer, x[chosen], labels[chosen], where)
+    return results | {"ours": _compared(count, paper.radius[chosen], proved, attacked)}
 
 
 def _compared(images: int, paper: Tensor, ours: Tensor, attacked: Tensor) -> dict[str, Any]:
@@ -106,7 +145,7 @@ def _compared(images: int, paper: Tensor, ours: Tensor, attacked: Tensor) -> dic
         "over_paper": _quantiles(ours / paper),
         "over_attack": _quantiles(ours / attacked),
         "violations": int((ours > attacked).sum()) + int((paper > ours).sum()),
-        # In per cent of all images, the misclassified ones included.
+        # In percent of all images, the misclassified ones included.
         "certified": {name: _share(ours >= eps, images) for name, eps in _ASKED.items()},
         "attacked": {name: _share(attacked > eps, images) for name, eps in _ASKED.items()},
         "paper_radii": _short(paper),
@@ -129,23 +168,23 @@ def _bracket(
         # Beyond any use: a number for what nothing breaks, because JSON has no infinity.
         pairs += torch.stack([ours, attacked], 1).clamp(max=_UNBROKEN).tolist()
         if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(kept.parent)
             replace_bytes(kept, json.dumps(pairs).encode())
         where.say("certifying and attacking", len(pairs) / len(x))
     table = torch.tensor(pairs, dtype=torch.float64).view(-1, 2)
     return table[:, 0], table[:, 1]
 
 
-def _certifier(layer: MLayer, typical: Tensor, config: Config, where: Where) -> Certifier:
+def _certifier(layer: MLayer, typical: Tensor, fit_steps: int, where: Where) -> Certifier:
     """With the constants of a run that was stopped, if there was one."""
     folder = where.checkpoint("ours")
     kept = None if folder is None else folder / "constants.npz"
     if kept is not None and kept.exists():
         return Certifier(layer, constants=kept)
     where.say("fitting the constants of the model")
-    certifier = Certifier(layer, references=typical, fit_steps=config.fit_steps)
+    certifier = Certifier(layer, references=typical, fit_steps=fit_steps)
     if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(kept.parent)
         certifier.save(kept)
     return certifier
 
@@ -207,35 +246,33 @@ def headline(results: Results) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """The paper's histogram, ours beside it on one axis, and accuracy against radius."""
-    from matplotlib.figure import Figure
-
     ours = results["ours"]
-    figure = Figure(figsize=(12.6, 3.9), layout="constrained")
-    first, second, third = figure.subplots(1, 3)
+    figure, (first, second, third) = panels(3, 12.6, 3.9)
     median = results["radius"]["0.5"]
     first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=PAPER)
-    first.axvline(1e5 * median, color="k", lw=1, label=f"median {median:.2e}")
+    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {median:.2e}")
     first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)
     first.legend(fontsize=8)
-    _both_histograms(second, ours)
+    histograms(second, ours)
     _curves(third, ours)
     return figure
 
 
-def _both_histograms(axes: Any, ours: dict[str, Any]) -> None:
+def histograms(axes: Any, ours: dict[str, Any]) -> None:
+    """The paper's radii, ours and the attack's on one logarithmic axis."""
     import numpy as np
 
-    kinds = (("paper_radii", "paper", PAPER), ("radii", "ours", M_LAYER), ("attack_radii", "attack", ATTACK))
+    kinds = (("paper_radii", "paper", PAPER), ("radii", "ours", M_LAYER), ("attack_radii", "attack", ink()))
     positive = [value for key, _, _ in kinds for value in ours[key] if 0 < value < np.inf]
     bins = np.geomspace(min(positive), max(positive), 70)
-    for key, label, colour in kinds:
+    for key, label, color in kinds:
         filled = key != "attack_radii"
         axes.hist(
             ours[key],
             bins=bins,
-            color=colour,
+            color=color,
             alpha=0.8 if filled else 1.0,
             histtype="stepfilled" if filled else "step",
             label=label,
@@ -253,8 +290,8 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
     import numpy as np
 
     start = min(ours["paper_radii"]) / 2
-    for key, label, colour in (
-        ("attack_radii", "withstands the attack", ATTACK),
+    for key, label, color in (
+        ("attack_radii", "withstands the attack", ink()),
         ("radii", "certified, ours", M_LAYER),
         ("paper_radii", "certified, paper", PAPER),
     ):
@@ -264,11 +301,11 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
             np.concatenate([[start], radii]),
             np.concatenate([left[:1], left]),
             where="pre",
-            color=colour,
+            color=color,
             label=label,
         )
-    axes.axvline(2 / 255, color="0.5", lw=0.8, ls=":")
-    axes.text(2 / 255, 1, "2/255 ", ha="right", fontsize=8, color="0.4")
+    axes.axvline(2 / 255, color=soft(), lw=0.8, ls=":")
+    axes.text(2 / 255, 1, "2/255 ", ha="right", fontsize=8, color=soft())
     axes.set_xscale("log")
     axes.set_ylim(0, None)
     axes.set_xlabel("$L_\\infty$ radius eps")

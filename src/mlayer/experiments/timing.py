@@ -1,6 +1,6 @@
 """Time of one epoch of training on CIFAR-10: section 4.4's table of run times.
 
-    mlayer reproduce timing             seconds; wants a machine with nothing else to do
+    mlayer reproduce timing             seconds; needs an otherwise idle machine
     mlayer reproduce timing --full      whole epochs of 45,000 images: a minute
     mlayer reproduce timing --smoke     seconds
 
@@ -19,15 +19,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from mlayer.experiments.dense import dense_net, parameter_count
-from mlayer.experiments.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.dense import dense_net, parameter_count
+from mlayer.experiments.shared.pictures import canvas
 from mlayer.nn import MLayer
+from mlayer.report.reproduction import Grid
 from mlayer.training import Settings, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Time of a training epoch beside a ReLU net"
+TITLE = "Time per training epoch compared with a ReLU net"
+IN_PAPER = "Table 2; section 4.4"
+CAPTION = "Seconds for an epoch of CIFAR-10, turn by turn, M-layer and ReLU net in alternation."
 EXPECTED = {
     "m_layer_seconds": [8.67, 0.56],
     "dnn_seconds": [4.12, 0.26],
@@ -38,6 +43,8 @@ EXPECTED = {
 }
 PIXELS, CLASSES = 3072, 10
 _DNN = (PIXELS, 43, 100, 100, CLASSES)
+needs = no_needs
+ROWS = (PaperRow("Time of an epoch, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f", at_most=2.1),)
 
 
 @dataclass(frozen=True)
@@ -130,11 +137,26 @@ def headline(results: Results) -> dict[str, float]:
     }
 
 
+def grids(record: Results) -> list[Grid]:
+    """Table 2 of the paper with our column."""
+    results = record["results"]
+
+    def here(name: str) -> str:
+        times = results["seconds"][name]
+        return f"{statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f})"
+
+    threads = f"{record['threads']} thread{'s' if record['threads'] > 1 else ''}"
+    header = ["architecture", "parameters", "paper, V100", f"here, CPU, {threads}"]
+    rows = [
+        ["M-layer", "148,965", "8.67 ± 0.56 s", here("m_layer")],
+        ["ReLU DNN", "147,649", "4.12 ± 0.26 s", here("dnn")],
+    ]
+    return [Grid("Table 2, seconds for an epoch of CIFAR-10", header, rows)]
+
+
 def plot(results: Results) -> Figure:
     """The times of all turns."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = canvas(6, 3.6)
     axes = figure.subplots()
     labels = {"m_layer": "M-layer", "dnn": "ReLU net"}
     for name, times in results["seconds"].items():
@@ -142,7 +164,7 @@ def plot(results: Results) -> Figure:
         axes.plot(range(1, len(times) + 1), times, "o-", label=f"{labels[name]}, {count:,} parameters")
     axes.set_xticks(range(1, len(results["ratios"]) + 1))
     axes.set_xlabel("turn")
-    axes.set_ylabel("seconds an epoch of 45,000")
+    axes.set_ylabel("seconds per epoch of 45,000")
     axes.set_ylim(0)
     axes.set_title(f"ratio {results['ratio']:.2f} (paper, on a GPU: {EXPECTED['ratio']})")
     axes.legend()

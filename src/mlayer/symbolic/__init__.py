@@ -1,7 +1,7 @@
 """Formulas in, formulas out: the universal-approximation theorem as a compiler, and layers read back."""
 
-from mlayer.symbolic.boolean import boolean_plan, from_boolean
-from mlayer.symbolic.builders import (
+from mlayer.symbolic.compile.boolean import boolean_plan, from_boolean
+from mlayer.symbolic.compile.builders import (
     determinant,
     determinant_plan,
     elementary_symmetric,
@@ -11,18 +11,18 @@ from mlayer.symbolic.builders import (
     rotation,
     sum_of_cosines,
 )
-from mlayer.symbolic.drawing import draw_board
-from mlayer.symbolic.explain import Explanation, explain
-from mlayer.symbolic.formula import Formula
-from mlayer.symbolic.function import Approximation, approximate, from_function
-from mlayer.symbolic.polynomial import Plan, from_polynomial, plan
-from mlayer.symbolic.to_sympy import read_formula, to_sympy
+from mlayer.symbolic.compile.function import Approximation, approximate, from_function
+from mlayer.symbolic.compile.polynomial import PolynomialPlan, from_polynomial, plan
+from mlayer.symbolic.draw_board import draw_board
+from mlayer.symbolic.read.explain import Explanation, explain
+from mlayer.symbolic.read.formula import Formula
+from mlayer.symbolic.read.to_sympy import read_formula, to_sympy
 
 __all__ = [
     "Approximation",
     "Explanation",
     "Formula",
-    "Plan",
+    "PolynomialPlan",
     "approximate",
     "boolean_plan",
     "determinant",

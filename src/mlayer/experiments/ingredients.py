@@ -1,0 +1,165 @@
+"""What each ingredient of our image recipe is worth, and whether dropout helps.
+
+    mlayer reproduce ingredients --smoke    seconds, on the small digits that come with scikit-learn
+    mlayer reproduce ingredients            MNIST with three seeds, CIFAR-10 with one: an hour and a half on
+                                            one core
+    mlayer reproduce ingredients --full     three seeds of both
+
+Expected: nothing. The paper names dropout as future work. Every row is our recipe (`image_recipes`) with one
+thing left out or added, everything else and the seeds the same, trained on all training images and tested
+once. Nothing is chosen here: the rates of dropout are fixed beforehand.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mlayer.datasets import images as load_images
+from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
+from mlayer.experiments.shared.image_augmentation import Augmentation
+from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
+from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
+from mlayer.experiments.shared.pictures import ink, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Ingredients of the image recipe, and dropout"
+IN_PAPER = "; beyond Table 1: an ablation of our recipe, and the dropout that the paper announces"
+CAPTION = (
+    "Test accuracy of our recipe with one ingredient left out or dropout added, less that of the recipe as "
+    "it is, seed by seed."
+)
+EXPECTED = {"none": "the paper has neither this recipe nor dropout"}
+_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+
+
+def _settings(**changes: object) -> Callable[[ImageRecipe], ImageRecipe]:
+    return lambda recipe: replace(recipe, settings=replace(recipe.settings, **changes))  # type: ignore[arg-type]
+
+
+CHANGES: dict[str, Callable[[ImageRecipe], ImageRecipe]] = {
+    "as it is": lambda recipe: recipe,
+    "no augmentation": lambda recipe: replace(recipe, augmentation=Augmentation()),
+    "constant rate": _settings(schedule=None),
+    "no momentum": _settings(optimizer_options={}),
+    "no weight decay": _settings(weight_decay=0.0),
+    "no penalty on exp(M)": _settings(activity_penalty=0.0),
+    "no clipping": _settings(gradient_clip=None),
+    "colors not standardized": lambda recipe: replace(recipe, standardize=False),
+    "text's initial weights": lambda recipe: replace(recipe, init="normal"),
+}
+DROPOUT_RATE = 0.1
+DROPOUT = {f"dropout {DROPOUT_RATE:g} on {place}": place for place in PLACES}
+ROWS = tuple(
+    PaperRow(f"{title}, our recipe, {change}, %", "", f"ingredients.{of}.{change}", ".2f")
+    for of, title in _TITLES.items()
+    for change in (*CHANGES, *DROPOUT)
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: the first seed; others follow it.
+        seeds: trainings of every row, by set.
+        changes: of `CHANGES` and `DROPOUT`.
+        epochs: instead of the recipe's, if not None.
+    """
+
+    seed: int = 0
+    seeds: Mapping[str, int] = field(default_factory=lambda: {"mnist": 3, "cifar10": 1})
+    changes: tuple[str, ...] = (*CHANGES, *DROPOUT)
+    epochs: int | None = None
+
+
+SCALES = {
+    "smoke": Config(seeds={"digits": 2}, epochs=2),
+    "default": Config(),
+    "full": Config(seeds={"mnist": 3, "cifar10": 3}),
+}
+
+
+def needs(config: Config) -> tuple[str, ...]:
+    """The image sets that are files."""
+    return from_files(config.seeds)
+
+
+def run(config: Config, where: Where) -> Results:
+    """Every change with the first seed, then with the second, and so on."""
+    results: Results = {"trainings": []}
+    for turn in range(max(config.seeds.values())):
+        for name in (of for of, seeds in config.seeds.items() if turn < seeds):
+            images = load_images(name, where.data)
+            for change in config.changes:
+                recipe, build = _changed(name, change, config)
+                seed = config.seed + turn
+                part = f"{name}-{change}-{seed}".translate(str.maketrans(" ()'", "----"))
+                row = train_images(images, recipe, seed, where, part, build=build)
+                results["trainings"].append({"change": change} | row)
+                where.keep(results)
+    return results
+
+
+def _changed(name: str, change: str, config: Config) -> tuple[ImageRecipe, Build]:
+    """The recipe of a set with one change, and what makes the net."""
+    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
+    settings = replace(recipe.settings, on_divergence="stop")
+    if config.epochs is not None:
+        settings = replace(settings, epochs=config.epochs)
+    recipe = replace(recipe, settings=settings)
+    sizes = (6, 8) if name == "digits" else (30, 35)
+    if change in DROPOUT:
+        return recipe, BuildWithDropout(DROPOUT[change], DROPOUT_RATE, *sizes)
+    return CHANGES[change](recipe), BuildLayer(*sizes)
+
+
+def _accuracies(results: Results) -> dict[str, dict[str, dict[int, float]]]:
+    """Test accuracies by set, change and seed."""
+    sets: dict[str, dict[str, dict[int, float]]] = {}
+    for row in results["trainings"]:
+        sets.setdefault(row["set"], {}).setdefault(row["change"], {})[row["seed"]] = row["test_accuracy"]
+    return sets
+
+
+def headline(results: Results) -> dict[str, float]:
+    """Mean and sample deviation of the test accuracies in percent."""
+    figures: dict[str, float] = {}
+    for name, changes in _accuracies(results).items():
+        for change, by_seed in changes.items():
+            start, values = f"ingredients.{name}.{change}", list(by_seed.values())
+            figures[f"{start}.mean"] = round(statistics.mean(values), 3)
+            if len(values) > 1:
+                figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
+            figures[f"{start}.seeds"] = float(len(values))
+    return figures
+
+
+def plot(results: Results) -> Figure:
+    """Differences to the recipe as it is, seed by seed; a panel for each set."""
+    sets = _accuracies(results)
+    figure, axes_of = panels(len(sets), 6.0 * len(sets), 4.2)
+    for axes, (name, changes) in zip(axes_of, sets.items(), strict=True):
+        whole = changes["as it is"]
+        others = [change for change in changes if change != "as it is"]
+        for place, change in enumerate(others):
+            gains = [value - whole[seed] for seed, value in changes[change].items()]
+            color = M_LAYER if change in DROPOUT else NET
+            axes.plot(gains, [place] * len(gains), "o", color=color, alpha=0.6)
+            axes.plot([statistics.mean(gains)] * 2, [place - 0.25, place + 0.25], color=color, lw=2)
+        axes.axvline(0, color=ink(), lw=0.8)
+        axes.set_yticks(range(len(others)), others)
+        axes.invert_yaxis()
+        axes.set_xlabel("test accuracy less that of the recipe as it is, points")
+        axes.set_title(
+            f"{_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
+        )
+    return figure

@@ -1,0 +1,225 @@
+"""Equal rivals on images: M-layer, ReLU, maxout and linear nets of the same size, trained by one recipe.
+
+    mlayer reproduce rivals --smoke     seconds, on the small digits that come with scikit-learn
+    mlayer reproduce rivals             three seeds of MNIST and CIFAR-10, augmented: an hour on one core
+    mlayer reproduce rivals --full      five seeds of all three sets, with and without augmentation, on all
+                                        training images and on nine tenths: a day on one core
+
+Expected: nothing. The paper's table sets the M-layer against nets that others trained, with other recipes and
+other sizes. Here every net has the M-layer's number of parameters (the linear one has fewer: it has no
+hidden layer), our recipe (`image_recipes`: schedule, batches, clipping, weight decay, epochs, augmentation),
+the same examples in the same order, and the same budget for its learning rate: the rates of `Config.rates`,
+each tried once on nine tenths of the training set and judged on the rest. The search is part of the results.
+The penalty on exp(M) is the one ingredient that only the M-layer has.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mlayer.datasets import ImageSet
+from mlayer.datasets import images as load_images
+from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.equal_nets import NETS, build_net
+from mlayer.experiments.shared.image_augmentation import Augmentation
+from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
+from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.pictures import panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Equal rivals on images"
+IN_PAPER = "; beyond Table 1: equal size, recipe and search"
+CAPTION = (
+    "Test accuracy of every training of nets with the same number of parameters, the same recipe and "
+    "the same search for the learning rate."
+)
+EXPECTED = {"none": "the paper has no rivals of equal size and recipe"}
+ROWS = tuple(
+    PaperRow(f"{title}, {net}, equal size and recipe, augmented, %", "", f"rivals.{of}.{net}", ".2f")
+    for of, title in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"), ("svhn", "SVHN"))
+    for net in NETS
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: the first seed; others follow it.
+        seeds: trainings of each net.
+        sets: of images.
+        nets: of `equal_nets`.
+        augmented: with augmentation, without it, or both.
+        aside: parts of the training set that are left out of the final trainings.
+        rates: tried for every net.
+        search: the part of the recipe's epochs that a trial of a rate takes.
+        epochs: instead of the recipe's, if not None.
+    """
+
+    seed: int = 0
+    seeds: int = 3
+    sets: tuple[str, ...] = ("mnist", "cifar10")
+    nets: tuple[str, ...] = NETS
+    augmented: tuple[bool, ...] = (True,)
+    aside: tuple[float, ...] = (0.0,)
+    rates: tuple[float, ...] = (0.01, 0.03, 0.1)
+    search: float = 0.125
+    epochs: int | None = None
+
+
+SCALES = {
+    "smoke": Config(seeds=2, sets=("digits",), rates=(0.03, 0.1), search=0.5, epochs=2),
+    "default": Config(),
+    "full": Config(
+        seeds=5,
+        sets=("mnist", "cifar10", "svhn"),
+        augmented=(True, False),
+        aside=(0.0, 0.1),
+        search=0.25,
+    ),
+}
+
+
+def needs(config: Config) -> tuple[str, ...]:
+    """The image sets that are files."""
+    return from_files(config.sets)
+
+
+def run(config: Config, where: Where) -> Results:
+    """The search for every net first, then every net with every seed."""
+    results: Results = {"search": [], "trainings": []}
+    for name in config.sets:
+        images = load_images(name, where.data)
+        for net, augmented in _pairs(config):
+            results["search"] += _search(images, net, augmented, config, where)
+    for turn in range(config.seeds):
+        for name in config.sets:
+            images = load_images(name, where.data)
+            for net, augmented in _pairs(config):
+                for aside in config.aside:
+                    seed = config.seed + turn
+                    rate = best_rate(results["search"], name, net, augmented)
+                    recipe = replace(_recipe(name, net, augmented, rate, config), validation=aside)
+                    part = f"{name}-{net}-{augmented:d}-{aside:g}-{seed}".replace(" ", "-")
+                    row = train_images(images, recipe, seed, where, part, build=build_net(net, name))
+                    facts = {"net": net, "augmented": augmented, "learning_rate": rate, "aside": aside}
+                    results["trainings"].append(facts | row)
+                    where.keep(results)
+    return results
+
+
+def _pairs(config: Config) -> Iterator[tuple[str, bool]]:
+    return ((net, augmented) for net in config.nets for augmented in config.augmented)
+
+
+def _recipe(name: str, net: str, augmented: bool, rate: float, config: Config) -> ImageRecipe:
+    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
+    settings = replace(recipe.settings, learning_rate=rate, on_divergence="stop")
+    if net != "M-layer":
+        settings = replace(settings, activity_penalty=0.0)  # there is no exp(M)
+    if config.epochs is not None:
+        settings = replace(settings, epochs=config.epochs)
+    augmentation = recipe.augmentation if augmented else Augmentation()
+    return replace(recipe, settings=settings, augmentation=augmentation)
+
+
+def _search(
+    images: ImageSet, net: str, augmented: bool, config: Config, where: Where
+) -> Iterator[dict[str, Any]]:
+    """One short training for each rate, judged on a tenth of the training set."""
+    for rate in config.rates:
+        recipe = _recipe(images.name, net, augmented, rate, config)
+        epochs = max(1, round(config.search * recipe.settings.epochs))
+        settings = replace(recipe.settings, epochs=epochs, metrics=("accuracy",), monitor="accuracy")
+        recipe = replace(recipe, settings=settings, validation=0.1)
+        part = f"search-{images.name}-{net}-{augmented:d}-{rate:g}".replace(" ", "-")
+        row = train_images(images, recipe, config.seed, where, part, build=build_net(net, images.name))
+        kept = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
+        yield {"net": net, "augmented": augmented, "learning_rate": rate} | {key: row[key] for key in kept}
+
+
+def best_rate(search: list[dict[str, Any]], name: str, net: str, augmented: bool) -> float:
+    """The rate with the highest validation accuracy."""
+    tried = [row for row in search if (row["set"], row["net"], row["augmented"]) == (name, net, augmented)]
+    return float(max(tried, key=lambda row: row["validation_accuracy"] or 0.0)["learning_rate"])
+
+
+def _groups(results: Results) -> dict[tuple[str, bool, float], dict[str, dict[int, float]]]:
+    """Test accuracies by (set, augmented, aside), net and seed."""
+    groups: dict[tuple[str, bool, float], dict[str, dict[int, float]]] = {}
+    for row in results["trainings"]:
+        here = groups.setdefault((row["set"], row["augmented"], row["aside"]), {})
+        here.setdefault(row["net"], {})[row["seed"]] = row["test_accuracy"]
+    return groups
+
+
+def paired(results: Results) -> list[dict[str, Any]]:
+    """M-layer less each rival over the seeds that both have: mean difference and paired t-test."""
+    from scipy.stats import ttest_rel
+
+    rows = []
+    for (name, augmented, aside), nets in _groups(results).items():
+        ours = nets.get("M-layer", {})
+        for net, theirs in nets.items():
+            seeds = sorted(ours.keys() & theirs.keys())
+            if net == "M-layer" or len(seeds) < 2:
+                continue
+            first, second = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+            rows.append(
+                {
+                    "set": name,
+                    "augmented": augmented,
+                    "aside": aside,
+                    "net": net,
+                    "seeds": len(seeds),
+                    "difference": statistics.mean(a - b for a, b in zip(first, second, strict=True)),
+                    "p": float(ttest_rel(first, second).pvalue),
+                }
+            )
+    return rows
+
+
+def headline(results: Results) -> dict[str, float]:
+    """Mean and sample deviation of the test accuracies in percent, differences and their p values."""
+    figures: dict[str, float] = {}
+    for key, nets in _groups(results).items():
+        for net, by_seed in nets.items():
+            start, values = _name(*key, net), list(by_seed.values())
+            figures[f"{start}.mean"] = round(statistics.mean(values), 3)
+            if len(values) > 1:
+                figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
+            figures[f"{start}.seeds"] = float(len(values))
+    for row in paired(results):
+        start = _name(row["set"], row["augmented"], row["aside"], row["net"])
+        figures[f"{start}.m_layer_ahead_by"] = round(row["difference"], 3)
+        figures[f"{start}.p"] = row["p"]
+    return figures
+
+
+def _name(name: str, augmented: bool, aside: float, net: str) -> str:
+    return f"rivals.{name}{'' if augmented else '.plain'}{f'.{1 - aside:g}' if aside else ''}.{net}"
+
+
+def plot(results: Results) -> Figure:
+    """Every training's test accuracy, by net; a panel for each set and way of training."""
+    groups = _groups(results)
+    figure, axes_of = panels(len(groups), 3.8 * len(groups), 4)
+    for axes, ((name, augmented, aside), nets) in zip(axes_of, groups.items(), strict=True):
+        for place, (net, by_seed) in enumerate(nets.items()):
+            values, color = list(by_seed.values()), M_LAYER if net == "M-layer" else NET
+            axes.plot([place] * len(values), values, "o", color=color, alpha=0.6)
+            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=color, lw=2)
+        axes.set_xticks(range(len(nets)), list(nets))
+        axes.set_xlim(-0.5, len(nets) - 0.5)
+        share = f", {1 - aside:.0%} of the training set" if aside else ""
+        axes.set_title(f"{name}, {'augmented' if augmented else 'not augmented'}{share}", fontsize="medium")
+    figure.axes[0].set_ylabel("test accuracy, %")
+    return figure

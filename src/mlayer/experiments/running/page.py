@@ -1,0 +1,56 @@
+"""Writes the page of the reproduction from the results that are there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mlayer.experiments.running.comparison import compare
+from mlayer.experiments.running.protocol import Experiment
+from mlayer.experiments.running.registry import EXPERIMENTS, experiment
+from mlayer.experiments.running.summary import cards
+from mlayer.experiments.shared.pictures import Look, rendered
+from mlayer.report.page import Drawn
+from mlayer.report.reproduction import Chapter, reproduction_page
+
+PAGE = "report.html"
+
+
+def write_page(folder: Path, smoke: bool = False) -> Path:
+    """Write FOLDER/report.html from the NAME.json that are there; report.smoke.html from smoke runs.
+
+    Pictures are drawn again from the results, for light and dark pages, wide and narrow.
+    """
+    ending = ".smoke" if smoke else ""
+    found: dict[str, dict[str, Any]] = {}
+    for name in EXPERIMENTS:
+        file = folder / f"{name}{ending}.json"
+        if file.is_file():
+            found[name] = json.loads(file.read_text(encoding="utf-8"))
+    chapters = [chapter(experiment(name), record) for name, record in found.items()]
+    order = sorted(chapters, key=lambda each: not each.in_paper)  # what the paper has comes first
+    page = reproduction_page(order, () if smoke else cards(found), smoke)
+    path = folder / f"report{ending}.html"
+    page.save(path)
+    return path
+
+
+def chapter(module: Experiment, record: dict[str, Any]) -> Chapter:
+    """The part of the page about one experiment."""
+    results = record["results"]
+    pictures = [
+        rendered(module.plot, results, Look(dark=dark, narrow=narrow))
+        for narrow in (False, True)
+        for dark in (False, True)
+    ]
+    place, _, section = module.IN_PAPER.partition("; ")
+    return Chapter(
+        record,
+        place,
+        section,
+        module.CAPTION,
+        compare(record["headline"]),
+        Drawn(*pictures),
+        module.grids(record) if hasattr(module, "grids") else (),
+    )

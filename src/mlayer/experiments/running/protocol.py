@@ -1,0 +1,128 @@
+"""What every experiment module has, and how it tells what it is doing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from mlayer.disk import make_folder, replace_bytes
+from mlayer.experiments.running.provenance import commit
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.training.result import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scale = Literal["smoke", "default", "full"]
+# Called with what is being done, and the part of it that is done (None: not known).
+Report = Callable[[str, float | None], None]
+Results = dict[str, Any]
+
+
+class Experiment(Protocol):
+    """The parts of an experiment's module."""
+
+    TITLE: str
+    IN_PAPER: str  # "Figure 2; section 4.1"; before the semicolon nothing if the paper has no such figure
+    CAPTION: str  # what is seen in the picture
+    SCALES: Mapping[str, Any]  # smoke (seconds), default (minutes, a few take hours), full (the paper's)
+    EXPECTED: Mapping[str, Any]  # figures quoted from the paper (else QUOTED_FROM names whom), never ours
+    ROWS: tuple[PaperRow, ...]  # its part of the comparison with the paper
+
+    def needs(self, config: Any) -> tuple[str, ...]:
+        """The real data sets that it reads, by the names of `mlayer.datasets.fetch_sets`."""
+
+    def run(self, config: Any, where: Where) -> Results:
+        """Train, measure, and return plain data: numbers, strings, lists, dictionaries."""
+
+    def headline(self, results: Results) -> dict[str, float]:
+        """The figures for the summary, by their flat names."""
+
+    def plot(self, results: Results) -> Figure:
+        """The picture, from the results alone."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What an experiment is given besides its configuration.
+
+    Attributes:
+        data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
+        checkpoints: the folder of this run's checkpoints, or None.
+        report: told what is being done.
+        keeper: given what is finished so far, see :meth:`keep`.
+    """
+
+    data: Path | None = None
+    checkpoints: Path | None = None
+    report: Report | None = None
+    keeper: Callable[[Results], None] | None = None
+
+    def checkpoint(self, part: str) -> Path | None:
+        """The folder for one training of the experiment."""
+        return None if self.checkpoints is None else self.checkpoints / part
+
+    def part(self, name: str, make: Callable[[str], Results]) -> Results:
+        """What ``make(name)`` returns: plain data, made now, or in an earlier run that did not end.
+
+        It says by which commit it was made, so that a result put together from several runs shows it.
+        """
+        folder = self.checkpoint(name)
+        file = None if folder is None else folder / "finished.json"
+        if file is not None and file.exists():
+            known: Results = json.loads(file.read_text())
+            return known
+        made = make(name) | {"commit": commit()}
+        if file is not None:
+            make_folder(file.parent)
+            replace_bytes(file, json.dumps(made).encode())
+        return made
+
+    def say(self, what: str, fraction: float | None = None) -> None:
+        """Tell what is being done."""
+        if self.report is not None:
+            self.report(what, fraction)
+
+    def keep(self, results: Results) -> None:
+        """Write the results of the parts that are finished: what `run` would return if it ended here."""
+        if self.keeper is not None:
+            self.keeper(results)
+
+    def follow(self, what: str) -> Follow:
+        """The progress of one training, for `mlayer.training.train`."""
+        return Follow(what, self)
+
+
+class Follow:
+    """Passes the progress of a training on to the experiment's report."""
+
+    def __init__(self, what: str, where: Where) -> None:
+        self.what, self.where, self.total = what, where, 0
+
+    def start(self, total_steps: int | None, done: int) -> None:
+        """Training begins, or goes on after ``done`` steps."""
+        self.total = total_steps or 0
+        self.update(done, 1, 0.0)
+
+    def update(self, step: int, epoch: int, loss: float) -> None:
+        """Some steps were made."""
+        self.where.say(self.what, step / self.total if self.total else None)
+
+    def epoch(self, record: Record) -> None:
+        """Nothing: the update says it."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+def from_files(names: Iterable[str]) -> tuple[str, ...]:
+    """The image sets that are files, each once; the digits come with scikit-learn."""
+    return tuple(name for name in dict.fromkeys(names) if name != "digits")
+
+
+def no_needs(config: Any) -> tuple[str, ...]:
+    """For experiments that read no file."""
+    return ()

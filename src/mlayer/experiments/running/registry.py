@@ -1,0 +1,47 @@
+"""Names of the experiments and the modules behind them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from mlayer.checks import one_of
+from mlayer.experiments.running.protocol import Experiment, Scale
+
+# In the order of the paper.
+EXPERIMENTS: dict[str, str] = {
+    "spiral": "mlayer.experiments.spiral",
+    "periodic": "mlayer.experiments.periodic",
+    "waves": "mlayer.experiments.waves",
+    "temperatures": "mlayer.experiments.temperatures",
+    "determinant": "mlayer.experiments.determinant",
+    "determinant5": "mlayer.experiments.determinant5",
+    "permanent": "mlayer.experiments.permanent",
+    "images": "mlayer.experiments.images",
+    "baselines": "mlayer.experiments.baselines",
+    "rivals": "mlayer.experiments.rivals",
+    "ingredients": "mlayer.experiments.ingredients",
+    "timing": "mlayer.experiments.timing",
+    "robustness": "mlayer.experiments.robustness",
+    "trained_radii": "mlayer.experiments.trained_radii",
+    "certified": "mlayer.experiments.certified",
+}
+
+
+def experiment(name: str) -> Experiment:
+    """The module of an experiment, loaded now."""
+    one_of("name", name, EXPERIMENTS, "'mlayer reproduce all' runs every one of them.")
+    return cast(Experiment, import_module(EXPERIMENTS[name]))
+
+
+def needed_sets(name: str, scale: Scale = "default") -> tuple[str, ...]:
+    """What ``mlayer.datasets.fetch_sets`` has to fetch for an experiment, or for "all".
+
+    >>> needed_sets("temperatures"), needed_sets("spiral"), needed_sets("images", "smoke")
+    (('temperatures',), (), ())
+    >>> needed_sets("all", "full")
+    ('temperatures', 'mnist', 'cifar10', 'svhn', 'authors_model')
+    """
+    names = EXPERIMENTS if name == "all" else (name,)
+    modules = [experiment(each) for each in names]
+    return tuple(dict.fromkeys(of for module in modules for of in module.needs(module.SCALES[scale])))

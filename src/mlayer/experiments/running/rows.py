@@ -1,0 +1,64 @@
+"""A figure of the paper beside ours, as one row of a table. Every experiment names its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One figure.
+
+    Attributes:
+        what: it is, in words.
+        paper: what the paper says, quoted.
+        name: of our figure in the summary; a name with .mean, .sd and .seeds below it gives all three.
+        form: how to write it.
+        at_most: our goal, if it is an error.
+        at_least: our goal, if it is an accuracy.
+        epochs: the name of the figure that says for how many epochs it was trained, if that needs saying.
+        examples: the same for the number of examples.
+    """
+
+    what: str
+    paper: str
+    name: str
+    form: str
+    at_most: float | None = None
+    at_least: float | None = None
+    epochs: str = ""
+    examples: str = ""
+
+    def value(self, figures: Mapping[str, float]) -> float | None:
+        """Our figure, or None if it was not measured."""
+        return figures.get(self.name, figures.get(f"{self.name}.mean"))
+
+    def here(self, figures: Mapping[str, float]) -> str:
+        """Our figure in writing, with its spread and the number of seeds if there are any."""
+        value = self.value(figures)
+        if value is None:
+            return ""
+        text = format(value, self.form)
+        if f"{self.name}.sd" in figures:
+            text += f" ± {format(figures[f'{self.name}.sd'], self.form)}"
+        if f"{self.name}.seeds" in figures:
+            seeds = round(figures[f"{self.name}.seeds"])
+            text += f" ({seeds} seed{'s' if seeds > 1 else ''})"
+        counts = ((figures.get(self.examples), "examples"), (figures.get(self.epochs), "epochs"))
+        said = [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
+        return f"{text} ({', '.join(said)})" if said else text
+
+    def goal(self, figures: Mapping[str, float]) -> str:
+        """The goal, and whether it is met."""
+        value = self.value(figures)
+        if value is None or (self.at_most is None and self.at_least is None):
+            return ""
+        if self.at_most is not None:
+            return f"≤ {_short(self.at_most, self.form)}: {'met' if value <= self.at_most else 'missed'}"
+        assert self.at_least is not None
+        return f"≥ {_short(self.at_least, self.form)}: {'met' if value >= self.at_least else 'missed'}"
+
+
+def _short(goal: float, form: str) -> str:
+    return f"{goal:.0%}" if form.endswith("%") else f"{goal:g}"

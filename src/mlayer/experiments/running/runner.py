@@ -1,0 +1,272 @@
+"""Runs an experiment by its name and keeps what came out.
+
+    OUT/NAME.json       configuration, command, seed, versions, time, the paper's figures and ours
+    OUT/NAME.png        the picture
+    OUT/report.html     the page, from all results that are there
+    OUT/summary.json    the headline figures of all experiments, each with the command that measured it
+
+Files are replaced as a whole. A smoke run writes NAME.smoke.json and NAME.smoke.png and leaves the summary
+alone; so does a default run, as NAME.default, where a complete full one is there. While a run is on its way,
+its checkpoints are in OUT/.checkpoints; the same call takes it up again. Long experiments hand over what is
+finished as they go: it is written with "complete": false, under the same names, or as NAME.partial.json
+beside a complete result, which it does not replace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from mlayer.checks import file_path, flag, function, integer, one_of
+from mlayer.datasets import data_folder
+from mlayer.disk import make_folder, replace_bytes, replace_file
+from mlayer.errors import ArgumentError, MissingDataError, MissingPackageError
+from mlayer.experiments.running.page import write_page
+from mlayer.experiments.running.protocol import Experiment, Report, Results, Scale, Where
+from mlayer.experiments.running.provenance import circumstances
+from mlayer.experiments.running.registry import EXPERIMENTS, experiment
+from mlayer.version import __version__
+
+PathLike = str | os.PathLike[str]
+# A list of numbers goes into one line: one line per curve, not one per point.
+_NUMBERS = re.compile(r"\[[-+.\deE\s,]+\]")
+
+
+def reproduce(
+    name: str,
+    scale: Scale = "default",
+    *,
+    data: PathLike | None = None,
+    out: PathLike = "results",
+    seed: int | None = None,
+    progress: Report | None = None,
+    resume: bool = True,
+    page: bool = True,
+) -> dict[str, Any]:
+    """Run one experiment and write its results.
+
+    Args:
+        name: one of `EXPERIMENTS`.
+        scale: "smoke" (seconds: does it run?), "default" (minutes), "full" (the paper's).
+        data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
+        out: the folder for results.
+        seed: instead of the configuration's.
+        progress: called with what is being done and the part of it that is done, or None.
+        resume: continue a run that was stopped. False starts again.
+        page: also write OUT/report.html, from all results that are there (OUT/report.smoke.html from smoke
+            runs).
+
+    Returns:
+        What was written to NAME.json.
+    """
+    module = experiment(name)
+    one_of("scale", scale, get_args(Scale), "default takes minutes.")
+    flag("resume", resume)
+    flag("page", page)
+    function("progress", progress, "(what, part)", 2)
+    config = module.SCALES[scale]
+    if seed is not None:
+        integer("seed", seed, 0)
+        config = replace(config, seed=seed)
+    data_folder(data)
+    folder = file_path("out", out)
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError("out", "a folder", f"the file {folder}", "Name a folder for the results.")
+    checkpoints = folder / ".checkpoints" / f"{name}-{scale}-{_digest(config)}"
+    if not resume:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    spent = _seconds_before(checkpoints)
+    make_folder(checkpoints)
+    started = time.monotonic()
+
+    def record_of(results: Results, complete: bool) -> dict[str, Any]:
+        return {
+            "name": name,
+            "title": module.TITLE,
+            "command": command(name, scale, seed),
+            "scale": scale,
+            "complete": complete,
+            "seed": config.seed,
+            # Parts that were finished before, in a run of their own, brought their time with them.
+            "seconds": round(max(spent + time.monotonic() - started, _seconds_of_parts(results)), 1),
+            **circumstances(),
+            "headline": module.headline(results),
+            "quoted_from": getattr(module, "QUOTED_FROM", "the paper"),
+            "paper": dict(module.EXPECTED),
+            "config": asdict(config),
+            "results": results,
+        }
+
+    where = Where(
+        data=None if data is None else Path(data),
+        checkpoints=checkpoints,
+        report=None if progress is None else _timed(progress, checkpoints, spent),
+        keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
+    )
+    try:
+        results = module.run(config, where)
+    finally:
+        _note_seconds(checkpoints, spent + time.monotonic() - started)
+    record = record_of(results, True)
+    _keep(folder, record, module)
+    shutil.rmtree(checkpoints)
+    _remove_if_empty(checkpoints.parent)
+    if page:
+        write_page(folder, scale == "smoke")
+    return record
+
+
+def reproduce_all(
+    scale: Scale = "default",
+    *,
+    data: PathLike | None = None,
+    out: PathLike = "results",
+    seed: int | None = None,
+    progress: Report | None = None,
+    resume: bool = True,
+) -> dict[str, dict[str, Any]]:
+    """Run every experiment, one after the other, with the arguments of :func:`reproduce`.
+
+    One that lacks its data or a package is skipped and says so. If this is stopped, the same call goes on
+    with the experiment that was on its way.
+    """
+    one_of("scale", scale, get_args(Scale), "default takes minutes.")
+    flag("resume", resume)
+    finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest_of([seed])}.json"
+    done: dict[str, dict[str, Any]] = json.loads(finished.read_text()) if resume and finished.exists() else {}
+    skipped: dict[str, dict[str, Any]] = {}
+    for name in EXPERIMENTS:
+        if name in done:
+            continue
+        try:
+            done[name] = reproduce(
+                name, scale, data=data, out=out, seed=seed, progress=progress, resume=resume, page=False
+            )
+            write_json(finished, done)
+        except (MissingDataError, MissingPackageError) as error:
+            skipped[name] = {"name": name, "skipped": str(error)}
+    finished.unlink(missing_ok=True)
+    _remove_if_empty(finished.parent)
+    write_page(file_path("out", out), scale == "smoke")
+    return {name: (done | skipped)[name] for name in EXPERIMENTS}
+
+
+def command(name: str, scale: Scale, seed: int | None) -> str:
+    """The command line that does the same."""
+    flag = "" if scale == "default" else f" --{scale}"
+    return f"mlayer reproduce {name}{flag}" + ("" if seed is None else f" --seed {seed}")
+
+
+def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
+    name, scale = record["name"], record["scale"]
+    there = _complete_scale(folder / f"{name}.json")
+    aside = scale == "smoke" or (scale == "default" and there == "full")
+    stem = f"{name}.{scale}" if aside else name
+    partial = folder / f"{name}.partial.json"
+    if not record["complete"] and _complete_scale(folder / f"{stem}.json"):
+        write_json(partial, record)
+        return
+    write_json(folder / f"{stem}.json", record)
+    figure = module.plot(record["results"])
+    replace_file(folder / f"{stem}.png", lambda path: figure.savefig(path, dpi=110, format="png"))
+    if scale != "smoke":
+        partial.unlink(missing_ok=True)
+    if aside:
+        return
+    summary_file = folder / "summary.json"
+    summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
+    # What an earlier run of this experiment measured and this one did not would stand beside other figures.
+    own = {key.partition(".")[0] for key in record["headline"]}
+    summary = {key: value for key, value in summary.items() if key.partition(".")[0] not in own}
+    for key, value in record["headline"].items():
+        summary[key] = {
+            "value": value,
+            "command": record["command"],
+            "seed": record["seed"],
+            "seconds": record["seconds"],
+            "date": record["date"],
+            "commit": record.get("commit"),
+        }
+    write_json(summary_file, dict(sorted(summary.items())))
+
+
+def _complete_scale(path: Path) -> str | None:
+    """The scale of the complete result in this file, or None."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return str(record["scale"]) if record.get("complete", True) else None
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _seconds_of_parts(results: Any) -> float:
+    """The sum of all "seconds" in ``results``; those of parts of a part are in the part's own.
+
+    >>> _seconds_of_parts({"rows": [{"seconds": 2.0, "stages": [{"seconds": 1.5}]}, {"seconds": 3}]})
+    5.0
+    """
+    if isinstance(results, dict):
+        own = results.get("seconds")
+        if isinstance(own, int | float):
+            return float(own)
+        return sum((_seconds_of_parts(value) for value in results.values()), 0.0)
+    if isinstance(results, list):
+        return sum((_seconds_of_parts(value) for value in results if isinstance(value, dict | list)), 0.0)
+    return 0.0
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a JSON file as a whole. NaN is no JSON: a figure that is not a number is an error here."""
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    text = _NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"
+    make_folder(path.parent)
+    replace_bytes(path, text.encode())
+
+
+def _digest(config: Any) -> str:
+    """Runs of other configurations or versions do not take each other up."""
+    return _digest_of(asdict(config))
+
+
+def _digest_of(content: Any) -> str:
+    text = json.dumps([__version__, content], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _seconds_before(checkpoints: Path) -> float:
+    try:
+        return float((checkpoints / "seconds").read_text())
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _note_seconds(checkpoints: Path, seconds: float) -> None:
+    if checkpoints.is_dir():
+        replace_bytes(checkpoints / "seconds", f"{seconds:.1f}".encode())
+
+
+def _timed(progress: Report, checkpoints: Path, spent: float) -> Report:
+    """Also notes now and then how long the run has taken: a run that is killed keeps its clock."""
+    started = noted = time.monotonic()
+
+    def report(what: str, fraction: float | None) -> None:
+        nonlocal noted
+        now = time.monotonic()
+        if now - noted > 30:
+            noted = now
+            _note_seconds(checkpoints, spent + now - started)
+        progress(what, fraction)
+
+    return report

@@ -1,0 +1,135 @@
+"""The strongest results as cards for the top of the page, each with a small picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlayer.report.reproduction import Card
+from mlayer.report.theme import Theme
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_EDGE = 14.0
+Record = dict[str, Any]
+
+
+def cards(records: dict[str, Record]) -> Iterator[Card]:
+    """Those whose experiments were run to the end."""
+    for name, make in (
+        ("spiral", _spiral),
+        ("periodic", _periodic),
+        ("determinant", _determinant),
+        ("robustness", _robustness),
+    ):
+        if name in records and records[name].get("complete", True):
+            yield make(records[name])
+
+
+def _spiral(record: Record) -> Card:
+    results, figures = record["results"], record["headline"]
+    seeds = len(results["models"]["ours"]["runs"])
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        from matplotlib.patches import Circle
+
+        axes = figure.subplots()
+        rows = np.array([[int(digit) / 9 for digit in row] for row in results["boundaries"]["ours"]])
+        ticks = np.linspace(-_EDGE, _EDGE, len(rows))
+        colors = [theme.first, theme.second]
+        axes.contourf(ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=colors, alpha=0.3)
+        points = np.array(results["points"])
+        for label, color in enumerate(colors):
+            axes.plot(*points[label::2].T, ".", color=color, markersize=1.5, rasterized=True)
+        axes.add_patch(Circle((0, 0), 4 * np.pi, fill=False, color=theme.text, linestyle=":"))
+        axes.set(aspect=1, xlim=(-_EDGE, _EDGE), ylim=(-_EDGE, _EDGE), xticks=[], yticks=[])
+
+    return Card(
+        "spiral",
+        f"{figures['spiral.extra_turn_accuracy']:.1%}",
+        f"of a spiral's next turn, never seen, in the right class (mean of {seeds} seeds). "
+        f"A ReLU net: {figures['spiral.relu_extra_turn_accuracy']:.1%}.",
+        draw,
+        "Decision boundary of the M-layer around two spirals of points; it turns on beyond them.",
+    )
+
+
+def _periodic(record: Record) -> Card:
+    results, figures = record["results"], record["headline"]
+    entry = results["figure"][0]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        x = np.linspace(0, 6, len(entry["curve"]))
+        axes.axvspan(0, 2, color=theme.faint, alpha=0.4, linewidth=0, label="seen")
+        axes.plot(x, entry["curve"], color=theme.first, linewidth=2.5, label="function")
+        axes.plot(x, entry["ours"][0]["curve"], "--", color=theme.second, linewidth=1, label="M-layer")
+        axes.set(xlabel="x", xlim=(0, 6))
+        axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.16))
+
+    if "periodic.real_success_rate" in figures:
+        count = round(figures["periodic.real_functions"])
+        number = f"{figures['periodic.real_success_rate']:.1%}"
+        says = (
+            f"of {count} sums of cosines with real frequencies, seen on [0, 2], go on to 6 with an error "
+            "below 0.05. Frequencies come from a spectrum and least squares."
+        )
+    else:
+        number = f"{figures['periodic.figure_rmse_max']:.1e}"
+        says = "largest error on [2, 6] of the figure's functions, seen on [0, 2]."
+    words = "A sum of cosines and the M-layer's output, one on the other."
+    return Card("periodic", number, says, draw, words)
+
+
+def _determinant(record: Record) -> Card:
+    results, figures = record["results"], record["headline"]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        steps, errors = np.array(results["ours"]["history"]).T
+        axes.plot(steps, errors, color=theme.first, label="ours")
+        axes.axhline(record["paper"]["m_layer_mse"], color=theme.second, linestyle="--", label="paper")
+        axes.set(yscale="log", xlabel="step", ylabel="mean squared error")
+        axes.legend()
+
+    return Card(
+        "determinant",
+        f"{figures['determinant3.best_mse']:.1e}",
+        "mean squared error on 3 x 3 determinants with the paper's 811 parameters; the paper has "
+        f"{record['paper']['m_layer_mse']:.0e}, its best net {record['paper']['dnn_mse']:g}.",
+        draw,
+        "The error falls over the steps of training, far below the paper's.",
+    )
+
+
+def _robustness(record: Record) -> Card:
+    ours, figures = record["results"]["ours"], record["headline"]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        kinds = (
+            ("paper", ours["paper_radii"], theme.second),
+            ("certified here", ours["radii"], theme.first),
+            ("attacked", ours["attack_radii"], theme.text),
+        )
+        positive = [value for _, values, _ in kinds for value in values if 0 < value < np.inf]
+        bins = np.geomspace(min(positive), max(positive), 60).tolist()
+        for label, values, color in kinds:
+            if label == "attacked":
+                axes.hist(values, bins=bins, color=color, histtype="step", label=label)
+            else:
+                axes.hist(values, bins=bins, color=color, histtype="stepfilled", alpha=0.7, label=label)
+        axes.set(xscale="log", xlabel="radius", ylabel="images")
+        axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.18), columnspacing=0.8)
+
+    return Card(
+        "robustness",
+        f"{figures['robustness.median_ratio']:,.0f} x",
+        "the paper's certified radius on the authors' own CIFAR-10 model, in the median; "
+        f"{figures['robustness.median_part_of_attack']:.1%} of the radius at which an attack succeeds.",
+        draw,
+        "Histograms of radii: the paper's, ours far to the right, the attack's just beyond.",
+    )

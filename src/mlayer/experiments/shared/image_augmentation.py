@@ -1,0 +1,96 @@
+"""Random shifts, flips and cut-outs of images, cheap enough to be made for every batch on a CPU.
+
+Images stay bytes until the last moment. A shifted image is a window of its copy with a wider border, and the
+rows of all windows of a batch are gathered by one call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+_ROWS = 4096  # padded at a time
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What happens to a training image, drawn anew each time it is seen.
+
+    Attributes:
+        shift: at most so many pixels up, down, left, right; what comes in repeats the border.
+        flip: left and right swapped, every second time.
+        cutout: the side of a square that is set to the mean color, around any pixel.
+    """
+
+    shift: int = 0
+    flip: bool = False
+    cutout: int = 0
+
+    def widened(self, pixels: Tensor) -> Tensor:
+        """The images with the border that shifts need, one vector each.  (N, h, w, c) -> (N, h' w' c)"""
+        if self.shift:
+            # Floats, because torch repeats borders of nothing else; in pieces, because that takes memory.
+            parts = [
+                pad(part.permute(0, 3, 1, 2).float(), [self.shift] * 4, mode="replicate").to(torch.uint8)
+                for part in pixels.split(_ROWS)
+            ]
+            pixels = torch.cat(parts).permute(0, 2, 3, 1).contiguous()
+        return pixels.flatten(1)
+
+
+class Augment:
+    """Bytes from :meth:`Augmentation.widened` to standardized floats: the ``augment`` of `train`.
+
+    Args:
+        how: what to do.
+        shape: (height, width, colors) of the images.
+        mean: (colors,), of pixel values in [0, 1]: what becomes 0.
+        deviation: (colors,): what becomes 1 above that.
+        white: the byte that stands for 1.
+    """
+
+    def __init__(
+        self, how: Augmentation, shape: tuple[int, ...], mean: Tensor, deviation: Tensor, white: int = 255
+    ) -> None:
+        self.how, self.shape = how, shape
+        self.scale, self.offset = 1 / (white * deviation), -mean / deviation
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """(b, h' w' c) bytes -> (b, h w c)"""
+        images = self._windows(x, generator).view(len(x), *self.shape)
+        if self.how.flip:
+            chosen = (torch.rand(len(x), generator=generator) < 0.5).nonzero()[:, 0]
+            turned = images.index_select(0, chosen).flip(2)
+            images = images.index_copy(0, chosen, turned)
+        floats = images.to(torch.float32).mul_(self.scale).add_(self.offset)
+        if self.how.cutout:
+            floats.masked_fill_(self._squares(len(x), generator), 0.0)
+        return floats.flatten(1)
+
+    def _windows(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        if not self.how.shift:
+            return x
+        height, width, colors = self.shape
+        border = 2 * self.how.shift
+        row = (width + border) * colors
+        size = (height + border) * row
+        corner = torch.randint(0, border + 1, (len(x), 2), generator=generator)
+        first = torch.arange(len(x)) * size + corner[:, 0] * row + corner[:, 1] * colors
+        starts = first[:, None] + torch.arange(height) * row  # (b, height), of the rows of each window
+        # Every stretch of one row's length, as overlapping views: gathering copies whole rows.
+        length = width * colors
+        stretches = x.contiguous().view(-1).as_strided((len(x) * size - length + 1, length), (1, 1))
+        return stretches.index_select(0, starts.flatten())
+
+    def _squares(self, count: int, generator: torch.Generator) -> Tensor:
+        """(b, h, w, 1), True where an image is cut out."""
+        sides = []
+        for size in self.shape[:2]:
+            first = torch.randint(0, size, (count, 1), generator=generator) - self.how.cutout // 2
+            place = torch.arange(size)
+            sides.append((place >= first) & (place < first + self.how.cutout))
+        rows, columns = sides
+        return (rows[:, :, None] & columns[:, None, :])[..., None]

@@ -1,0 +1,167 @@
+"""One training of an image classifier: split, train by a recipe, fold, test once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.datasets import ImageSet, Split
+from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.image_augmentation import Augment
+from mlayer.experiments.shared.image_recipes import ImageRecipe
+from mlayer.nn import MLayer
+from mlayer.training import evaluate, train
+
+_SAMPLE = 7  # every seventh image tells the colors' mean and deviation well enough
+
+
+class Build(Protocol):
+    """Makes the net to be trained."""
+
+    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
+        """A net from flat images to scores of the classes."""
+
+
+@dataclass(frozen=True)
+class BuildLayer:
+    """An M-layer; the paper's sizes unless told otherwise."""
+
+    matrix_size: int = 30
+    embedding_size: int = 35
+
+    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> MLayer:
+        """The layer with the initial weights of the recipe."""
+        return MLayer(inputs, classes, self.matrix_size, self.embedding_size, init=init, generator=generator)
+
+
+def train_images(
+    images: ImageSet,
+    recipe: ImageRecipe,
+    seed: int,
+    where: Where,
+    part: str,
+    *,
+    build: Build,
+    then: Callable[[nn.Module], dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Train one model and test it once.
+
+    The seed draws the validation set, the initial weights, the order and the augmentation. What a finished
+    training gave is kept in its checkpoint folder, so that a resumed experiment does not repeat it.
+
+    Args:
+        images: training and test set.
+        recipe: how to train.
+        seed: of everything random.
+        where: the checkpoints and the progress.
+        part: the name of this training.
+        build: makes the net.
+        then: measures more of the trained net, which becomes part of the result.
+
+    Returns:
+        Accuracies in percent, and how the training went.
+    """
+
+    def make(name: str) -> dict[str, Any]:
+        row, net = _trained(images, recipe, seed, where, name, build=build)
+        return row if then is None else row | then(net)
+
+    return where.part(part, make)
+
+
+def _trained(
+    images: ImageSet, recipe: ImageRecipe, seed: int, where: Where, part: str, *, build: Build
+) -> tuple[dict[str, Any], nn.Module]:
+    started = time.monotonic()
+    generator = torch.Generator().manual_seed(seed)
+    training, validation = split(images.train, recipe.validation, generator)
+    shape = (*images.image_shape, 1)[:3]
+    mean, deviation = colors(training, shape) if recipe.standardize else _plain(shape)
+    inputs = recipe.augmentation.widened(training.pixels.view(-1, *shape))
+    net = build(shape[0] * shape[1] * shape[2], len(images.classes), recipe.init, generator)
+    settings = replace(recipe.settings, seed=seed)
+    result = train(
+        net,
+        (inputs, training.labels),
+        settings,
+        validation=None
+        if validation is None
+        else (_standardized(validation, shape, mean, deviation), validation.labels),
+        checkpoint=where.checkpoint(part),
+        progress=where.follow(part),
+        augment=Augment(recipe.augmentation, shape, mean, deviation, training.white),
+    )
+    fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
+    tested = evaluate(
+        net, (images.test.images(), images.test.labels), replace(settings, metrics=("accuracy",))
+    )
+    row = {
+        "set": images.name,
+        "seed": seed,
+        "parameters": parameter_count(net),
+        "test_accuracy": round(100 * tested["accuracy"], 4),
+        "test_loss": tested["loss"],
+        "validation_accuracy": _best_validation(result.history, result.best_epoch),
+        "training_examples": len(training),
+        "best_epoch": result.best_epoch,
+        "epochs": len(result.history),
+        "stopped": result.stopped,
+        "message": result.message,
+        "seconds": round(result.seconds if result.resumed_at else time.monotonic() - started, 1),
+        "history": [_short(record) for record in result.history],
+    }
+    return row, net
+
+
+def split(images: Split, part: float, generator: torch.Generator) -> tuple[Split, Split | None]:
+    """A shuffled training set and the part of it that is set aside, if any."""
+    order = torch.randperm(len(images), generator=generator)
+    aside = round(part * len(images))
+    return images.take(order[aside:]), images.take(order[:aside]) if aside else None
+
+
+@torch.no_grad()
+def fold_in(net: nn.Module, mean: Tensor, deviation: Tensor) -> None:
+    """Change a net for (x - mean) / deviation, linear at its inputs, into the same net for x."""
+    first = next(part for part in net.modules() if isinstance(part, nn.Linear | MLayer))
+    weight, bias = (
+        (first.embedding, first.embedding_bias) if isinstance(first, MLayer) else (first.weight, first.bias)
+    )
+    assert weight is not None
+    assert bias is not None
+    weight.div_(deviation)
+    bias.sub_(weight @ mean)
+
+
+def colors(images: Split, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each color, of pixel values in [0, 1]."""
+    sample = images.images(slice(None, None, _SAMPLE)).view(-1, shape[2]).double()
+    return sample.mean(0).float(), sample.std(0).float()
+
+
+def _plain(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    return torch.zeros(shape[2]), torch.ones(shape[2])
+
+
+def _standardized(images: Split, shape: tuple[int, ...], mean: Tensor, deviation: Tensor) -> Tensor:
+    return images.images(flat=False).view(-1, *shape).sub_(mean).div_(deviation).flatten(1)
+
+
+def _best_validation(history: list[dict[str, Any]], epoch: int) -> float | None:
+    if not epoch or "validation_accuracy" not in history[epoch - 1]:
+        return None
+    return round(100 * history[epoch - 1]["validation_accuracy"], 4)
+
+
+def _short(record: dict[str, Any]) -> list[float]:
+    """Epoch, training loss, and validation accuracy if there is one."""
+    row = [record["epoch"], round(record["loss"], 5)]
+    if "validation_accuracy" in record:
+        row.append(round(100 * record["validation_accuracy"], 3))
+    return row

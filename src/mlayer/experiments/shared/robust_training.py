@@ -1,0 +1,210 @@
+"""One robust training of an image classifier, an M-layer or a linear layer, by one recipe."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.datasets import ImageSet
+from mlayer.disk import replace_bytes
+from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
+from mlayer.experiments.shared.image_training import colors, fold_in
+from mlayer.experiments.shared.robust_accuracy import tally_of
+from mlayer.experiments.shared.robust_loss import PixelModel, RobustCrossEntropy
+from mlayer.nn import BlockTriangular, MLayer
+from mlayer.training import Settings, train
+
+_REFERENCES = 64
+
+
+@dataclass(frozen=True)
+class RobustRecipe:
+    """How a robust classifier is trained.
+
+    Attributes:
+        matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `graded`.
+        embedding_size: d.
+        epochs: of one cycle of the learning rate.
+        learning_rate: its largest.
+        weight_decay: of the optimizer.
+        activity_penalty: times the sum of |exp(M)|, added to the loss.
+        gradient_clip: largest norm of a gradient.
+        attack_steps: gradient steps to the corner where the loss is taken.
+        ramp: the part of the training over which eps grows from 0.
+        worst_of_way: take the worst point on the attack's way, not its last corner; for large eps.
+        stretch: eps while training, as a multiple of the one in the test: more makes up for overfitting.
+        augmentation: of training images.
+        batch_size: of the optimizer.
+    """
+
+    matrix_size: int | tuple[int, ...]
+    embedding_size: int
+    epochs: int
+    learning_rate: float = 0.1
+    weight_decay: float = 3e-4
+    activity_penalty: float = 0.0
+    gradient_clip: float = 1.0
+    attack_steps: int = 1
+    ramp: float = 0.0
+    worst_of_way: bool = False
+    stretch: float = 1.0
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    batch_size: int = 128
+
+    def settings(self, examples: int, eps: float, seed: int) -> Settings:
+        """For `mlayer.training.train`, to withstand eps."""
+        batches = self.epochs * math.ceil(examples / self.batch_size)
+        return Settings(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            loss=RobustCrossEntropy(
+                self.stretch * eps, self.attack_steps, round(self.ramp * batches), self.worst_of_way
+            ),
+            optimizer="sgd",
+            optimizer_options={"momentum": 0.9, "nesterov": True},
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            schedule="one_cycle",
+            gradient_clip=self.gradient_clip,
+            activity_penalty=self.activity_penalty,
+            activity_kind="l1",
+            restore_best=False,
+            seed=seed,
+        )
+
+
+def train_robustly(  # noqa: PLR0917
+    images: ImageSet,
+    recipe: RobustRecipe,
+    eps: float,
+    seed: int,
+    where: Where,
+    part: str,
+    *,
+    linear: bool = False,
+    test_images: int | None = None,
+    fit_steps: int = 0,
+) -> dict[str, Any]:
+    """Train one model at eps and test it once.
+
+    Args:
+        images: the set.
+        recipe: how.
+        eps: L-infinity radius of the test, in pixel values.
+        seed: of the weights, the order and the augmentation.
+        where: data, checkpoints, progress.
+        part: the name of this training.
+        linear: a linear layer instead of an M-layer.
+        test_images: so many, spread evenly over the test set; all if None.
+        fit_steps: of the constants of the certificates, where the layer's expansion does not end.
+
+    Returns:
+        Clean, attacked and certified accuracy in percent, and how the training went. What a finished
+        training gave is kept in its checkpoint folder, so that a resumed experiment does not repeat it.
+    """
+    folder = where.checkpoint(part)
+    finished = None if folder is None else folder / "finished.json"
+    if finished is not None and finished.exists():
+        known: dict[str, Any] = json.loads(finished.read_text())
+        return known
+    training = images.train
+    shape = (*images.image_shape, 1)[:3]
+    pixels = shape[0] * shape[1]
+    mean, deviation = colors(training, shape)
+    generator = torch.Generator().manual_seed(seed)
+    body = _body(recipe, pixels * shape[2], len(images.classes), generator, linear)
+    model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels))
+    plain = torch.zeros(shape[2]), torch.ones(shape[2])  # the model standardizes by itself
+    result = train(
+        model,
+        (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
+        recipe.settings(len(training), eps, seed),
+        checkpoint=folder,
+        progress=where.follow(f"{part}: training"),
+        augment=Augment(recipe.augmentation, shape, *plain, training.white),
+    )
+    tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels))
+    trained = time.monotonic()
+    tested = images.test if test_images is None else images.test.take(evenly(len(images.test), test_images))
+    tally = tally_of(
+        tested_model,
+        tested,
+        eps,
+        training.images(slice(0, _REFERENCES)),
+        fit_steps=fit_steps if isinstance(recipe.matrix_size, int) else 0,
+        folder=folder,
+        progress=lambda done: where.say(f"{part}: certifying", done),
+    )
+    row = {
+        "set": images.name,
+        "eps": eps,
+        "model": "linear" if linear else "M-layer",
+        "seed": seed,
+        "parameters": parameter_count(body),
+        **tally.percent(),
+        "training_examples": len(training),
+        "epochs": len(result.history),
+        "training_seconds": round(result.seconds, 1),
+        "test_seconds": round(time.monotonic() - trained, 1),
+        # A resumed training brought its time with it.
+        "seconds": round(result.seconds + time.monotonic() - trained, 1),
+        "losses": [round(record["loss"], 4) for record in result.history],
+    }
+    if finished is not None:
+        replace_bytes(finished, json.dumps(row).encode())
+    return row
+
+
+def evenly(total: int, count: int) -> slice:
+    """At least ``count`` of ``total`` places, at equal distances, as far as there are so many.
+
+    >>> list(range(10))[evenly(10, 3)], list(range(4))[evenly(4, 9)]
+    ([0, 3, 6, 9], [0, 1, 2, 3])
+    """
+    return slice(None, None, max(1, total // count))
+
+
+def _body(
+    recipe: RobustRecipe, inputs: int, classes: int, generator: torch.Generator, linear: bool
+) -> MLayer | nn.Linear:
+    if not linear:
+        size = recipe.matrix_size
+        matrix_size, structure, init = (
+            (size, "full", "notebook")
+            if isinstance(size, int)
+            else (sum(size), BlockTriangular(size), "balanced")
+        )
+        return MLayer(
+            inputs,
+            classes,
+            matrix_size,
+            recipe.embedding_size,
+            structure=structure,
+            init=init,
+            generator=generator,
+        )
+    layer = nn.Linear(inputs, classes)
+    with torch.no_grad():  # from nothing: a convex problem needs no luck
+        layer.weight.zero_()
+        layer.bias.zero_()
+    return layer
+
+
+@torch.no_grad()
+def _plain(body: MLayer | nn.Linear, mean: Tensor, deviation: Tensor) -> MLayer | nn.Linear:
+    """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
+    if isinstance(body, MLayer):
+        layer = body.with_structure("full")
+        fold_in(layer, mean, deviation)
+        return layer
+    body.weight.div_(deviation)
+    body.bias.sub_(body.weight @ mean)
+    return body

@@ -1,0 +1,177 @@
+"""Certified radii of CIFAR-10 models trained here, as the paper's histogram has them of its own.
+
+    mlayer reproduce trained_radii            n = 20 and 30, one seed; our radii of the first 200 test images:
+                                              half an hour on one core
+    mlayer reproduce trained_radii --full     three seeds, our radii of the first 1,000
+    mlayer reproduce trained_radii --smoke    seconds, on the small digits that come with scikit-learn
+
+Expected (paper, of its own n = 20 models): delta_in about 200, ||S||_2 about 3, ||M||_2 between 3 and 4,
+radii of about 1e-5. The models are trained by the authors' notebook's recipe and by ours; the radii are
+those of `robustness`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from torch import nn
+
+from mlayer.datasets import ImageSet
+from mlayer.datasets import images as load_images
+from mlayer.experiments.robustness import EXPECTED as OF_THE_RELEASED_MODEL
+from mlayer.experiments.robustness import histograms, radii
+from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.image_recipes import RECIPES
+from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.pictures import panels
+from mlayer.nn import MLayer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Certified radii of CIFAR-10 models trained here"
+IN_PAPER = "Figure 6; section 4.4"
+CAPTION = (
+    "Certified radii of models trained here, the paper's bound and ours, and the radius at which an attack "
+    "succeeds."
+)
+EXPECTED = OF_THE_RELEASED_MODEL
+_REFERENCES = 64
+_LABELS = {"notebook_recipe": "notebook's recipe", "our_recipe": "our recipe, augmented"}
+ROWS = tuple(
+    row
+    for recipe, label in _LABELS.items()
+    for n in (20, 30)
+    for row in (
+        PaperRow(
+            f"CIFAR-10, n = {n}, {label}: the paper's radius, median",
+            "about 1e-5" if n == 20 else "",
+            f"trained_radii.{recipe}.{n}.paper_median_radius",
+            ".2e",
+        ),
+        PaperRow(
+            f"CIFAR-10, n = {n}, {label}: our radius / the paper's, median",
+            "",
+            f"trained_radii.{recipe}.{n}.median_ratio",
+            ".0f",
+        ),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained and certified.
+
+    Attributes:
+        seed: the first seed; others follow it.
+        seeds: trainings of each size by each recipe.
+        name: of the image set.
+        sizes: n.
+        recipes: of `image_recipes`.
+        images: the first so many test images, for the paper's bound.
+        ours: the first so many of these, for our bound and the attack.
+        fit_steps: of the constants of our bound.
+        epochs: instead of the recipes', if not None.
+    """
+
+    seed: int = 0
+    seeds: int = 1
+    name: str = "cifar10"
+    sizes: tuple[int, ...] = (20, 30)
+    recipes: tuple[str, ...] = tuple(_LABELS)
+    images: int = 10_000
+    ours: int = 200
+    fit_steps: int = 500
+    epochs: int | None = None
+
+
+SCALES = {
+    "smoke": Config(name="digits", sizes=(6,), images=200, ours=30, fit_steps=20, epochs=15),
+    "default": Config(),
+    "full": Config(seeds=3, ours=1000),
+}
+
+
+def needs(config: Config) -> tuple[str, ...]:
+    """The images."""
+    return from_files((config.name,))
+
+
+def run(config: Config, where: Where) -> Results:
+    """Train every model and certify it before the next is trained."""
+    results: Results = {"models": []}
+    images = load_images(config.name, where.data)
+    sets = RECIPES.get(config.name, RECIPES["mnist"])
+    for turn in range(config.seeds):
+        for size in config.sizes:
+            for name in config.recipes:
+                recipe = sets[name]
+                if config.epochs is not None:
+                    recipe = replace(recipe, settings=replace(recipe.settings, epochs=config.epochs))
+                seed = config.seed + turn
+                part = f"{name}-{size}-{seed}"
+                below = replace(where, checkpoints=where.checkpoint(part))
+                certify = partial(_certify, images=images, config=config, where=below)
+                build = BuildLayer(size, 8 if config.name == "digits" else 35)
+                row = train_images(images, recipe, seed, where, part, build=build, then=certify)
+                results["models"].append({"recipe": name, "matrix_size": size} | row)
+                where.keep(results)
+    return results
+
+
+def _certify(net: nn.Module, images: ImageSet, config: Config, where: Where) -> Results:
+    """The radii of one model, on test images."""
+    test = images.test.take(slice(0, config.images))
+    typical = images.train.images(slice(0, _REFERENCES)).double()
+    layer = cast(MLayer, net).double()
+    measured = radii(
+        layer,
+        test.images().double(),
+        test.labels,
+        typical,
+        ours=config.ours,
+        fit_steps=config.fit_steps,
+        where=where,
+    )
+    return {"robustness": measured}
+
+
+def headline(results: Results) -> dict[str, float]:
+    """Medians over images, means over seeds."""
+    groups: dict[tuple[str, int], list[Results]] = {}
+    for row in results["models"]:
+        groups.setdefault((row["recipe"], row["matrix_size"]), []).append(row["robustness"])
+    figures: dict[str, float] = {}
+    for (recipe, size), models in groups.items():
+        found = {
+            "accuracy": [model["accuracy"] for model in models],
+            "delta_in": [model["delta_in"] for model in models],
+            "readout_norm": [model["readout_norm"] for model in models],
+            "median_matrix_norm": [model["matrix_norm"]["0.5"] for model in models],
+            "paper_median_radius": [model["radius"]["0.5"] for model in models],
+            "our_median_radius": [model["ours"]["radius"]["0.5"] for model in models],
+            "median_ratio": [model["ours"]["over_paper"]["0.5"] for model in models],
+            "median_part_of_attack": [model["ours"]["over_attack"]["0.5"] for model in models],
+            "violations": [float(model["ours"]["violations"]) for model in models],
+        }
+        for name, values in found.items():
+            figures[f"trained_radii.{recipe}.{size}.{name}"] = statistics.mean(values)
+    return figures
+
+
+def plot(results: Results) -> Figure:
+    """A panel for each model of the first seed: the paper's radii, ours and the attack's."""
+    seed = results["models"][0]["seed"]
+    models = [row for row in results["models"] if row["seed"] == seed]
+    figure, axes_of = panels(len(models), 3.6 * len(models), 3.6)
+    for axes, model in zip(axes_of, models, strict=True):
+        histograms(axes, model["robustness"]["ours"])
+        size, label = model["matrix_size"], _LABELS[model["recipe"]]
+        axes.set_title(f"n = {size}, {label}: {model['test_accuracy']:.1f} %", fontsize=9)
+    axes_of[0].set_ylabel("correctly classified images")
+    return figure

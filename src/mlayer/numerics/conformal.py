@@ -1,0 +1,42 @@
+"""Prediction intervals from the errors on rows that a fit has not seen (split conformal prediction).
+
+If new rows come from where those rows came from, an interval of half-width q holds the truth with a
+probability of at least ``coverage``, where q is the k-th smallest of n absolute errors,
+k = ceil((n + 1) coverage): Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005); Lei
+et al., J. Am. Stat. Assoc. 113 (2018).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.numerics.arrays import Array
+
+
+def half_width(errors: Array, coverage: float) -> float:
+    """Half of the interval's width; infinite if the errors are too few for this coverage.
+
+    Args:
+        errors: absolute errors on rows that the fit has not seen.
+        coverage: the probability that an interval is to have.
+
+    >>> half_width(np.arange(1.0, 20.0), 0.9)
+    18.0
+    """
+    if not 0 < coverage < 1:
+        raise ArgumentError("coverage", "a number between 0 and 1", f"{coverage:g}", "For example 0.9.")
+    place = math.ceil((len(errors) + 1) * coverage)
+    return float(np.sort(errors)[place - 1]) if place <= len(errors) else math.inf
+
+
+def measured_coverage(errors: Array, coverage: float, seed: int = 0) -> float | None:
+    """The share of rows inside intervals made from the other half of them; None for fewer than 20 rows."""
+    if len(errors) < 20:
+        return None
+    order = np.random.default_rng(seed).permutation(len(errors))
+    halves = errors[order[::2]], errors[order[1::2]]
+    inside = [(one <= half_width(other, coverage)).sum() for one, other in (halves, halves[::-1])]
+    return float(sum(inside) / len(errors))

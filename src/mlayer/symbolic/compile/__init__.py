@@ -1,0 +1,1 @@
+"""Formulas to layers: boards of exact numbers, made small, turned into weights."""

@@ -1,0 +1,124 @@
+"""The breadboard: an M-layer in exact rational numbers, as a graph whose paths are products.
+
+States are the rows of M, an edge i -> j carries the entry M_ij, a linear form in the inputs and 1. Entry
+(i, j) of exp(M) is the sum over all paths from i to j of the product of their edges over (length)!, so that
+
+    p_m(x) = V_m + sum over readouts f of output m:  source_f^T exp(M(x)) target_f.
+
+The theory is in docs/theory/formulas.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+# A word is a product in a fixed order; its letters are the numbers of the variables, or ONE.
+ONE = -1
+Word = tuple[int, ...]
+Vector = dict[int, Fraction]  # state -> number
+Form = dict[int, Fraction]  # letter -> coefficient
+Words = Mapping[Word, Fraction]
+Powers = tuple[int, ...]
+Polynomial = Mapping[Powers, Fraction]
+
+
+@dataclass(frozen=True)
+class Readout:
+    """source^T exp(M) target, added to one output."""
+
+    output: int
+    source: Vector
+    target: Vector
+
+
+@dataclass
+class Board:
+    """An exact M-layer with a nilpotent M.
+
+    Attributes:
+        size: n, states.
+        edges: state -> {state: form}.
+        readouts: what is read where.
+        constants: V, one per output.
+        strategy: how it was found, for people.
+    """
+
+    size: int = 0
+    edges: dict[int, dict[int, Form]] = field(default_factory=dict)
+    readouts: list[Readout] = field(default_factory=list)
+    constants: list[Fraction] = field(default_factory=list)
+    strategy: str = ""
+
+    def state(self) -> int:
+        """A new state."""
+        self.size += 1
+        return self.size - 1
+
+    def connect(self, i: int, j: int, form: Mapping[int, Fraction]) -> None:
+        """Add a form to the edge i -> j."""
+        add(self.edges.setdefault(i, {}).setdefault(j, {}), form, Fraction(1))
+
+    @property
+    def weights(self) -> int:
+        """Numbers in M that are not 0."""
+        return sum(len(form) for row in self.edges.values() for form in row.values())
+
+    @property
+    def depth(self) -> int:
+        """Length of the longest path: M^(depth + 1) = 0."""
+        return max(heights(self), default=0)
+
+    def transposed(self) -> Board:
+        """The board read from the end: M and S transposed, the same function."""
+        other = Board(self.size, {}, [], list(self.constants), self.strategy)
+        for i, row in self.edges.items():
+            for j, form in row.items():
+                other.edges.setdefault(j, {})[i] = dict(form)
+        other.readouts = [Readout(r.output, dict(r.target), dict(r.source)) for r in self.readouts]
+        return other
+
+
+def add(total: dict[int, Fraction], other: Mapping[int, Fraction], factor: Fraction) -> None:
+    """Total += factor * other, in place; zeros are dropped."""
+    for key, value in other.items():
+        new = total.get(key, Fraction(0)) + factor * value
+        if new:
+            total[key] = new
+        else:
+            total.pop(key, None)
+
+
+def heights(board: Board) -> list[int]:
+    """Longest path out of each state."""
+    height = [-1] * board.size
+    for start in range(board.size):
+        stack = [start]
+        while stack:
+            i = stack[-1]
+            waiting = [j for j in board.edges.get(i, ()) if height[j] < 0]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            height[i] = 1 + max((height[j] for j in board.edges.get(i, ())), default=-1)
+            stack.pop()
+    return height
+
+
+def renumbered(board: Board, states: Iterable[int]) -> Board:
+    """The board with only the given states, numbered in their order."""
+    number = {state: k for k, state in enumerate(states)}
+
+    def kept(vector: Vector) -> Vector:
+        return {number[i]: value for i, value in vector.items() if i in number}
+
+    edges: dict[int, dict[int, Form]] = {}
+    for i, row in board.edges.items():
+        if i in number:
+            new = {number[j]: dict(form) for j, form in row.items() if j in number and form}
+            if new:
+                edges[number[i]] = new
+    readouts = [Readout(r.output, kept(r.source), kept(r.target)) for r in board.readouts]
+    readouts = [r for r in readouts if r.source and r.target]
+    return Board(len(number), edges, readouts, list(board.constants), board.strategy)

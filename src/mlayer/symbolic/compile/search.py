@@ -1,0 +1,142 @@
+"""The smallest board that the known lifts give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from mlayer.errors import ArgumentError
+from mlayer.symbolic.compile.board import Board, Polynomial, Words
+from mlayer.symbolic.compile.expression_lift import from_expressions
+from mlayer.symbolic.compile.free_entries import with_spare_entries
+from mlayer.symbolic.compile.lifts import (
+    derivatives,
+    in_order,
+    padded,
+    sharing,
+    variable_orders,
+    wired,
+)
+from mlayer.symbolic.compile.minimal import minimal
+from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
+
+# States before reduction: beyond this the exact elimination takes minutes.
+_MOST_BEFORE_REDUCTION = 1500
+_MOST_PADDED = 14
+
+Attempt = tuple[str, Callable[[int, Effort], Board]]
+
+
+def smallest(
+    polynomials: Sequence[Polynomial],
+    largest: int,
+    written: Sequence[Any] | None = None,
+    letters: dict[Any, int] | None = None,
+    effort: Effort | None = None,
+) -> Board:
+    """The smallest board found for some polynomials in the same variables, one output each.
+
+    Args:
+        polynomials: powers -> coefficient.
+        largest: matrix size beyond which an error is raised.
+        written: the same polynomials as sympy expressions, whose factors may be of use.
+        letters: symbols of those expressions -> number of the variable.
+        effort: how much may be tried; as much as one search may take if None.
+    """
+    count = len(polynomials)
+    if not any(any(powers) for p in polynomials for powers in p):
+        return Board(0, {}, [], [sum(p.values(), Fraction(0)) for p in polynomials], "constant")
+    best: Board | None = None
+    effort = Effort() if effort is None else effort
+    for strategy, attempt in _attempts(polynomials, written, letters):
+        share = effort.attempt()
+        try:
+            board = minimal(attempt(_MOST_BEFORE_REDUCTION, share), share)
+        except (TooManyStatesError, RecursionError):  # a form nested deeper than Python's stack: so be it
+            continue
+        board.strategy = strategy
+        if best is None or (board.size, board.weights) < (best.size, best.weights):
+            best = board
+    if best is None:  # too many products for a search: the plain construction, unreduced
+        order = next(variable_orders(polynomials))
+        words = [in_order(p, order) for p in polynomials]
+        try:
+            best = wired(words, lambda word: len(word) // 2, largest + count)
+        except TooManyStatesError:
+            raise too_large(largest, f"more than {largest}") from None
+        best.strategy = "products met in the middle, unreduced"
+    if count > 1:
+        whole = best
+        spared = with_spare_entries(
+            polynomials, lambda few: smallest(few, largest, effort=effort) if len(few) < count else whole
+        )
+        best = min(best, spared, key=lambda board: (board.size, board.weights))
+    if best.size > largest:
+        raise too_large(largest, str(best.size))
+    return best
+
+
+def too_large(largest: int, got: str) -> ArgumentError:
+    """The error for a matrix that would be too large."""
+    return ArgumentError(
+        "expressions",
+        f"small enough for a matrix of size {largest} (`largest`)",
+        f"a polynomial that needs size {got}",
+        "Write it with common factors, split it over several layers, or raise `largest`.",
+    )
+
+
+def _attempts(
+    polynomials: Sequence[Polynomial], written: Sequence[Any] | None, letters: dict[Any, int] | None
+) -> Iterator[Attempt]:
+    def tries(lift: Callable[[Effort], Sequence[Words]], name: str, middle: bool) -> Iterator[Attempt]:
+        def forward(most: int, effort: Effort) -> Board:
+            return wired(lift(effort), (lambda word: len(word) // 2) if middle else len, most)
+
+        yield f"{name}, sources shared", forward
+        if len(polynomials) > 1:
+
+            def backward(most: int, effort: Effort) -> Board:
+                turned = [{word[::-1]: c for word, c in one.items()} for one in lift(effort)]
+                return wired(turned, len, most).transposed()
+
+            yield f"{name}, ends shared", backward
+
+    def each(
+        lift: Callable[[Polynomial, Sequence[int]], Words], order: Sequence[int], effort: Effort
+    ) -> Sequence[Words]:
+        # Words are cut at every place, and each piece is looked up.
+        effort.spend(sum(1 + sum(powers) ** 2 // 32 for p in polynomials for powers in p))
+        return [lift(p, order) for p in polynomials]
+
+    for order in variable_orders(polynomials):
+        yield from tries(partial(each, in_order, order), "products in one order of the variables", True)
+        degree = sum(max(max((m[v] for m in p), default=0) for p in polynomials) for v in order)
+        if degree <= _MOST_PADDED and degree > max(sum(m) for p in polynomials for m in p):
+            yield from tries(partial(each, padded, order), "a place for each variable", True)
+    yield from tries(partial(sharing, polynomials), "shared products", False)
+    yield "partial derivatives", lambda most, effort: derivatives(polynomials, min(most, 300), effort)
+    if written is not None and letters is not None:
+        for name, forms in _forms(written, polynomials):
+            for front in (True, False):
+                yield f"{name}, wired as written", partial(_as_written, forms, letters, front)
+
+
+def _as_written(
+    forms: Sequence[Any], letters: dict[Any, int], front: bool, most: int, effort: Effort
+) -> Board:
+    del effort  # the states alone
+    return from_expressions(forms, letters, most, front)
+
+
+def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterator[tuple[str, Sequence[Any]]]:
+    import sympy
+
+    yield "the given form", written
+    if sum(len(p) for p in polynomials) <= 500:
+        yield "the factored form", [sympy.factor(one) for one in written]
+        symbols = sorted({s for one in written for s in one.free_symbols}, key=str)
+        if len(symbols) <= 8:
+            yield "the Horner form", [sympy.horner(sympy.expand(one)) for one in written]

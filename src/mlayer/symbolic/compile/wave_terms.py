@@ -1,0 +1,188 @@
+"""Polynomials times exponentials and cosines of linear forms, taken apart.
+
+Every such expression is a sum of P_k(x) exp(k . x) with complex vectors k, and sums, products and powers of
+such sums are such sums. Real ones come in conjugate pairs, each a polynomial times exp times cos or sin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from mlayer.errors import ArgumentError
+from mlayer.symbolic.parse.expanded_size import MOST_TERMS
+from mlayer.symbolic.parse.rationals import exact
+
+Rates = tuple[tuple[Fraction, Fraction], ...]  # real and imaginary part of k, one pair a variable
+_MOST_PRODUCTS = 100_000  # seconds of exact arithmetic
+_WAVES = ("exp", "sin", "cos", "sinh", "cosh")
+
+
+@dataclass
+class Wave:
+    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x))."""
+
+    growth: tuple[Fraction, ...]
+    frequency: tuple[Fraction, ...]
+    cosine: dict[tuple[int, ...], Fraction]
+    sine: dict[tuple[int, ...], Fraction]
+
+    @property
+    def turns(self) -> bool:
+        """Whether there is a frequency."""
+        return any(self.frequency)
+
+
+def waves_of(expression: Any, symbols: Sequence[Any]) -> list[Wave]:
+    """The waves of an expression; a polynomial is one wave without growth and frequency."""
+    from sympy import QQ_I
+    from sympy.polys.rings import ring
+
+    names = [f"v{k}" for k in range(len(symbols))]
+    _, *generators = ring(names, QQ_I)
+    parts = _Reader(dict(zip(symbols, generators, strict=True)), len(symbols)).read(expression)
+    waves = []
+    for rates, polynomial in parts.items():
+        growth, frequency = tuple(re for re, _ in rates), tuple(im for _, im in rates)
+        first = next((f for f in frequency if f), Fraction(0))
+        if first < 0 or not polynomial:  # its conjugate stands for both
+            continue
+        factor = 2 if first else 1
+        real = {m: factor * Fraction(int(c.x.numerator), int(c.x.denominator)) for m, c in polynomial.terms()}
+        imaginary = {
+            m: -factor * Fraction(int(c.y.numerator), int(c.y.denominator)) for m, c in polynomial.terms()
+        }
+        waves.append(Wave(growth, frequency, _nonzero(real), _nonzero(imaginary)))
+    return waves
+
+
+def _nonzero(polynomial: dict[tuple[int, ...], Fraction]) -> dict[tuple[int, ...], Fraction]:
+    return {powers: value for powers, value in polynomial.items() if value}
+
+
+class _Reader:
+    def __init__(self, generators: dict[Any, Any], count: int) -> None:
+        self.generators = generators
+        self.ring = next(iter(generators.values())).ring
+        self.products = 0
+        self.still: Rates = ((Fraction(0), Fraction(0)),) * count
+
+    def read(self, expression: Any) -> dict[Rates, Any]:
+        if expression in self.generators:
+            return {self.still: self.generators[expression]}
+        if not expression.free_symbols:
+            return self._constant(expression)
+        if expression.is_Add:
+            total: dict[Rates, Any] = {}
+            for term in expression.args:
+                for rates, polynomial in self.read(term).items():
+                    total[rates] = total.get(rates, self.ring.zero) + polynomial
+            return total
+        if expression.is_Mul:
+            product = {self.still: self.ring.one}
+            for factor in expression.args:
+                product = self._times(product, self.read(factor))
+            return product
+        if expression.is_Pow and expression.exp.is_Integer and expression.exp > 0:
+            base, power = self.read(expression.base), int(expression.exp)
+            if list(base) == [self.still]:
+                return {self.still: base[self.still] ** power}
+            product = {self.still: self.ring.one}
+            for _ in range(power):
+                product = self._times(product, base)
+            return product
+        name = type(expression).__name__
+        if name in _WAVES:
+            return self._wave(name, expression)
+        raise self._refusal(expression)
+
+    def _constant(self, number: Any) -> dict[Rates, Any]:
+        real, imaginary = number.as_real_imag()
+        if imaginary != 0 or not number.is_finite:
+            raise ArgumentError(
+                "expressions", "with real, finite numbers", str(number), "M-layers compute real functions."
+            )
+        return {self.still: self._number(exact(real), Fraction(0))}
+
+    def _number(self, real: Fraction, imaginary: Fraction) -> Any:
+        from sympy import QQ, QQ_I
+
+        parts = (QQ(value.numerator, value.denominator) for value in (real, imaginary))
+        return self.ring.ground_new(QQ_I(*parts))
+
+    def _times(self, one: dict[Rates, Any], other: dict[Rates, Any]) -> dict[Rates, Any]:
+        product: dict[Rates, Any] = {}
+        self.products += len(one) * len(other)
+        if self.products > _MOST_PRODUCTS:
+            raise ArgumentError(
+                "expressions",
+                f"multiplied out with at most {_MOST_PRODUCTS} products of exp, sin and cos",
+                "more",
+                "Use smaller powers.",
+            )
+        for rates, p in one.items():
+            for more, q in other.items():
+                key = tuple((a + c, b + d) for (a, b), (c, d) in zip(rates, more, strict=True))
+                product[key] = product.get(key, self.ring.zero) + p * q
+        if sum(len(p) for p in product.values()) > MOST_TERMS:
+            raise ArgumentError(
+                "expressions",
+                f"of at most {MOST_TERMS} terms",
+                "more when multiplied out",
+                "Use several smaller layers.",
+            )
+        return product
+
+    def _wave(self, name: str, expression: Any) -> dict[Rates, Any]:
+        """E^(i y) and e^y for the argument y: linear plus a constant, which becomes a factor."""
+        import sympy
+
+        parts = self.read(expression.args[0])
+        argument = parts.get(self.still, self.ring.zero)
+        if set(parts) > {self.still} or any(sum(powers) > 1 for powers in argument.monoms()):
+            raise ArgumentError(
+                "expressions",
+                f"polynomials times {', '.join(_WAVES)} of linear forms",
+                str(expression),
+                "An M-layer has no exact form of it; use from_function for an approximation.",
+            )
+        count = len(self.still)
+        slope = [Fraction(0)] * count
+        shift = Fraction(0)
+        for powers, c in argument.terms():
+            value = Fraction(int(c.x.numerator), int(c.x.denominator))
+            if any(powers):
+                slope[powers.index(1)] = value
+            else:
+                shift = value
+        total: dict[Rates, Any] = {}
+        half = Fraction(1, 2)
+        # (factor as a complex number, sign, is the rate imaginary?)
+        kinds: dict[str, list[tuple[tuple[Fraction, Fraction], int, bool]]] = {
+            "exp": [((Fraction(1), Fraction(0)), 1, False)],
+            "sinh": [((half, Fraction(0)), 1, False), ((-half, Fraction(0)), -1, False)],
+            "cosh": [((half, Fraction(0)), 1, False), ((half, Fraction(0)), -1, False)],
+            "cos": [((half, Fraction(0)), 1, True), ((half, Fraction(0)), -1, True)],
+            "sin": [((Fraction(0), -half), 1, True), ((Fraction(0), half), -1, True)],
+        }
+        constant = sympy.Rational(shift.numerator, shift.denominator)
+        for (re, im), sign, turns in kinds[name]:
+            if turns:
+                u, v = exact(sympy.cos(constant)), sign * exact(sympy.sin(constant))
+                rates = tuple((Fraction(0), sign * s) for s in slope)
+            else:
+                u, v = exact(sympy.exp(sign * constant)), Fraction(0)
+                rates = tuple((sign * s, Fraction(0)) for s in slope)
+            number = self._number(re * u - im * v, re * v + im * u)
+            total[rates] = total.get(rates, self.ring.zero) + number
+        return total
+
+    def _refusal(self, expression: Any) -> ArgumentError:
+        return ArgumentError(
+            "expressions",
+            f"polynomials, and polynomials times {', '.join(_WAVES)} of linear forms",
+            str(expression),
+            "An M-layer has no exact form of it; use from_function for an approximation.",
+        )

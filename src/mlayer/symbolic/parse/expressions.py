@@ -1,0 +1,267 @@
+"""Reading what the user wrote: strings, numbers and sympy expressions, checked before any algebra.
+
+Strings may come from anywhere. They go through `notation` alone; sympy's own readers (``sympify``) run
+strings as Python code, also those inside lists and arrays, and are not used. Whatever is written, each step
+works with numbers of bounded length, so that no short text takes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.symbolic.parse.grammar import Grammar, Node, tree_of
+from mlayer.symbolic.parse.rationals import (
+    MOST_BITS,
+    bits_of,
+    bounded,
+    literal,
+    plain_number,
+    rational,
+    too_long,
+)
+
+# Functions and constants that a string may name.
+_FUNCTIONS = ("exp", "sin", "cos", "sinh", "cosh", "sqrt")
+_CONSTANTS = ("pi", "E")
+_ALGEBRA = Grammar(
+    infix={"+": 0, "-": 0, "*": 1, "/": 1},
+    prefix={"+": 2, "-": 2},
+    power=frozenset({"**", "^"}),
+    functions=_FUNCTIONS,
+    wanted="numbers, variables, + - * / ** and " + ", ".join(_FUNCTIONS),
+    example="'2*x**2 + sin(y)'",
+)
+# Beyond this 60 digits of a constant would take long, and no layer can hold it. A power of 2.
+_LARGEST_CONSTANT = 1100
+_LARGEST_POWER = 1000  # of a constant that is no fraction
+
+
+def sympy_module() -> Any:
+    """Sympy, or an error that says how to get it."""
+    try:
+        import sympy
+    except ImportError:
+        raise MissingPackageError("formulas", "sympy", "pip install 'mlayer[symbolic]'") from None
+    return sympy
+
+
+def read_variables(variables: Any) -> list[Any]:
+    """Symbols from symbols, names, or one string of names."""
+    sympy = sympy_module()
+    if isinstance(variables, str):
+        variables = variables.replace(",", " ").split()
+    try:
+        variables = list(variables)
+    except TypeError:
+        raise ArgumentTypeError(
+            "variables", "a list of symbols or names", type(variables).__name__, "For example 'x y'."
+        ) from None
+    symbols = []
+    for variable in variables:
+        if isinstance(variable, str) and variable.isidentifier():
+            symbols.append(sympy.Symbol(variable))
+        elif isinstance(variable, sympy.Symbol):
+            symbols.append(variable)
+        else:
+            raise ArgumentTypeError(
+                "variables", "symbols or names", brief(variable), "For example ['x', 'y'] or sympy symbols."
+            )
+    names = [symbol.name for symbol in symbols]
+    if not symbols or len(set(names)) < len(names):
+        raise ArgumentError(
+            "variables", "one or more different names", ", ".join(names) or "none", "One for each input."
+        )
+    return symbols
+
+
+def read_expressions(expressions: Any, symbols: Sequence[Any]) -> list[Any]:
+    """Expressions in the symbols, from one or several strings, numbers or sympy expressions."""
+    sympy = sympy_module()
+    if isinstance(expressions, (str, bytes, sympy.Basic, Mapping, Set)):
+        expressions = [expressions]
+    try:
+        expressions = list(expressions)
+    except TypeError:  # one number, say
+        expressions = [expressions]
+    by_name = {symbol.name: symbol for symbol in symbols}
+    found = [_read(given, by_name) for given in expressions]
+    if not found:
+        raise ArgumentError("expressions", "one or more", "none", "For example 'x*y + 1'.")
+    return found
+
+
+def _read(given: Any, by_name: dict[str, Any]) -> Any:
+    sympy = sympy_module()
+    if isinstance(given, str):
+        return parse(given, by_name)
+    number = plain_number(given)
+    if number is not None:
+        return rational(number)
+    if not isinstance(given, sympy.Basic):
+        raise ArgumentTypeError(
+            "expressions", "sympy expressions, strings or numbers", brief(given), "For example 'x*y + 1'."
+        )
+    # Symbols of the same name with other assumptions are meant to be the same.
+    foreign = {s: by_name[s.name] for s in given.free_symbols if s.name in by_name}
+    expression = given.xreplace(foreign)
+    unknown = sorted(str(s) for s in expression.free_symbols - set(by_name.values()))
+    if unknown:
+        raise _unknown(", ".join(unknown), by_name)
+    if not isinstance(expression, sympy.Expr):
+        raise ArgumentTypeError(
+            "expressions", "algebraic expressions", str(expression), "Use from_boolean for logic."
+        )
+    for atom in expression.atoms(sympy.Rational):
+        bounded(Fraction(int(atom.p), int(atom.q)))
+    return expression
+
+
+def parse(text: str, by_name: dict[str, Any]) -> Any:
+    """A formula in Python's notation as a sympy expression; nothing in it is run.
+
+    >>> import sympy
+    >>> parse("0.1*x^2 + sin(2*x)", {"x": sympy.Symbol("x")})
+    x**2/10 + sin(2*x)
+    """
+    return _Converter(by_name).convert(tree_of(text, _ALGEBRA))
+
+
+class _Converter:
+    def __init__(self, by_name: dict[str, Any]) -> None:
+        self.sympy = sympy_module()
+        self.by_name = by_name
+
+    def convert(self, node: Node) -> Any:
+        """The expression of a tree; its constants are real and of bounded size."""
+        match node.kind:
+            case "number":
+                return rational(literal(node.words[0]))
+            case "name":
+                return self._named(node.words[0])
+            case "prefix":
+                inner = self.convert(node.parts[0])
+                return -inner if node.words.count("-") % 2 else inner
+            case "call":
+                return self._called(node.words[0], self.convert(node.parts[0]))
+            case "power":
+                return self._power(self.convert(node.parts[0]), self.convert(node.parts[1]))
+            case _:
+                parts = [self.convert(part) for part in node.parts]
+                return (
+                    self._sum(node.words, parts)
+                    if node.words[0] in "+-"
+                    else self._product(node.words, parts)
+                )
+
+    def _named(self, name: str) -> Any:
+        if name in self.by_name:
+            return self.by_name[name]
+        if name in _CONSTANTS:
+            return getattr(self.sympy, name)
+        raise _unknown(name, self.by_name)
+
+    def _called(self, name: str, argument: Any) -> Any:
+        if not argument.free_symbols and name == "sqrt" and self._size(argument)[0] < 0:
+            raise _not_real(f"sqrt({argument})")
+        return self._checked(getattr(self.sympy, name)(argument))
+
+    def _sum(self, operators: Sequence[str], parts: Sequence[Any]) -> Any:
+        """Like terms are put together here, one after the other, so that no number grows unseen."""
+        total: dict[Any, Fraction] = {}
+        for operator, part in zip(("+", *operators), parts, strict=True):
+            for term in self.sympy.Add.make_args(part):
+                coefficient, rest = _split(term)
+                signed = coefficient if operator == "+" else -coefficient
+                total[rest] = bounded(total.get(rest, Fraction(0)) + signed)
+        return self._checked(self.sympy.Add(*(rational(c) * rest for rest, c in total.items() if c)))
+
+    def _product(self, operators: Sequence[str], parts: Sequence[Any]) -> Any:
+        number, others = Fraction(1), []
+        for operator, part in zip(("*", *operators), parts, strict=True):
+            coefficient, rest = _split(part)
+            if operator == "/":
+                if part == 0 or (not part.free_symbols and self._size(part)[0] == 0):
+                    raise _division(f"/ {part}")
+                coefficient, rest = 1 / coefficient, 1 / rest
+            number = bounded(number * coefficient)
+            if rest != 1:
+                others.append(rest)
+        return self._checked(rational(number) * self.sympy.Mul(*others))
+
+    def _power(self, base: Any, power: Any) -> Any:
+        """Refused before it is worked out: 9**9**9 is a number of 370 million digits."""
+        if power.free_symbols:
+            return self._checked(base**power)
+        sign, size = self._size(power)
+        if sign and size > 20:
+            raise ArgumentError(
+                "expressions", "with powers below a million", f"**({power})", "See `largest`."
+            )
+        most = ceil(abs(float(power)))
+        coefficient, rest = _split(base)
+        bits = 0 if coefficient in (-1, 0, 1) else bits_of(coefficient)
+        odd = any(not factor.free_symbols and factor != 1 for factor in self.sympy.Mul.make_args(rest))
+        if bits * most > MOST_BITS or (odd and most > _LARGEST_POWER):
+            raise too_long()
+        if not base.free_symbols:
+            sign, size = self._size(base)
+            if sign < 0 and not power.is_Integer:
+                raise _not_real(f"({base})**({power})")
+            if sign == 0 and self._size(power)[0] < 0:
+                raise _division(f"0**({power})")
+            if abs(size) * most > MOST_BITS:
+                raise too_long()
+        return self._checked(base**power)
+
+    def _checked(self, expression: Any) -> Any:
+        """``expression``, if its numbers are not too long."""
+        for term in self.sympy.Add.make_args(expression):
+            bounded(_split(term)[0])
+        if not expression.free_symbols and not expression.is_Rational:
+            self._size(expression)
+        return expression
+
+    def _size(self, constant: Any) -> tuple[int, int]:
+        """Sign of a real constant (0 if it cannot be told from 0), and its size as a power of 2."""
+        value = constant if constant.is_Rational else constant.evalf(20)
+        if value.is_Rational:
+            size = int(value.p).bit_length() - int(value.q).bit_length()
+            return (value.p > 0) - (value.p < 0), size
+        if not value.is_Float or not value.is_finite:
+            raise _not_real(str(constant))
+        negative, mantissa, exponent, bits = value._mpf_
+        if not mantissa or value._prec < 30:  # nothing is left of its digits
+            return 0, 0
+        if abs(exponent + bits) > _LARGEST_CONSTANT:
+            raise too_long()
+        return (-1 if negative else 1), exponent + bits
+
+
+def _split(term: Any) -> tuple[Fraction, Any]:
+    """A term as a fraction times the rest."""
+    coefficient, rest = term.as_coeff_Mul()
+    if not coefficient.is_Rational:
+        return Fraction(1), term
+    return Fraction(int(coefficient.p), int(coefficient.q)), rest
+
+
+def _not_real(came: str) -> ArgumentError:
+    return ArgumentError("expressions", "with real, finite numbers", came, "M-layers compute real functions.")
+
+
+def _division(came: str) -> ArgumentError:
+    return ArgumentError("expressions", "without division by 0", came, "Write the limit that is meant.")
+
+
+def _unknown(names: str, by_name: dict[str, Any]) -> ArgumentError:
+    return ArgumentError(
+        "expressions",
+        f"in the variables {', '.join(by_name)}",
+        f"an unknown symbol: {names}",
+        "List it in `variables`, or give its value with .subs.",
+    )

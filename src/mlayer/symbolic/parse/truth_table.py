@@ -1,0 +1,137 @@
+"""Truth tables of formulas in Boolean logic: strings and sympy's logic, worked out on all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlayer.errors import ArgumentError
+from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.grammar import Grammar, Node, tree_of
+
+Column = NDArray[np.bool_]  # the value of a piece of the formula in each row of the table
+_LOGIC = Grammar(
+    infix={"or": 0, "and": 1, "|": 3, "^": 4, "&": 5, ">>": 6},
+    prefix={"not": 2, "~": 7},
+    power=frozenset(),
+    functions=(),
+    wanted="names, 0, 1 and & | ^ ~ >> (or `and`, `or`, `not`)",
+    example="'a & (b | ~c)'",
+)
+
+
+def values_of_text(text: str, names: Sequence[str]) -> Column:
+    """The truth table of a string, rows in counting order."""
+    tree, columns = tree_of(text, _LOGIC), _columns(names)
+    return _of_node(tree, columns)
+
+
+def values_of_logic(function: Any, symbols: Sequence[Any]) -> Column:
+    """The truth table of sympy's logic."""
+    by_name = {s.name: s for s in symbols}
+    unknown = sorted(s.name for s in function.free_symbols if s.name not in by_name)
+    if unknown:
+        raise _unknown(", ".join(unknown), by_name)
+    return _of_logic(function, _columns(list(by_name)))
+
+
+def _columns(names: Sequence[str]) -> dict[str, Column]:
+    """The variables' own columns; the first is the slowest."""
+    rows = np.arange(2 ** len(names))
+    return {name: (rows >> (len(names) - 1 - k)) % 2 == 1 for k, name in enumerate(names)}
+
+
+def _of_node(node: Node, columns: Mapping[str, Column]) -> Column:
+    rows = 2 ** len(columns)
+    match node.kind:
+        case "name":
+            name = node.words[0]
+            if name in ("True", "False"):
+                return np.full(rows, name == "True")
+            if name not in columns:
+                raise _unknown(name, columns)
+            return columns[name]
+        case "number" if node.words[0] in ("0", "1"):
+            return np.full(rows, node.words[0] == "1")
+        case "prefix":
+            inner = _of_node(node.parts[0], columns)
+            return ~inner if len(node.words) % 2 else inner
+        case "chain":
+            value = _of_node(node.parts[0], columns)
+            for word, part in zip(node.words, node.parts[1:], strict=True):
+                value = _joined(word, value, _of_node(part, columns))
+            return value
+        case _:
+            raise ArgumentError(
+                "expressions",
+                f"made of {_LOGIC.wanted}",
+                repr(node.words[0]),
+                f"For example {_LOGIC.example}.",
+            )
+
+
+def _joined(word: str, left: Column, right: Column) -> Column:
+    match word:
+        case "|" | "or":
+            return left | right
+        case "^":
+            return left ^ right
+        case ">>":  # sympy's implication
+            return ~left | right
+        case _:
+            return left & right
+
+
+def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
+    sympy = sympy_module()
+    rows = 2 ** len(columns)
+    if function in (sympy.true, sympy.false):
+        return np.full(rows, function == sympy.true)
+    if isinstance(function, sympy.Symbol):
+        return columns[function.name]
+    parts = [_of_logic(part, columns) for part in function.args if isinstance(function, _kinds(sympy))]
+    match type(function).__name__:
+        case "And":
+            return np.logical_and.reduce(parts)
+        case "Or":
+            return np.logical_or.reduce(parts)
+        case "Xor":
+            return np.logical_xor.reduce(parts)
+        case "Not":
+            return ~parts[0]
+        case "Nand":
+            return ~np.logical_and.reduce(parts)
+        case "Nor":
+            return ~np.logical_or.reduce(parts)
+        case "Xnor":
+            return ~np.logical_xor.reduce(parts)
+        case "Implies":
+            return ~parts[0] | parts[1]
+        case "Equivalent":
+            return np.logical_and.reduce(parts) | ~np.logical_or.reduce(parts)
+        case "ITE":
+            return np.where(parts[0], parts[1], parts[2])
+        case _:
+            raise ArgumentError(
+                "expressions",
+                "And, Or, Not, Xor, Nand, Nor, Xnor, Implies, Equivalent and ITE of the variables",
+                str(function),
+                "Use from_polynomial for numbers.",
+            )
+
+
+def _kinds(sympy: Any) -> tuple[type, ...]:
+    """Sympy's logic whose arguments are logic; of a relation such as x < 1 they are not."""
+    return (sympy.logic.boolalg.BooleanFunction,)
+
+
+def _unknown(names: str, known: Iterable[str]) -> ArgumentError:
+    return ArgumentError(
+        "expressions",
+        f"in the variables {', '.join(known)}",
+        f"an unknown symbol: {names}",
+        "List it in `variables`.",
+    )

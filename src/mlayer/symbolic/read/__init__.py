@@ -1,0 +1,1 @@
+"""Layers to formulas: exact where they are, fitted elsewhere, with the error that remains."""

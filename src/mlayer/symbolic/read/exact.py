@@ -1,0 +1,204 @@
+"""Exact read-outs: polynomials of nilpotent layers, and polynomials times waves.
+
+If M(x) = sum of blocks (k_c . x + b_c) 1 + N_c(x) in some basis, with N_c nilpotent, then the outputs are
+sums of e^(k_c . x) times polynomials. Nilpotent layers have one block with k = 0; layers whose generators
+commute (one input and no matrix bias, for instance) have such a basis too.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import comb, factorial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlayer.errors import ArgumentError
+from mlayer.symbolic.compile.board import ONE, Board, heights
+from mlayer.symbolic.read.formula import LayerWeights
+
+Complex = NDArray[np.complex128]
+_MOST_WORK = 3_000_000
+# Of a block: the null space of its power loses digits with the power.
+_LARGEST_CONDITION = 1e7
+
+
+def acyclic_board(weights: LayerWeights) -> Board | None:
+    """The layer as a board, if the pattern of its M has no cycle (M is then nilpotent); else None."""
+    n = len(weights.B)
+    pattern = (weights.T != 0).any(0) | (weights.B != 0)
+    into = pattern.sum(0)
+    ready = [j for j in range(n) if into[j] == 0]
+    seen = 0
+    while ready:
+        i = ready.pop()
+        seen += 1
+        for j in np.flatnonzero(pattern[i]):
+            into[j] -= 1
+            if into[j] == 0:
+                ready.append(int(j))
+    if seen < n:
+        return None
+    board = Board(size=n)
+    for i, j in np.argwhere(pattern):
+        form = {a: Fraction(float(T[i, j])) for a, T in enumerate(weights.T) if T[i, j]}
+        if weights.B[i, j]:
+            form[ONE] = Fraction(float(weights.B[i, j]))
+        board.edges.setdefault(int(i), {})[int(j)] = form
+    return board
+
+
+def polynomials_of_board(board: Board, weights: LayerWeights) -> list[dict[tuple[int, ...], Fraction]]:
+    """The outputs of a nilpotent layer as polynomials, in exact arithmetic on its weights."""
+    variables, n = len(weights.T), len(weights.B)
+    depth = max(heights(board), default=0)
+    rows = [np.flatnonzero((S != 0).any(1)) for S in weights.S]
+    edges = sum(len(row) for row in board.edges.values())
+    terms = comb(variables + depth, variables)
+    if terms * (edges + n) > _MOST_WORK * 10:
+        raise ArgumentError(
+            "layer",
+            "one whose polynomial can be written down",
+            f"one of degree {depth} in {variables} inputs: up to {terms} terms",
+            "Give `degree` (and data) for an approximation of lower degree.",
+        )
+    results: list[dict[tuple[int, ...], Fraction]] = []
+    zero = (0,) * variables
+    for m, S in enumerate(weights.S):
+        total: dict[tuple[int, ...], Fraction] = {zero: Fraction(float(weights.V[m]))}
+        # From the end: the vector of all (M^k / k!) S_m[i], for each row i that is read.
+        for i in rows[m]:
+            vector: dict[int, dict[tuple[int, ...], Fraction]] = {int(i): {zero: Fraction(1)}}
+            length = 0
+            while vector:
+                for j, polynomial in vector.items():
+                    if S[i, j]:
+                        factor = Fraction(float(S[i, j]))
+                        for powers, value in polynomial.items():
+                            total[powers] = total.get(powers, Fraction(0)) + factor * value
+                length += 1
+                vector = _step(board, vector, Fraction(1, length))
+                if sum(len(p) for p in vector.values()) > _MOST_WORK // 10:
+                    raise ArgumentError(
+                        "layer",
+                        "one whose polynomial can be written down",
+                        f"one of degree {depth} in {variables} inputs with too many terms",
+                        "Give `degree` (and data) for an approximation of lower degree.",
+                    )
+        results.append({powers: value for powers, value in total.items() if value})
+    return results
+
+
+def _step(
+    board: Board, vector: dict[int, dict[tuple[int, ...], Fraction]], by: Fraction
+) -> dict[int, dict[tuple[int, ...], Fraction]]:
+    after: dict[int, dict[tuple[int, ...], Fraction]] = {}
+    for i, polynomial in vector.items():
+        for j, form in board.edges.get(i, {}).items():
+            target = after.setdefault(j, {})
+            for letter, coefficient in form.items():
+                factor = by * coefficient
+                for powers, value in polynomial.items():
+                    key = powers
+                    if letter != ONE:
+                        key = (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :])
+                    target[key] = target.get(key, Fraction(0)) + factor * value
+    return after
+
+
+# ---- Waves. ------------------------------------------------------------------------------------------
+
+
+def wave_blocks(
+    weights: LayerWeights, gap: float
+) -> list[tuple[Complex, complex, list[dict[Any, complex]]]] | None:
+    """The outputs as waves times polynomials, or None if M has no such basis.
+
+    Eigenvalues nearer than ``gap`` (relative to the norm) count as one, whose polynomial then has a
+    higher degree; there is no division by their difference.
+
+    Returns:
+        for each block: k (inputs,), b, and for each output its polynomial, powers -> coefficient.
+    """
+    variables, n = len(weights.T), len(weights.B)
+    # A generic combination has the common invariant subspaces, and no others.
+    mix = np.random.default_rng(0).uniform(0.5, 1.5, variables + 1)
+    parts = np.concatenate([weights.T, weights.B[None]])
+    sizes = np.array([np.linalg.norm(part) for part in parts])
+    if not sizes.any():
+        return None
+    mix = np.where(sizes > 0, mix / np.where(sizes > 0, sizes, 1), 0)
+    R = np.einsum("a,aij->ij", mix, parts).astype(np.complex128)
+    clusters = _clusters(np.linalg.eigvals(R), gap * float(np.linalg.norm(R, 2)))
+    bases = []
+    for cluster in clusters:
+        size = len(cluster)
+        shifted = R - cluster.mean() * np.eye(n)
+        # The generalized eigenspace: what the power of the shifted matrix sends to 0.
+        _, _, Vh = np.linalg.svd(np.linalg.matrix_power(shifted, size))
+        bases.append(Vh[n - size :].conj().T)
+    P = np.concatenate(bases, 1)
+    if not np.linalg.cond(P) < _LARGEST_CONDITION:
+        return None
+    inverse = np.linalg.inv(P)
+    blocks = []
+    first = 0
+    for cluster in clusters:
+        last = first + len(cluster)
+        left, right = inverse[first:last], P[:, first:last]
+        inner = np.stack([left @ part @ right for part in parts])
+        rates = np.trace(inner, axis1=1, axis2=2) / len(cluster)
+        nilpotent = inner - rates[:, None, None] * np.eye(len(cluster))
+        S = np.einsum("mij,ia,bj->mab", weights.S, right, left)
+        blocks.append((rates[:-1], complex(rates[-1]), _block_polynomials(nilpotent, S)))
+        first = last
+    return blocks
+
+
+def _clusters(values: Complex, width: float) -> list[Complex]:
+    """Eigenvalues in groups: chains of neighbors nearer than the width."""
+    left = list(range(len(values)))
+    groups = []
+    while left:
+        group = [left.pop(0)]
+        k = 0
+        while k < len(group):
+            near = [j for j in left if abs(values[j] - values[group[k]]) <= width]
+            group += near
+            left = [j for j in left if j not in near]
+            k += 1
+        groups.append(values[group])
+    return groups
+
+
+def _block_polynomials(inner: Complex, S: Complex) -> list[dict[Any, complex]]:
+    """S : exp(N(x)) for nilpotent N(x) = sum_a x_a N_a + N_b, the last of `inner`."""
+    variables, size = len(inner) - 1, inner.shape[1]
+    zero = (0,) * variables
+    power: dict[tuple[int, ...], Complex] = {zero: np.eye(size, dtype=np.complex128)}
+    results: list[dict[Any, complex]] = [{} for _ in S]
+    for degree in range(size):
+        for powers, matrix in power.items():
+            for m, one in enumerate(S):
+                value = complex((one * matrix).sum()) / factorial(degree)
+                results[m][powers] = results[m].get(powers, 0) + value
+        after: dict[tuple[int, ...], Complex] = {}
+        for powers, matrix in power.items():
+            for a in range(variables + 1):
+                if not np.abs(inner[a]).max() > 0:
+                    continue
+                key = powers if a == variables else (*powers[:a], powers[a] + 1, *powers[a + 1 :])
+                product = matrix @ inner[a]
+                after[key] = after[key] + product if key in after else product
+        power = after
+        if len(power) * size * size > _MOST_WORK:
+            break
+    return results
+
+
+def term(powers: tuple[int, ...], symbols: list[Any]) -> Any:
+    """A monomial in sympy."""
+    import sympy
+
+    return sympy.Mul(*[s**p for s, p in zip(symbols, powers, strict=True) if p])

@@ -1,0 +1,236 @@
+"""`explain`: the formula of a layer as text and LaTeX, its errors, and a picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.nn import MLayer
+from mlayer.numerics.arrays import Array
+from mlayer.symbolic.draw_board import figure
+from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.read.formula import Formula, evaluate
+from mlayer.symbolic.read.to_sympy import read_formula, split_data
+
+_PROBES = 1000
+_LINE = 4000  # points of a curve: 200 periods keep 20 points each, so that fast waves are not aliased
+_MOST_TERMS = 12  # that are shown
+_BELIEVABLE = 0.99  # of the model's variance
+_NEAR_THE_MODEL = 0.9  # the same, where the data speak for the formula too
+_AS_GOOD = 1.1  # times the model's own error
+_USELESS = 0.1  # of the data's variance
+_SKETCH = "a sketch, not to be relied on; try another --degree"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a layer computes, for people.
+
+    Attributes:
+        layer: the layer.
+        formula: the formulas, with the method that found them.
+        error: root mean square difference of formula and layer on the points, over all outputs.
+        largest_error: the largest such difference.
+        data_error: root mean square difference of formula and targets; None without targets.
+        model_data_error: the same of the layer itself, to compare; None without targets.
+        points: where the errors were measured: the data, or random points of [-1, 1]^inputs.
+        targets: of the data, or None.
+        names: of the outputs; p, or p0, p1, ... if empty.
+    """
+
+    layer: MLayer
+    formula: Formula
+    error: float
+    largest_error: float
+    data_error: float | None
+    model_data_error: float | None
+    points: Array
+    targets: Array | None
+    names: tuple[str, ...] = ()
+
+    @property
+    def formulas(self) -> tuple[Any, ...]:
+        """Sympy expressions, one per output."""
+        return self.formula.expressions
+
+    @property
+    def text(self) -> str:
+        """One line per output."""
+        return "\n".join(f"{name} = {one}" for name, one in zip(self._names, self.formulas, strict=True))
+
+    @property
+    def latex(self) -> str:
+        """One line per output, in LaTeX."""
+        sympy = sympy_module()
+        lines = []
+        for m, one in enumerate(self.formulas):
+            name = "p" if len(self.formulas) == 1 else f"p_{{{m}}}"
+            if self.names:
+                name = sympy.latex(sympy.Symbol(self.names[m]))
+            lines.append(f"{name} = {sympy.latex(one)}")
+        return "\n".join(lines)
+
+    @property
+    def _names(self) -> list[str]:
+        if self.names:
+            return list(self.names)
+        return ["p"] if len(self.formulas) == 1 else [f"p{m}" for m in range(len(self.formulas))]
+
+    def __str__(self) -> str:
+        """For people."""
+        kind = "exact up to rounding" if self.formula.exact else "an approximation on the data"
+        lines = [
+            *(f"{name} = {_capped(one, self)}" for name, one in zip(self._names, self.formulas, strict=True)),
+            f"({self.formula.method}: {kind})",
+            f"error against the model: {self.error:.3g} root mean square, {self.largest_error:.3g} at most",
+        ]
+        if self.data_error is not None:
+            lines.append(
+                f"error against the data: {self.data_error:.3g} "
+                f"(the model's own: {self.model_data_error:.3g})"
+            )
+        lines.append(self.verdict)
+        return "\n".join(lines)
+
+    @property
+    def verdict(self) -> str:
+        """How much of the model and of the data the formula explains, and whether to believe it."""
+        model = evaluate(self.layer, self.points)
+        of_model = _share(self.formula(self.points) - model, model)
+        said = f"the formula explains {_percent(of_model)} of the model's variation"
+        if self.targets is None or self.data_error is None or self.model_data_error is None:
+            believe = self.formula.exact or of_model > _BELIEVABLE
+            return f"{said}: {'it can stand for the model here' if believe else _SKETCH}"
+        of_data = _share(self.formula(self.points) - self.targets, self.targets)
+        of_own = _share(model - self.targets, self.targets)
+        said += f" and {_percent(of_data)} of the data's"
+        if of_data < _USELESS:
+            return f"{said}: there is little to believe"
+        if self.data_error <= _AS_GOOD * self.model_data_error and of_model > _NEAR_THE_MODEL:
+            return f"{said}, as much as the model itself: believe it within the range of the data"
+        return f"{said} (the model itself: {_percent(of_own)}): {_SKETCH}"
+
+    def plot(self, output: int = 0) -> Any:
+        """Layer, formula and data for one input as curves, for two as maps; a matplotlib Figure."""
+        inputs = self.layer.in_features
+        if inputs > 2:
+            raise ArgumentError("layer", "one of 1 or 2 inputs", f"{inputs} inputs", "Print the formula.")
+        if not 0 <= output < self.layer.out_features:
+            raise ArgumentError(
+                "output", f"from 0 to {self.layer.out_features - 1}", str(output), "Choose one."
+            )
+        names = [str(v) for v in self.formula.variables]
+        low, high = self.points.min(0), self.points.max(0)
+        if inputs == 1:
+            return self._curves(np.linspace(low[0], high[0], _LINE)[:, None], names[0], output)
+        return self._maps(low, high, names, output)
+
+    def _curves(self, line: Array, name: str, output: int) -> Any:
+        drawing = figure(6.4, 4.0)
+        axes = drawing.add_subplot()
+        if self.targets is not None:
+            axes.plot(
+                self.points[:, 0], self.targets[:, output], ".", color="0.7", markersize=3, label="data"
+            )
+        axes.plot(line[:, 0], evaluate(self.layer, line)[:, output], color="C0", linewidth=3, label="layer")
+        axes.plot(line[:, 0], self.formula(line)[:, output], "--", color="C1", label="formula")
+        axes.set_xlabel(name)
+        axes.set_ylabel(self._names[output])
+        axes.set_title(_shortened(self.formulas[output]), fontsize=9)
+        axes.legend(fontsize=8)
+        return drawing
+
+    def _maps(self, low: Array, high: Array, names: list[str], output: int) -> Any:
+        side = 80
+        grids = np.meshgrid(*(np.linspace(low[k], high[k], side) for k in range(2)))
+        points = np.stack([g.ravel() for g in grids], 1)
+        layer = evaluate(self.layer, points)[:, output].reshape(side, side)
+        formula = self.formula(points)[:, output].reshape(side, side)
+        drawing = figure(10.5, 3.4)
+        limits = {"vmin": float(layer.min()), "vmax": float(layer.max())}
+        for k, (title, values, style) in enumerate(
+            (("layer", layer, limits), ("formula", formula, limits), ("difference", formula - layer, {}))
+        ):
+            axes = drawing.add_subplot(1, 3, k + 1)
+            picture = axes.pcolormesh(*grids, values, shading="auto", **style)
+            drawing.colorbar(picture, ax=axes)
+            axes.set_title(title, fontsize=9)
+            axes.set_xlabel(names[0])
+            axes.set_ylabel(names[1])
+        drawing.suptitle(_shortened(self.formulas[output]), fontsize=9)
+        return drawing
+
+
+def explain(
+    layer: MLayer, data: Any = None, variables: Any = None, names: tuple[str, ...] = (), **options: Any
+) -> Explanation:
+    """Read a layer's formula and measure it against the layer and, if targets are given, the data.
+
+    Args:
+        layer: the layer.
+        data: points (count, inputs), or a pair (points, targets). Layers without an exact formula need it.
+        variables: names of the inputs.
+        names: of the outputs; p, or p0, p1, ... if empty.
+        options: of :func:`mlayer.symbolic.to_sympy`: method, degree, tolerance, factor.
+
+    >>> from mlayer.symbolic import from_polynomial
+    >>> print(explain(from_polynomial("x*y + 1", "x y"), variables="x y").text)
+    p = x*y + 1
+    """
+    formula = read_formula(layer, variables, data=data, **options)
+    points, targets = split_data(layer, data)
+    if points is None:
+        points = np.random.default_rng(0).uniform(-1, 1, (_PROBES, layer.in_features))
+    model, read = evaluate(layer, points), formula(points)
+    return Explanation(
+        layer,
+        formula,
+        _rms(read - model),
+        float(np.abs(read - model).max()),
+        None if targets is None else _rms(read - targets),
+        None if targets is None else _rms(model - targets),
+        points,
+        targets,
+        tuple(names),
+    )
+
+
+def _share(difference: Array, whole: Array) -> float:
+    """The part of the variance that is explained."""
+    spread = float(np.square(whole - whole.mean(0)).sum())
+    return 1 - float(np.square(difference).sum()) / spread if spread > 0 else 1.0
+
+
+def _percent(share: float) -> str:
+    """Digits enough to tell 99.9 % from 100 %."""
+    return f"{math.floor(1000 * max(0.0, share)) / 10:g} %"
+
+
+def _capped(expression: Any, found: Explanation) -> str:
+    """The formula, of many terms only those that matter most, with what the rest amounts to."""
+    terms = sympy_module().Add.make_args(expression)
+    if len(terms) <= _MOST_TERMS:
+        return str(expression)
+
+    def size(term: Any) -> float:
+        values = Formula((term,), found.formula.variables, "", 0.0)(found.points)
+        return float(values.std()) if term.free_symbols else abs(float(term))
+
+    ordered = sorted(terms, key=lambda term: -size(term))
+    rest = ordered[_MOST_TERMS:]
+    spread = Formula((sum(rest),), found.formula.variables, "", 0.0)(found.points).std()
+    shown = sympy_module().Add(*ordered[:_MOST_TERMS])
+    return f"{shown} + {len(rest)} smaller terms (deviation {spread:.3g}; all with --json or --latex)"
+
+
+def _rms(difference: Array) -> float:
+    return float(np.sqrt(np.mean(difference**2)))
+
+
+def _shortened(expression: Any) -> str:
+    text = str(expression)
+    return text if len(text) <= 90 else text[:87] + "..."

@@ -1,0 +1,155 @@
+"""A polynomial for a layer that has no exact one: Taylor's terms, thinned out and refitted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mlayer.errors import ArgumentError
+from mlayer.nn import MLayer
+from mlayer.numerics.arrays import Array, Flags
+from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.read.exact import term
+from mlayer.symbolic.read.formula import Formula, LayerWeights, combined
+from mlayer.symbolic.read.taylor import check_size, shifted, taylor
+from mlayer.symbolic.read.term_selection import select, snapped
+
+_HIGHEST_DEGREE = 8
+_MOST_CANDIDATES = 400
+# A degree is judged by one row in so many, unless the rows are few.
+_PARTS, _FEW = 5, 50
+_CLEARLY = 0.97
+_IN_VAIN = 3  # degrees without a gain: even functions gain at every second degree
+# Relative to the spread of the targets: what no fit is asked to explain.
+_FLOOR = 1e-7
+
+
+def fitted_polynomial(  # noqa: PLR0917 - one caller
+    layer: MLayer,
+    weights: LayerWeights,
+    points: Array,
+    targets: Array,
+    symbols: list[Any],
+    degree: int | None,
+    tolerance: float | None,
+) -> Formula:
+    """The sparse polynomial that fits the targets, its terms proposed by the layer's Taylor expansion."""
+    variables = len(symbols)
+    inside = (points.min(0) <= 0) & (points.max(0) >= 0)
+    point = np.where(inside, 0.0, points.mean(0))
+    if degree is None:
+        degrees = [d for d in range(1, _HIGHEST_DEGREE + 1) if _affordable(variables, d, layer.matrix_size)]
+        if not degrees:
+            degrees = [1]
+    else:
+        check_size(variables, degree, layer.matrix_size)
+        degrees = [degree]
+    floors = [
+        (tolerance or _FLOOR) * max(float(targets[:, m].std()), 1e-300) for m in range(layer.out_features)
+    ]
+    judge = _judges(len(points))
+    best: list[tuple[float, list[tuple[int, ...]]] | None] = [None] * layer.out_features
+    in_vain = 0
+    for d in degrees:
+        expansion = taylor(weights, point, d)
+        improved = False
+        for m in range(layer.out_features):
+            candidates = _candidates(shifted(expansion[m], point), points, len(points))
+            error = _held_out_error(points, targets[:, m], candidates, judge, floors[m])
+            before = best[m]
+            # A higher degree must be clearly better: of equal ones the lower is the simpler claim.
+            if before is None or error < _CLEARLY * before[0]:
+                best[m] = (error, candidates)
+                improved = True
+        in_vain = 0 if improved else in_vain + 1
+        done = all(b is not None and b[0] <= 2 * f for b, f in zip(best, floors, strict=True))
+        if done or in_vain == _IN_VAIN:
+            break
+    expressions, square = [], 0.0
+    for m, found in enumerate(best):
+        if found is None:  # pragma: no cover - degrees is never empty
+            raise ArgumentError("degree", "0 or more", str(degree), "For example 3.")
+        _, candidates = found
+        columns = _columns(points, candidates)
+        chosen = select(columns, targets[:, m], floors[m])
+        values = snapped(columns, targets[:, m], chosen, floors[m])
+        fit = columns[:, chosen.terms] @ np.array(values)
+        square += float(((fit - targets[:, m]) ** 2).mean())
+        expressions.append(
+            combined(
+                [
+                    decimal_or_fraction(value, error) * term(candidates[k], symbols)
+                    for k, value, error in zip(chosen.terms, values, chosen.errors, strict=True)
+                ]
+            )
+        )
+    return Formula(tuple(expressions), tuple(symbols), "taylor", math.sqrt(square / len(best)))
+
+
+def _judges(count: int) -> Flags:
+    """The rows that a degree is judged by; all, where they are few."""
+    if count < _FEW:
+        return np.ones(count, dtype=bool)
+    return np.asarray(np.random.default_rng(0).permutation(count) % _PARTS == 0)
+
+
+def _held_out_error(
+    points: Array, target: Array, candidates: list[tuple[int, ...]], judge: Flags, floor: float
+) -> float:
+    """Root mean square error on the judging rows of what the others choose."""
+    learn = np.ones_like(judge) if judge.all() else ~judge
+    columns = _columns(points, candidates)
+    chosen = select(columns[learn], target[learn], floor)
+    left = target[judge] - columns[judge][:, chosen.terms] @ chosen.coefficients
+    # Few rows judge themselves; then each term has a price.
+    price = math.exp(len(chosen.terms) / len(target)) if judge.all() else 1.0
+    return price * math.sqrt(float(np.mean(left**2)))
+
+
+def _affordable(variables: int, degree: int, n: int) -> bool:
+    try:
+        check_size(variables, degree, n)
+    except ArgumentError:
+        return False
+    return math.comb(variables + degree, degree) <= 3000
+
+
+def _candidates(polynomial: dict[tuple[int, ...], float], points: Array, count: int) -> list[tuple[int, ...]]:
+    """The terms that matter most on the data, no more than the data can tell apart."""
+    polynomial = _without_squares_of_flags(polynomial, points)
+    most = max(1, min(_MOST_CANDIDATES, count // 3))
+    powers = sorted(polynomial, key=lambda p: (sum(p), p))
+    if len(powers) <= most:
+        return powers
+    effect = {p: abs(polynomial[p]) * float(np.sqrt((_columns(points, [p]) ** 2).mean())) for p in powers}
+    return sorted(sorted(powers, key=lambda p: -effect[p])[:most], key=lambda p: (sum(p), p))
+
+
+def _without_squares_of_flags(
+    polynomial: dict[tuple[int, ...], float], points: Array
+) -> dict[tuple[int, ...], float]:
+    """Of columns of 0 and 1, whose powers are all the same, the first power stands for the others."""
+    flags = [bool(np.isin(column, (0.0, 1.0)).all()) for column in points.T]
+    result: dict[tuple[int, ...], float] = {}
+    for powers, value in polynomial.items():
+        key = tuple(min(p, 1) if flag else p for p, flag in zip(powers, flags, strict=True))
+        result[key] = result.get(key, 0.0) + value
+    return result
+
+
+def _columns(points: Array, powers: list[tuple[int, ...]]) -> Array:
+    return np.stack([np.prod(points ** np.array(p), axis=1) for p in powers], 1)
+
+
+def decimal_or_fraction(value: float, error: float) -> Any:
+    """A fraction if the value is one, else a decimal with the digits that its error leaves."""
+    from fractions import Fraction
+
+    sympy = sympy_module()
+    near = Fraction(value).limit_denominator(100)
+    if float(near) == value:
+        return sympy.Rational(near.numerator, near.denominator)
+    digits = 6 if error <= 0 else max(2, min(12, math.ceil(math.log10(abs(value) / error)) + 1))
+    return sympy.Float(f"{value:.{digits}g}", 15)

@@ -1,0 +1,309 @@
+"""`to_sympy`: a layer in, formulas out."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+
+from mlayer.checks import between, brief, flag, one_of
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn import MLayer
+from mlayer.numerics.arrays import Array
+from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.read.exact import acyclic_board, polynomials_of_board, term, wave_blocks
+from mlayer.symbolic.read.fit_polynomial import fitted_polynomial
+from mlayer.symbolic.read.fit_power_law import fitted_power_law
+from mlayer.symbolic.read.fit_waves import fitted_waves
+from mlayer.symbolic.read.formula import (
+    Formula,
+    LayerWeights,
+    combined,
+    default_tolerance,
+    evaluate,
+    number,
+    symbols_for,
+    weights_of,
+)
+
+# Gaps of eigenvalues below which they count as equal, tried from wide to narrow: the first that agrees with
+# the layer gives the fewest terms.
+_GAPS = (0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
+_PROBES = 200
+_NO_WORSE = 1.1
+METHODS = ("auto", "exact", "taylor", "fit")
+
+
+def to_sympy(
+    layer: MLayer,
+    variables: Any = None,
+    *,
+    data: Any = None,
+    method: str = "auto",
+    degree: int | None = None,
+    tolerance: float | None = None,
+    factor: bool = False,
+) -> Any:
+    """The formula of a layer: a sympy expression, or a list of them for several outputs.
+
+    Exact where M is nilpotent (a polynomial), and where it is a sum of waves times nilpotent blocks, as with
+    one input and no matrix bias (polynomials times exponentials and cosines). Other layers need ``data``, the
+    points where the formula shall hold.
+
+    Args:
+        layer: the layer.
+        variables: names of the inputs; x, or x0, x1, ... if None.
+        data: points (count, inputs), or a pair (points, targets): then the coefficients are refitted to
+            the targets.
+        method: "auto", "exact" (an error if there is no exact formula), "taylor" (a polynomial) or "fit"
+            (waves).
+        degree: of a polynomial read-out; found by trial if None.
+        tolerance: relative to the largest coefficient; smaller terms are dropped and numbers within it
+            become simple fractions. By default 1e-9 for float64, 1e-5 for float32.
+        factor: factored instead of expanded polynomials.
+
+    >>> from mlayer.symbolic import from_polynomial
+    >>> to_sympy(from_polynomial("x*y/3 + 2", "x y"), "x y")
+    x*y/3 + 2
+    """
+    formula = read_formula(
+        layer, variables, data=data, method=method, degree=degree, tolerance=tolerance, factor=factor
+    )
+    return formula.expressions[0] if len(formula.expressions) == 1 else list(formula.expressions)
+
+
+def read_formula(
+    layer: MLayer,
+    variables: Any = None,
+    *,
+    data: Any = None,
+    method: str = "auto",
+    degree: int | None = None,
+    tolerance: float | None = None,
+    factor: bool = False,
+) -> Formula:
+    """As :func:`to_sympy`, with how the formula was found and what rounding changed."""
+    symbols = symbols_for(layer, variables)
+    one_of("method", method, METHODS, "Use 'auto'.")
+    if tolerance is not None:
+        between("tolerance", tolerance, 0, 1, "For example 1e-6.")
+    flag("factor", factor)
+    if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree < 0):
+        raise ArgumentError("degree", "an integer, 0 or more", repr(degree), "For example 3.")
+    points, targets = split_data(layer, data)
+    small = default_tolerance(layer) if tolerance is None else tolerance
+    weights = weights_of(layer)
+    formula = None
+    if method in ("auto", "exact") and degree is None:
+        formula = _exact(layer, weights, symbols, small, points)
+        if formula is None and method == "exact":
+            raise ArgumentError(
+                "method",
+                "'taylor' or 'fit' for a layer without an exact formula",
+                "'exact'",
+                "M is neither nilpotent nor a sum of waves times nilpotent blocks.",
+            )
+    trained = method == "auto" and points is not None and targets is not None
+    if formula is not None and formula.method == "waves" and trained:
+        # A trained layer keeps traces of what it did not need; the data tell which waves count.
+        fewer = fitted_waves(layer, cast(Array, points), cast(Array, targets), symbols, tolerance)
+        own = math.sqrt(float(np.mean((formula(points) - cast(Array, targets)) ** 2)))
+        if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(cast(Array, targets))):
+            formula = fewer
+    if formula is None:
+        formula = _approximate(layer, weights, symbols, points, targets, method, degree, tolerance)
+    if factor:
+        sympy = sympy_module()
+        formula = Formula(
+            tuple(sympy.factor(one) for one in formula.expressions),
+            formula.variables,
+            formula.method,
+            formula.residual,
+        )
+    return formula
+
+
+def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
+    """Points, and targets if there are any, as arrays (count, inputs) and (count, outputs)."""
+    if data is None:
+        return None, None
+    points, targets = data if isinstance(data, (tuple, list)) and len(data) == 2 else (data, None)
+    x = _array(points)
+    if x.ndim == 1 and layer.in_features == 1:
+        x = x[:, None]
+    y = None if targets is None else _array(targets)
+    if y is not None and y.ndim == 1:
+        y = y[:, None]
+    if x.ndim != 2 or x.shape[1] != layer.in_features or not len(x):
+        raise ArgumentError(
+            "data",
+            f"points of shape (count, {layer.in_features})",
+            f"shape {x.shape}",
+            "Or a pair (points, targets).",
+        )
+    if y is not None and y.shape != (len(x), layer.out_features):
+        raise ArgumentError(
+            "data",
+            f"with targets of shape ({len(x)}, {layer.out_features})",
+            f"shape {y.shape}",
+            "One row per point.",
+        )
+    if not np.isfinite(x).all() or (y is not None and not np.isfinite(y).all()):
+        raise ArgumentError("data", "finite", "nan or infinity", "Drop such rows.")
+    return x, y
+
+
+def _array(values: Any) -> Array:
+    try:
+        if hasattr(values, "detach"):
+            values = values.detach().cpu().to_dense()
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise ArgumentTypeError(
+            "data",
+            "points as numbers, or a pair (points, targets)",
+            f"{brief(values)} ({error})",
+            "Use an array.",
+        ) from None
+
+
+def _approximate(  # noqa: PLR0917 - one caller
+    layer: MLayer,
+    weights: LayerWeights,
+    symbols: list[Any],
+    points: Array | None,
+    targets: Array | None,
+    method: str,
+    degree: int | None,
+    tolerance: float | None,
+) -> Formula:
+    if points is None:
+        raise ArgumentError(
+            "data",
+            "given for a layer that has no exact formula",
+            "None",
+            "Give the points where the formula shall hold, for example the training inputs.",
+        )
+    if (points == points[0]).all():
+        raise ArgumentError(
+            "data",
+            "two different points or more, for a layer that has no exact formula",
+            "one point" if len(points) == 1 else f"{len(points)} times the same point",
+            "Give points spread over the region where the formula shall hold.",
+        )
+    wanted = evaluate(layer, points) if targets is None else targets
+    if method == "fit":
+        found = fitted_waves(layer, points, wanted, symbols, tolerance)
+        if found is None:
+            raise ArgumentError(
+                "method", "'taylor' for this layer", "'fit'", "Its outputs are not a sum of few waves."
+            )
+        return found
+    formula = fitted_polynomial(layer, weights, points, wanted, symbols, degree, tolerance)
+    if method == "auto" and degree is None:
+        law = fitted_power_law(points, wanted, symbols)
+        # A product of powers has a number or two where a polynomial has many: it need not be nearer.
+        if law is not None and law.residual <= _NO_WORSE * formula.residual:
+            return law
+        waves = fitted_waves(layer, points, wanted, symbols, tolerance)
+        # The polynomial stays unless waves are much nearer: it is the simpler claim.
+        if waves is not None and waves.residual < 0.7 * formula.residual:
+            return waves
+    return formula
+
+
+# ---- Exact. ------------------------------------------------------------------------------------------
+
+
+def _exact(
+    layer: MLayer, weights: LayerWeights, symbols: list[Any], small: float, points: Array | None
+) -> Formula | None:
+    board = acyclic_board(weights)
+    if board is not None:
+        polynomials = polynomials_of_board(board, weights)
+        expressions, residual = [], 0.0
+        for polynomial in polynomials:
+            scale = max((abs(float(c)) for c in polynomial.values()), default=0.0)
+            terms = []
+            for powers, coefficient in sorted(polynomial.items(), reverse=True):
+                rounded = number(float(coefficient), small * scale)
+                residual = max(residual, abs(float(Fraction(str(rounded)) - coefficient)))
+                terms.append(rounded * term(powers, symbols))
+            expressions.append(combined(terms))
+        return Formula(tuple(expressions), tuple(symbols), "polynomial", residual)
+    return _waves(layer, weights, symbols, small, points)
+
+
+def _waves(
+    layer: MLayer, weights: LayerWeights, symbols: list[Any], small: float, points: Array | None
+) -> Formula | None:
+    probes = points
+    if probes is None:
+        probes = np.random.default_rng(0).uniform(-1, 1, (_PROBES, layer.in_features))
+    probes = probes[:_PROBES]
+    wanted = evaluate(layer, probes)
+    scale = float(np.abs(wanted).max()) or 1.0
+    allowed = math.sqrt(small) * 0.03 * scale  # 1e-6 for float64, 1e-4 for float32
+    speed = max(float(np.linalg.norm(T, 2)) for T in weights.T)
+    for gap in _GAPS:
+        blocks = wave_blocks(weights, gap)
+        if blocks is None:
+            continue
+        expressions = [
+            _wave_sum(blocks, m, symbols, small, speed) + number(float(weights.V[m]), small * scale)
+            for m in range(layer.out_features)
+        ]
+        formula = Formula(tuple(expressions), tuple(symbols), "waves", 0.0)
+        error = float(np.abs(formula(probes) - wanted).max())
+        if error <= allowed:
+            return Formula(formula.expressions, formula.variables, "waves", error)
+    return None
+
+
+def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: float) -> Any:
+    """The real expression of output m; a block and its conjugate stand together."""
+    sympy = sympy_module()
+    scale = max(
+        (abs(value) * abs(np.exp(b)) for _, b, outputs in blocks for value in outputs[m].values()),
+        default=0.0,
+    )
+    total: dict[tuple[Any, ...], Any] = {}
+    for k, b, outputs in blocks:
+        turning = np.where(np.abs(k.imag) > max(small, 1e-7) * speed, k.imag, 0.0)
+        first = next((w for w in turning if w), 0.0)
+        if first < 0:
+            continue
+        growth = combined([number(g, small * speed) * s for g, s in zip(k.real, symbols, strict=True)])
+        phase = combined([number(w, small * speed) * s for w, s in zip(turning, symbols, strict=True)])
+        for powers, value in outputs[m].items():
+            amplitude = value * np.exp(b) * (2 if first else 1)
+            if abs(amplitude) <= small * scale:
+                continue
+            factor = term(powers, symbols) * sympy.exp(growth)
+            key = (factor, phase)
+            total[key] = total.get(key, 0) + amplitude
+    terms = []
+    for (factor, phase), amplitude in total.items():
+        if phase == 0:
+            terms.append(number(amplitude.real, small * scale) * factor)
+        else:
+            terms.append(factor * cosine(amplitude, phase, small * scale))
+    return combined(terms)
+
+
+def cosine(amplitude: complex, phase: Any, tolerance: float) -> Any:
+    """Re(amplitude e^(i phase)) with numbers rounded: a cos, a sin, or a cos with a phase."""
+    sympy = sympy_module()
+    size, angle = abs(amplitude), math.atan2(amplitude.imag, amplitude.real)
+    for quarter, function, sign in (
+        (0.0, sympy.cos, 1),
+        (math.pi, sympy.cos, -1),
+        (math.pi / 2, sympy.sin, -1),
+        (-math.pi / 2, sympy.sin, 1),
+        (-math.pi, sympy.cos, -1),
+    ):
+        if abs(angle - quarter) * size <= tolerance:
+            return sign * number(size, tolerance) * function(phase)
+    return number(size, tolerance) * sympy.cos(phase + number(angle, tolerance / size))
