@@ -1,16 +1,22 @@
-"""Fixtures for the whole suite: every implementation of the exponential, and a deterministic Hypothesis."""
+"""For the whole suite: every implementation of the exponential, and nothing that depends on chance."""
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+import random
+import re
+import zlib
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
-from mlayer.exponential import native
+from mlayer.exponential import native, node
 from mlayer.exponential.paths import VARIABLE
 
 settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=60)
@@ -21,6 +27,72 @@ INSTRUCTION_SETS = ("avx512", "avx2", "portable")
 
 def _current_instruction_set() -> str:
     return native.description().removeprefix("compiled kernel, ").removesuffix(" instructions")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--at-most",
+        type=int,
+        metavar="N",
+        help="run N cases of each test function, spread evenly (make test-machines)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    held = os.environ.get("MLAYER_TEST_KERNEL")
+    if held and not native.use_instruction_set(held):
+        raise pytest.UsageError(f"MLAYER_TEST_KERNEL={held}: this machine or this build has no such kernel")
+    if os.environ.get("MLAYER_TEST_STRICT"):  # with the pinned versions: what is deprecated must go
+        for category in ("DeprecationWarning", "FutureWarning"):
+            config.addinivalue_line("filterwarnings", f"error::{category}:mlayer")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:  # no addresses in the names of tests: parallel workers must agree on them
+        if "0x" in item.nodeid:
+            item._nodeid = re.sub(r"0x[0-9a-f]+", "0x", item.nodeid)  # type: ignore[attr-defined]
+    most = config.getoption("--at-most")
+    if most:
+        cases: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        kept = {id(group[k * len(group) // most]) for group in cases.values() for k in range(most)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = [item for item in items if id(item) in kept]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # ten thousand tests, which the garbage collector need not look through time and again
+
+
+def _seed(name: str) -> None:
+    """The shared generators: as the name says, whatever ran in this process before."""
+    number = zlib.crc32(name.encode())
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002
+    torch.manual_seed(number)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _seed(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """What several tests share is the same whichever of them comes first, and does not show in the others."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    _seed(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]")
+    try:
+        return (yield)
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
 
 
 @pytest.fixture(params=[*INSTRUCTION_SETS, "matmul"])
@@ -35,12 +107,14 @@ def instruction_set(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     yield from _using(request.param, monkeypatch)
 
 
-@pytest.fixture(params=["native", "matmul"])
+@pytest.fixture(params=["native", "ctypes", "matmul"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The best kernel of this machine, and the matmul path."""
+    """The best kernel of this machine, with and without the autograd node, and the matmul path."""
     name = str(request.param)
-    if name == "native" and not native.available():
+    if name != "matmul" and not native.available():
         pytest.skip(native.description())
+    if name == "ctypes" and not node.available():
+        pytest.skip("native goes through ctypes here")
     monkeypatch.setenv(VARIABLE, name)
     return name
 

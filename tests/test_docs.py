@@ -32,7 +32,7 @@ PAGES = [
 FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^    (mlayer .*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-RUN = {"fit", "predict", "info", "explain", "certify", "export"}
+RUN = {"fit", "predict", "info", "explain", "certify", "check-proof", "export"}
 
 
 def name(page: Path) -> str:
@@ -160,11 +160,11 @@ def test_the_site_lists_every_page_once() -> None:
     assert sorted(listed) == sorted(made + there)
 
 
-def test_the_reference_has_every_room() -> None:
+def test_the_reference_has_every_package() -> None:
     import mlayer
 
     pages = {page.stem for page in (DOCS / "api").glob("*.md")}
-    assert pages == {"mlayer", *mlayer._ROOMS}
+    assert pages == {"mlayer", *mlayer._PACKAGES}
     for page in pages - {"mlayer"}:
         assert f"::: mlayer.{page}\n" in (DOCS / f"api/{page}.md").read_text()
 
@@ -177,6 +177,48 @@ def test_nothing_is_fetched_by_the_site() -> None:
     assert "://" not in (DOCS / "style/site.css").read_text()
 
 
-def test_tables_of_the_readme_are_those_of_the_results() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks/readme.py"), "--check"]
-    assert subprocess.run(command, check=False).returncode == 0, "run python benchmarks/readme.py"
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    table = [line for line in lines if line.startswith("| ") and not line.startswith("| |")]
+    assert len(lines) <= 110
+    assert len(table) <= 10
+
+
+def test_tables_of_readme_and_docs_are_those_of_the_results() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks/write_tables.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, "run python benchmarks/write_tables.py"
+
+
+GENERATED = re.compile(r"^<!-- ([\w ]+) -->$.*?^<!-- /\1 -->$", re.MULTILINE | re.DOTALL)
+# Tables, pictures, and formulas on lines of their own cannot be broken.
+UNBREAKABLE = re.compile(r"\s*(?:\||!\[|\$\$|<)| {4}")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)
+def test_lines_are_short(page: Path) -> None:
+    lines = GENERATED.sub("", FENCE.sub("", page.read_text())).splitlines()
+    assert [line for line in lines if len(line) > 120 and not UNBREAKABLE.match(line)] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "theory"], ids=name)
+def test_theorems_are_numbered_without_gaps(page: Path) -> None:
+    for kind in ("Lemma", "Theorem"):
+        numbers = [
+            int(number) for number in re.findall(rf"^\*\*{kind} (\d+)", page.read_text(), re.MULTILINE)
+        ]
+        first = numbers[0] if numbers else 0
+        assert first <= 1
+        assert numbers == list(range(first, first + len(numbers)))
+
+
+def test_theorems_that_the_code_cites_exist() -> None:
+    """A page that the file names has them, or the main page."""
+    cited = 0
+    for file in (ROOT / "src/mlayer/certificates").rglob("*.py"):
+        text = file.read_text()
+        pages = {"certificates.md", *re.findall(r"\b(certificates-[\w-]+\.md)", text)}
+        there = "\n".join((DOCS / "theory" / page).read_text() for page in pages)
+        for kind, number in re.findall(r"\b(theorem|lemma) (\d+)", text, re.IGNORECASE):
+            cited += 1
+            assert f"**{kind.capitalize()} {number}" in there, f"{file.name}: {kind} {number}"
+    assert cited > 5

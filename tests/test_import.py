@@ -28,7 +28,7 @@ def _loaded(module: str, folder: Path) -> set[str]:
         [sys.executable, "-W", "error", "-c", script],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         cwd=folder,
         check=True,
     )
@@ -78,4 +78,19 @@ def test_importing_seeds_no_generator(tmp_path: Path) -> None:
         "assert before == states()\n"
         "assert threads == torch.get_num_threads()\n"
     )
-    subprocess.run([sys.executable, "-c", script], timeout=120, cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", script], timeout=900, cwd=tmp_path, check=True)
+
+
+def test_the_exponential_alone_loads_torch_only(tmp_path: Path) -> None:
+    difference = _loaded("mlayer.exponential", tmp_path) - _loaded("torch", tmp_path)
+    # The command that builds the node is not loaded, or python -m would begin with a warning.
+    assert "mlayer.exponential.build" in difference
+    assert "mlayer.exponential.compile" not in difference
+    assert {module.split(".")[0] for module in difference} <= {
+        "mlayer",
+        "torch",
+        "numpy",
+        *sys.stdlib_module_names,
+    }
+    rooms = {module.split(".")[1] for module in difference if module.startswith("mlayer.")}
+    assert rooms <= {"checks", "errors", "exponential", "version"}

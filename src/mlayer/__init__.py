@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from mlayer import tables as tables
     from mlayer import training as training
     from mlayer.certificates import Attack, Certificates, Certifier, attack, certify
+    from mlayer.certificates.boxes import OutputBounds, bounds
     from mlayer.estimators import MLayerClassifier, MLayerRegressor
-    from mlayer.exponential import ExpmPath, expm, expm_path
+    from mlayer.exponential import ExpmPath, expm, expm_action, expm_path, logm, sqrtm
     from mlayer.files import export_onnx, load, save
     from mlayer.nn import MLayer
     from mlayer.symbolic import explain, from_boolean, from_function, from_polynomial, to_sympy
     from mlayer.training import Settings, train
 
 # Everything loads when it is first asked for: torch takes seconds, and `mlayer --help` should not.
-_ROOM_OF = {
+_PACKAGE_OF = {
     "Attack": "certificates",
     "Certificates": "certificates",
     "Certifier": "certificates",
@@ -37,21 +38,26 @@ _ROOM_OF = {
     "MLayerClassifier": "estimators",
     "MLayerRegressor": "estimators",
     "Settings": "training",
+    "OutputBounds": "certificates.boxes",
     "attack": "certificates",
+    "bounds": "certificates.boxes",
     "certify": "certificates",
     "explain": "symbolic",
     "expm": "exponential",
+    "expm_action": "exponential",
     "expm_path": "exponential",
     "export_onnx": "files",
     "from_boolean": "symbolic",
     "from_function": "symbolic",
     "from_polynomial": "symbolic",
     "load": "files",
+    "logm": "exponential",
     "save": "files",
+    "sqrtm": "exponential",
     "to_sympy": "symbolic",
     "train": "training",
 }
-_ROOMS = (
+_PACKAGES = (
     "certificates",
     "datasets",
     "errors",
@@ -65,7 +71,7 @@ _ROOMS = (
     "tables",
     "training",
 )
-# Rooms that need more than torch, and what to install for them.
+# Packages that need more than torch, and what to install for them.
 _EXTRA = {"estimators": ("scikit-learn", "sklearn", "pip install 'mlayer[estimators]'")}
 
 __all__ = [
@@ -77,39 +83,44 @@ __all__ = [
     "MLayerClassifier",
     "MLayerError",
     "MLayerRegressor",
+    "OutputBounds",
     "Settings",
     "__version__",
     "attack",
+    "bounds",
     "certify",
     "explain",
     "expm",
+    "expm_action",
     "expm_path",
     "export_onnx",
     "from_boolean",
     "from_function",
     "from_polynomial",
     "load",
+    "logm",
     "save",
+    "sqrtm",
     "to_sympy",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    room = _ROOM_OF.get(name, name)
-    if name not in _ROOM_OF and name not in _ROOMS:
+    package = _PACKAGE_OF.get(name, name)
+    if name not in _PACKAGE_OF and name not in _PACKAGES:
         raise AttributeError(f"module 'mlayer' has no attribute {name!r}")
     try:
-        module = import_module(f"mlayer.{room}")
+        module = import_module(f"mlayer.{package}")
     except ModuleNotFoundError as error:
-        package, imported, install = _EXTRA.get(room, ("", "", ""))
+        project, imported, install = _EXTRA.get(package, ("", "", ""))
         if error.name != imported:
             raise
-        raise MissingPackageError(f"mlayer.{name}", package, install) from None
-    value = getattr(module, name) if name in _ROOM_OF else module
+        raise MissingPackageError(f"mlayer.{name}", project, install) from None
+    value = getattr(module, name) if name in _PACKAGE_OF else module
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -1,4 +1,4 @@
-"""Checks at the door that several rooms share. Each error names the argument, what it must be, what came."""
+"""Argument checks that several packages share. Each error names the argument, what it must be, what came."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, most: int = 1) -> str:
-    """A hint at the known names (``most`` of them) nearest to a misspelt one, in any case of letters.
+    """A hint at the known names (``most`` of them) nearest to a misspelled one, ignoring case.
 
     >>> did_you_mean("Nilpotant", ["full", "nilpotent"], "See the documentation.")
     "Did you mean 'nilpotent'?"
@@ -145,7 +145,12 @@ def file_path(argument: str, value: object) -> Path:
     """``value`` as a path."""
     if not isinstance(value, str | os.PathLike):
         raise ArgumentTypeError(argument, "a path", brief(value), "Give a string or a pathlib.Path.")
-    return Path(value)
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        raise ArgumentTypeError(argument, "a path", brief(text), "Use os.fsdecode.")
+    if "\0" in text or not text:
+        raise ArgumentError(argument, "a path", brief(text), "A name has one character or more, and no NUL.")
+    return Path(text)
 
 
 def brief(value: object) -> str:

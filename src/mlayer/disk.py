@@ -1,13 +1,32 @@
-"""Writing a file so that a crash leaves the old one whole; and what to say of one that is not there."""
+"""Writing a file so that a crash leaves the old one whole; and what to say of one that is not there.
+
+A new file is filled under a temporary name beside the old one, pushed to the disk and renamed. Its process
+holds a lock on it meanwhile, so that the next writer can tell a file in use from one that a killed process
+left behind, and remove the latter. `tests/reliability` fails each of these steps in turn.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import re
 import secrets
-from collections.abc import Callable
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, MLayerError, UnwritableError
+
+if sys.platform != "win32":
+    import fcntl
+
+_LONGEST_NAME = 200  # bytes; file systems take 255, and the temporary name is longer than the file's
+# A disk that has no locks, or a folder that cannot be synchronized: the file is written all the same.
+_NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM}
 
 
 def absent(path: Path, endings: tuple[str, ...], hint: str) -> FileNotFoundError:
@@ -18,27 +37,149 @@ def absent(path: Path, endings: tuple[str, ...], hint: str) -> FileNotFoundError
     return FileNotFoundError(f"no file {path}{', but a folder' if path.is_dir() else ''}. {there}")
 
 
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a new file beside ``path``, push it to the disk, then rename it to ``path``."""
-    if path.is_dir():
-        raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Make it first.")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+def make_folder(path: Path) -> None:
+    """Make the folder and those above it, where they are not there."""
     try:
-        write(temporary)
-        _sync(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the rename itself; other systems cannot open folders
-        _sync(path.parent)
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnwritableError(path, error, "Name another folder.") from error
 
 
-def replace_bytes(path: Path, data: bytes) -> None:
+def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None = None) -> None:
+    """Let ``write`` fill a new file beside ``path``, push it to the disk, then rename it to ``path``.
+
+    A link is followed: the file that it points to is replaced. The permissions of an old file are kept.
+
+    Args:
+        path: the file.
+        write: fills the file it is given.
+        keep: a name in the same folder under which the old file stays.
+
+    Raises:
+        UnwritableError: the disk refused. What was at ``path`` is still there.
+    """
+    with refusals(path):
+        path = followed(path)
+        if path.is_dir():
+            raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Make it first.")
+        with beside(path) as temporary:
+            write(temporary)
+            _sync(temporary)
+            if path.is_file():
+                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+            if keep is not None and path.exists():
+                _keep(path, keep)
+            os.replace(temporary, path)
+        _sync_folder(path.parent)
+
+
+def replace_bytes(path: Path, data: bytes, *, keep: Path | None = None) -> None:
     """Replace the file at ``path`` by ``data``, all or nothing."""
-    replace_file(path, lambda temporary: _write(temporary, data))
+    replace_file(path, lambda temporary: _write(temporary, data), keep=keep)
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """What the system refuses while ``path`` is written is an error that names it and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or isinstance(error, MLayerError):  # says what to do already
+            raise
+        raise UnwritableError(path, error) from error
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """An empty file in the folder of ``path``, removed at the end unless it was renamed.
+
+    Files of this kind that killed processes left behind are removed first.
+    """
+    remove_left_over(path)
+    temporary, descriptor = _temporary(path)
+    try:
+        yield temporary
+    finally:
+        with suppress(OSError):  # a disk that became read-only: what went wrong first is what counts
+            temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def remove_left_over(path: Path) -> None:
+    """Remove the temporary files of killed processes that wrote ``path``."""
+    if sys.platform == "win32":
+        return
+    pattern = re.compile(re.escape(f".{_short(path.name)}.") + r"[0-9a-f]{12}\.tmp")
+    with suppress(OSError), os.scandir(path.parent) as entries:  # a folder may be writable but not readable
+        for entry in entries:
+            if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):  # in use, or just removed by another
+                    descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        os.unlink(entry.path)
+                    finally:
+                        os.close(descriptor)
+
+
+def followed(path: Path) -> Path:
+    """Where a link leads, also to a file that is not there yet; other paths as they are."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError) as error:  # links in a circle: which of the two depends on Python
+        if isinstance(error, OSError) and error.errno != errno.ELOOP:
+            raise
+        raise ArgumentError(
+            "path", "a file", f"{path}, a link that leads nowhere ({error})", "Name the file itself."
+        ) from None
+
+
+def _temporary(path: Path) -> tuple[Path, int]:
+    """A new file beside ``path``, and the descriptor that holds its lock."""
+    while True:
+        temporary = _temporary_name(path)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        if sys.platform == "win32":
+            return temporary, descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.fstat(descriptor).st_nlink == 0
+        except OSError as error:
+            taken = error.errno not in _NOT_SUPPORTED
+        if not taken:
+            return temporary, descriptor
+        os.close(descriptor)  # another process took it for a left-over before it was locked
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{_short(path.name)}.{secrets.token_hex(6)}.tmp")
+
+
+def _short(name: str) -> str:
+    """The name itself, or where it is too long to be lengthened, one made of it."""
+    data = os.fsencode(name)
+    return name if len(data) <= _LONGEST_NAME else hashlib.sha256(data).hexdigest()
+
+
+def _keep(path: Path, other: Path) -> None:
+    """A second name for the file, so that there is one under its own name at every moment."""
+    linked = _temporary_name(other)
+    try:
+        os.link(path, linked)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED | _NOT_ALLOWED:
+            raise
+        os.replace(path, other)  # no links on this disk: for a moment only the other name is there
+        return
+    try:
+        os.replace(linked, other)
+    finally:
+        # Renaming one name of a file to another name of the same file does nothing (POSIX), and both
+        # are names of one file after a kill between this function and the replacement of ``path``.
+        with suppress(OSError):
+            linked.unlink(missing_ok=True)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -51,3 +192,15 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Push the renaming itself to the disk, where the system can do that."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        # Windows cannot open folders, nor can anybody who may write in a folder but not read it.
+        if error.errno not in _NOT_SUPPORTED | _NOT_ALLOWED:
+            raise UnwritableError(
+                folder, error, "The new file is in its place, but a loss of power may still undo that."
+            ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -10,11 +12,32 @@ __all__ = [
     "MLayerError",
     "MissingDataError",
     "MissingPackageError",
+    "UnwritableError",
 ]
 
 
 class MLayerError(Exception):
     """Base of every error that mlayer raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: joblib brings the errors of its processes back that way.
+
+        >>> import pickle
+        >>> pickle.loads(pickle.dumps(ArgumentError("n", "above 0", "-1", "Use 1.")))
+        ArgumentError('n must be above 0; got -1. Use 1.')
+        """
+        attributes = dict(self.__dict__)
+        if isinstance(self, OSError):
+            attributes["errno"] = self.errno
+        return _copy, (type(self), self.args, attributes)
+
+
+def _copy(kind: type[MLayerError], args: tuple[Any, ...], attributes: dict[str, Any]) -> MLayerError:
+    error = kind.__new__(kind)
+    error.args = args
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
 
 
 class ArgumentError(MLayerError, ValueError):
@@ -45,6 +68,27 @@ class FileFormatError(MLayerError, ValueError):
         self.path = path
 
 
+class UnwritableError(MLayerError, OSError):
+    """The system refused to write a file: a full disk, a folder without permission or without the disk.
+
+    Attributes:
+        why: the system's reason.
+        errno: the system's number of it.
+    """
+
+    def __init__(self, path: object, error: OSError, hint: str = "") -> None:
+        self.why = error.strerror or str(error)
+        super().__init__(
+            _message(
+                f"the file {path}",
+                "in a place that can be written",
+                f"{type(error).__name__}: {self.why}",
+                hint or "What was there is unchanged: free some space or name another place, then try again.",
+            )
+        )
+        self.errno = error.errno
+
+
 class MissingDataError(MLayerError, FileNotFoundError):
     """A file of a data set is not where it is looked for, and could not be fetched."""
 
@@ -58,5 +102,10 @@ class MissingPackageError(MLayerError, ImportError):
         )
 
 
+_LONGEST = 600  # of what came: beyond this nobody reads it
+
+
 def _message(argument: str, must_be: str, got: str, hint: str) -> str:
+    if len(got) > _LONGEST:
+        got = f"{got[: _LONGEST // 2]} ... {got[-_LONGEST // 4 :]} ({len(got)} characters)"
     return f"{argument} must be {must_be}; got {got}. {hint}"

@@ -17,6 +17,7 @@ import torch
 
 from mlayer.exponential import expm, expm_path
 from mlayer.nn import MLayer
+from mlayer.nn.arguments import check_device
 from mlayer.version import __version__
 
 SIZES = ((6, 256), (12, 256), (30, 256))
@@ -26,7 +27,7 @@ Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Row:
+class SpeedRow:
     """How many times longer ``other`` takes than mlayer: median and quartiles over the turns."""
 
     what: str
@@ -38,21 +39,29 @@ class Row:
 
 
 def bench(
-    *, turns: int = 7, others: bool = True, on_case: Callable[[str], None] | None = None
+    *,
+    turns: int = 7,
+    others: bool = True,
+    device: str = "cpu",
+    on_case: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Measure and return a JSON object: "rows" and the circumstances.
 
     Args:
         turns: of each contender.
-        others: JAX and TensorFlow too, where installed.
+        others: JAX and TensorFlow too, where installed; on the CPU only.
+        device: of torch's tensors, for example "cuda".
         on_case: called with the name of each measurement as it begins.
     """
+    check_device(device)
+    place = torch.device(device)
     say = on_case or (lambda _: None)
-    libraries = [name for name in ("jax", "tensorflow") if others and find_spec(name) is not None]
-    rows: list[Row] = []
+    beside = ("jax", "tensorflow") if others and place.type == "cpu" else ()
+    libraries = [name for name in beside if find_spec(name) is not None]
+    rows: list[SpeedRow] = []
     for n, batch in SIZES:
         generator = torch.Generator().manual_seed(n)
-        A = torch.randn(batch, n, n, generator=generator)
+        A = torch.randn(batch, n, n, generator=generator).to(place)
         A = A * (_NORM / torch.linalg.matrix_norm(A, 2).mean())
         for backward in (False, True):
             name = f"expm {n} x {n}, batch {batch}, {'forward + backward' if backward else 'forward'}"
@@ -62,11 +71,12 @@ def bench(
                 calls[library] = _OTHERS[library](A, backward)
             rows += _compare(name, calls, turns)
     say("training step")
-    rows += _compare("training step, 64 -> 10, n = 30, batch 256", _steps(), turns)
+    rows += _compare("training step, 64 -> 10, n = 30, batch 256", _steps(place), turns)
     return {
         "rows": [asdict(row) for row in rows],
+        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else str(place),
         "threads": torch.get_num_threads(),
-        "kernel": expm_path().reason,
+        "kernel": expm_path(torch.zeros(1, 2, 2, device=place)).reason,
         "versions": {"mlayer": __version__, "torch": torch.__version__, **_versions(libraries)},
     }
 
@@ -94,14 +104,14 @@ def interleaved_times(calls: Mapping[str, Call], turns: int, block: float = 0.03
     return times
 
 
-def _compare(what: str, calls: Mapping[str, Call], turns: int) -> list[Row]:
+def _compare(what: str, calls: Mapping[str, Call], turns: int) -> list[SpeedRow]:
     times = interleaved_times(calls, turns)
     ours = times.pop("mlayer")
     rows = []
     for name, values in times.items():
         ratios = sorted(other / own for other, own in zip(values, ours, strict=True))
         low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
-        rows.append(Row(what, name, middle, low, high, 1e3 * statistics.median(ours)))
+        rows.append(SpeedRow(what, name, middle, low, high, 1e3 * statistics.median(ours)))
     return rows
 
 
@@ -118,7 +128,19 @@ def _torch_call(function: Callable[[torch.Tensor], torch.Tensor], A: torch.Tenso
             return function(A)
         return torch.autograd.grad(function(A), A, weight)
 
-    return call
+    return _finished(call, A.device)
+
+
+def _finished(call: Call, device: torch.device) -> Call:
+    """The call and the wait for the device: launches alone are no result."""
+    if device.type == "cpu":
+        return call
+
+    def waited() -> None:
+        call()
+        torch.accelerator.synchronize(device)
+
+    return waited
 
 
 def _jax_call(A: torch.Tensor, backward: bool) -> Call:
@@ -158,20 +180,21 @@ class _OnTorch(MLayer):
         return torch.linalg.matrix_exp(self.matrix(x))
 
 
-def _steps() -> dict[str, Call]:
+def _steps(device: torch.device) -> dict[str, Call]:
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(256, 64, generator=generator)
-    labels = torch.randint(0, 10, (256,), generator=generator)
+    x = torch.randn(256, 64, generator=generator).to(device)
+    labels = torch.randint(0, 10, (256,), generator=generator).to(device)
 
     def step(model: torch.nn.Module) -> Call:
-        optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
+        model.to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 
         def call() -> None:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x), labels).backward()
-            optimiser.step()
+            optimizer.step()
 
-        return call
+        return _finished(call, device)
 
     relu = torch.nn.Sequential(torch.nn.Linear(64, 430), torch.nn.ReLU(), torch.nn.Linear(430, 10))
     return {

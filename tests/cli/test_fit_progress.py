@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,34 +29,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame.assign(y=frame["a"] * frame["b"] + frame["c"]).to_csv("t.csv", index=False)
 
 
-def on_a_terminal() -> str:
-    """What a fit shows on a terminal of its own."""
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a fit shows where the error output is a terminal."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "mlayer", *FIT]
-    environment = {**os.environ, "COLUMNS": "160", "TERM": "xterm"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            block = os.read(ours, 65536)
-        except OSError:  # the terminal's other end is closed
-            break
-        if not block:
-            break
-        shown += block
-    os.close(ours)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    return shown.decode()
+    blocks = []
+
+    def read() -> None:  # all the while: a full terminal would make the fit wait
+        with contextlib.suppress(OSError):  # the terminal's other end is closed
+            while block := os.read(ours, 65536):
+                blocks.append(block)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with monkeypatch.context() as patch, open(theirs, "w", encoding="utf-8") as terminal:
+            patch.setattr(sys, "stderr", terminal)
+            patch.setenv("COLUMNS", "160")
+            patch.setenv("TERM", "xterm")
+            assert main(FIT) == 0
+    finally:
+        reader.join()
+        os.close(ours)
+    return b"".join(blocks).decode()
 
 
-def test_a_bar_on_a_terminal() -> None:
-    """The training's own bar, after what is said of it; its figures are tested beside it."""
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", on_a_terminal())
-    before, _, after = shown.partition("first the strength of the ridge is chosen")
-    assert "training ━" not in before
-    assert re.search(r"training ━+ .*\d:\d\d:\d\d left", after), after
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bar over the whole fit, which names its parts."""
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", on_a_terminal(monkeypatch))
+    assert re.search(r"(looking for waves|choosing the strength|training on all rows).* ━+", shown), shown
+    assert "held out" in shown
+
+
+def test_a_line_every_few_seconds_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "SECONDS_BETWEEN_LINES", 0.0)
+    assert main(FIT) == 0
+    assert re.search(r"\d+%  training on all rows", capsys.readouterr().err)
 
 
 def test_no_bar_where_quiet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,9 +17,12 @@ from matplotlib.figure import Figure
 
 import mlayer
 from mlayer.cli import main
+from mlayer.errors import ArgumentError
 from mlayer.experiments import spiral
-from mlayer.symbolic import from_polynomial
+from mlayer.experiments.running import runner
+from mlayer.symbolic import explain, from_polynomial
 from mlayer.tables import TableModel, Target, learn_schema
+from mlayer.tables.certify import certify_table
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +37,7 @@ def flowers(rows: int = 30) -> pd.DataFrame:
         {
             "length": draw.uniform(1, 7, rows).round(3),
             "width": draw.uniform(0, 2, rows).round(3),
-            "colour": draw.choice(["red", "blue"], rows),
+            "color": draw.choice(["red", "blue"], rows),
         }
     )
     frame["kind"] = np.where(frame["length"] > 4, "long", "short")
@@ -83,12 +89,14 @@ def test_units_and_eps(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["--unit", "lenght=1"], "Did you mean 'length'"),
-        (["--unit", "colour=1"], "holds no numbers"),
+        (["--unit", "color=1"], "holds no numbers"),
         (["--unit", "length"], "must be COLUMN=NUMBER"),
         (["--unit", "length=-1"], "at least 0"),
         (["--unit", "length=0", "--unit", "width=0"], "a column that can move"),
         (["-o", "c.txt"], "ending in .csv"),
-        (["--eps", "-1"], "eps"),
+        (["--eps", "-1"], "--eps must be a finite number of at least 0; got -1.0"),
+        (["--eps", "nan"], "--eps must be a finite number of at least 0; got nan"),
+        (["--eps", "inf"], "--eps must be a finite number of at least 0; got inf"),
     ],
 )
 def test_mistakes_of_certify(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,14 +106,79 @@ def test_mistakes_of_certify(arguments: list[str], words: str, capsys: pytest.Ca
     assert words in capsys.readouterr().err
 
 
-def test_a_regression_has_no_certificates(capsys: pytest.CaptureFixture[str]) -> None:
-    schema, _ = learn_schema(flowers().drop(columns="kind"))
-    names = " ".join(f"x{k}" for k in range(len(schema.features)))
-    layer = from_polynomial(["x0 * x1"], names).double()
-    TableModel(layer, schema, Target("area", "regression", ())).save("m.safetensors")
-    flowers().to_csv("t.csv", index=False)
-    assert main(["certify", "m.safetensors", "t.csv"]) == 2
-    assert "a classifier" in capsys.readouterr().err
+@pytest.mark.parametrize("eps", [math.nan, math.inf, -1.0])
+def test_a_radius_is_checked_before_any_work(eps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TableModel, "encode", lambda *_: pytest.fail("work was done"))
+    with pytest.raises(ArgumentError, match="eps must be finite and not negative"):
+        certify_table(classifier(), flowers(), eps=eps)
+
+
+@pytest.mark.parametrize("command", ["certify", "explain", "predict"])
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_tables_without_rows(command: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier().save("m.safetensors")
+    none = flowers().head(0)
+    none.to_parquet(name) if name.endswith("parquet") else none.to_csv(name, index=False)
+    assert main([command, "m.safetensors", name]) == 2
+    assert "must be of one row or more; got none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_formula_needs_two_different_rows(
+    copies: int, plain: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = flowers()[["length", "width"]]
+    layer = mlayer.MLayer(2, 2).double()
+    if plain:
+        mlayer.save(layer, "m.safetensors")
+    else:
+        schema, _ = learn_schema(frame)
+        TableModel(layer, schema, Target("kind", "classification", ("a", "b"))).save("m.safetensors")
+    pd.concat([frame.head(1)] * copies).to_csv("t.csv", index=False)
+    assert main(["explain", "m.safetensors", "t.csv"]) == 2
+    assert "two different" in capsys.readouterr().err
+
+
+def test_an_exact_formula_is_measured_on_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    classifier().save("m.safetensors")
+    flowers().head(1).to_csv("t.csv", index=False)
+    assert main(["explain", "m.safetensors", "t.csv"]) == 0
+    assert "length" in capsys.readouterr().out
+
+
+def test_a_layer_whose_outputs_vanish_has_a_formula() -> None:
+    """Targets that are met to the bit: the logarithm of the residual used to be that of 0."""
+    layer = mlayer.MLayer(2, 1, output_bias=False).double()
+    with torch.no_grad():
+        layer.readout.zero_()
+    points = np.random.default_rng(0).normal(size=(20, 2))
+    assert explain(layer, points).formulas[0] == 0
+
+
+@pytest.mark.parametrize("command", ["predict", "certify"])
+def test_no_formula_reaches_a_spreadsheet(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, schema = classifier(), classifier().schema
+    TableModel(plain.layer, schema, Target("kind", "classification", ("=1+1", "-1"))).save("m.safetensors")
+    cells = ["=cmd()", "+1 x", "-x", "@a", "\tx", "\rx", " =a", "-1.5", "a=b", "\uff1d1"]
+    frame = flowers(10).drop(columns="kind").assign(**{"=note": cells})
+    frame.to_csv("t.csv", index=False)
+    keep = ["--keep"] if command == "predict" else []
+    for name, option in (("plain.csv", []), ("safe.csv", ["--spreadsheet"])):
+        assert main([command, "m.safetensors", "t.csv", "-o", name, *keep, *option]) == 0
+    faithful, safe = (pd.read_csv(name, dtype=str) for name in ("plain.csv", "safe.csv"))
+    assert set(faithful["prediction"]) == {"=1+1", "-1"}
+    assert set(safe["prediction"]) == {"'=1+1", "-1"}
+    for name in safe.columns:
+        for cell in [name, *safe[name].dropna()]:
+            assert cell.lstrip()[0] not in "=+@\uff1d", cell
+            assert cell[0] != "-" or float(cell) < 0, cell
+    assert safe["prediction"].str.lstrip("'").tolist() == faithful["prediction"].tolist()
+    capsys.readouterr()
+    if command == "predict":
+        assert "'=note" in safe.columns
+        assert main(["predict", "m.safetensors", "t.csv", "-o", "p.parquet", "--spreadsheet"]) == 2
+        assert "--spreadsheet is for csv" in capsys.readouterr().err
 
 
 def test_explain_names_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +206,7 @@ def test_explain_of_a_plain_layer_and_of_one_that_needs_points(capsys: pytest.Ca
     mlayer.save(mlayer.MLayer(2, 1, 4, generator=generator), "full.safetensors")
     assert main(["explain", "full.safetensors"]) == 2
     assert "full.safetensors has no exact formula; name a table" in capsys.readouterr().err
-    flowers()[["colour", "width"]].to_csv("t.csv", index=False)
+    flowers()[["color", "width"]].to_csv("t.csv", index=False)
     assert main(["explain", "full.safetensors", "t.csv"]) == 2
     assert "2 columns of numbers, the inputs of full.safetensors; got 1." in capsys.readouterr().err
     assert main(["explain", "p.safetensors", "--plot", "p.gif"]) == 2
@@ -150,7 +223,7 @@ def test_reproduce_writes_results_picture_and_page(folder: Path, capsys: pytest.
         "report.smoke.html",
     }
     page = Path("r/report.smoke.html").read_text()
-    assert "data:image/png;base64," in page
+    assert "data:image/webp;base64," in page
     assert "mlayer reproduce determinant --smoke" in page
     assert "0.0002" in page  # the paper's figure, beside ours
 
@@ -170,6 +243,7 @@ def test_a_default_run_beside_a_full_one_says_where_it_is(
     monkeypatch.setattr(spiral, "run", lambda config, where: {"seeds": config.seeds})
     monkeypatch.setattr(spiral, "headline", lambda results: {"spiral.seeds": float(results["seeds"])})
     monkeypatch.setattr(spiral, "plot", lambda results: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(runner, "write_page", lambda folder, smoke: None)
     assert main(["reproduce", "spiral", "-o", "r", "-q"]) == 0
     assert main(["reproduce", "spiral", "--full", "-o", "r", "-q"]) == 0
     assert "stays" not in capsys.readouterr().out
@@ -220,9 +294,13 @@ def test_the_demo_writes_one_page_that_needs_nothing_else(
     assert [p.name for p in folder.iterdir()] == ["d.html"]
 
 
-def test_certify_offers_every_method() -> None:
-    """The command has its own list, for `mlayer --help` to load no torch: it must not fall behind."""
-    from mlayer.certificates.cascade import METHODS
-    from mlayer.cli.commands import certify
+def test_certify_offers_every_method_without_torch() -> None:
+    """The choices derive from the table of bounds, which loads nothing heavy."""
+    code = (
+        "import sys; from mlayer.cli.commands import certify; "
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; print(*certify.METHODS)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    from mlayer.certificates.bounds.methods import names
 
-    assert set(certify.METHODS) == set(METHODS)
+    assert tuple(found.split()) == names()[::-1]

@@ -12,14 +12,14 @@ import torch
 
 from least_squares import LeastSquares
 from mlayer.cli import main
-from mlayer.tables import fitting
+from mlayer.tables import fit
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder; training by least squares."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
+    monkeypatch.setattr(fit, "default_estimator", lambda *_: LeastSquares())
     return tmp_path
 
 
@@ -62,7 +62,7 @@ def test_a_model_larger_than_the_memory(
             torch.empty(2**60, dtype=torch.uint8)
             raise AssertionError
 
-    monkeypatch.setattr(fitting, "default_estimator", lambda *_: Large())
+    monkeypatch.setattr(fit, "default_estimator", lambda *_: Large())
     table().to_csv("t.csv", index=False)
     assert main(["fit", "t.csv", "-t", "y"]) == 2
     err = capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_numbers_beyond_measure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In whatever row, learned from or held out."""
-    monkeypatch.setattr(fitting, "default_estimator", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(fit, "default_estimator", lambda *_: pytest.fail("it trained"))
     frame = table()
     frame.loc[[row, row + 1], column] = [-1e300, 1e300]
     frame.to_csv("t.csv", index=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,14 +13,14 @@ import pytest
 
 from least_squares import LeastSquares
 from mlayer.cli import main
-from mlayer.tables import fitting
+from mlayer.tables import fit, load_table_model
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a table; training by least squares."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
+    monkeypatch.setattr(fit, "default_estimator", lambda *_: LeastSquares())
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({"u": draw.normal(size=40), "v": draw.normal(size=40)})
     frame.assign(y=frame["u"] + frame["v"]).to_csv("reg.csv", index=False)
@@ -87,7 +89,7 @@ def test_an_output_that_is_an_input(
 
 
 # A file system that takes no files: as /proc, where there is one; a name too long to write is refused by all.
-LONG = "n" * 240
+LONG = "n" * 255
 NOWHERE = [f"{LONG}.csv"] + (["/proc/x.csv"] if Path("/proc/self").exists() else [])
 
 
@@ -100,7 +102,7 @@ def test_places_that_cannot_be_written_are_found_before_the_work(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fitting, "default_estimator", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(fit, "default_estimator", lambda *_: pytest.fail("it trained"))
     before = content(folder)
     assert main(["fit", "reg.csv", "-t", "y", option, place]) == 2
     err = capsys.readouterr().err
@@ -127,5 +129,27 @@ def test_a_report_that_fails_after_all_leaves_the_model(
     monkeypatch.setattr(Page, "save", full)
     assert main(["fit", "reg.csv", "-t", "y", "-o", "m.safetensors"]) == 2
     err = capsys.readouterr().err
-    assert "the model was kept, m.safetensors; the report m.html failed: No space left on device" in err
+    assert "the model was kept, m.safetensors; the report failed: [Errno 28] No space left on device" in err
     assert main(["info", "m.safetensors", "-q"]) == 0
+
+
+def test_a_place_that_fills_up_while_a_model_is_trained_does_not_lose_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "elsewhere"))
+    (folder / "elsewhere").mkdir()
+    whole = os.replace
+
+    def full(source: Any, target: Any) -> None:
+        if Path(target).parent == Path() or Path(target).parent == folder:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        whole(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    assert main(["fit", "class.csv", "-t", "y", "--no-report", "-q"]) == 2
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    (kept,) = (folder / "elsewhere").glob("mlayer-*/class.safetensors")
+    assert str(kept) in said
+    assert load_table_model(kept).target.name == "y"
+    assert sorted(path.name for path in folder.iterdir()) == ["class.csv", "elsewhere", "reg.csv"]

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from mlayer.cli import main
-from mlayer.datasets import by_name, melbourne
-from mlayer.datasets.places import SourceFile
+from mlayer.datasets import load_by_name, melbourne
+from mlayer.datasets.local_files import SourceFile
 from mlayer.experiments import temperatures
-from mlayer.experiments.needs import needed_sets
-from mlayer.experiments.registry import EXPERIMENTS
+from mlayer.experiments.running.registry import EXPERIMENTS, needed_sets
 
 NAME = "daily-min-temperatures.csv"
 
@@ -41,10 +40,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     thread = threading.Thread(target=http.serve_forever)
     thread.start()
     url = f"http://127.0.0.1:{http.server_port}/{NAME}"
-    file = SourceFile(NAME, (hashlib.md5(content).hexdigest(),), url, (".",))
+    file = SourceFile(NAME, (hashlib.sha256(content).hexdigest(),), url, (".",))
     monkeypatch.setattr(melbourne, "FILE", file)
-    monkeypatch.setitem(by_name.FILES, "temperatures", (file,))
-    small = temperatures.Config(frequencies=(1,), steps=(0,), notebook_epochs=1, dnn_epochs=1)
+    monkeypatch.setitem(load_by_name.FILES, "temperatures", (file,))
+    small = temperatures.Config(waves=(1,), origins=(5,), notebook_epochs=1, dnn_epochs=1)
     monkeypatch.setitem(temperatures.SCALES, "default", small)
     yield folder
     http.shutdown()
@@ -74,7 +73,7 @@ def test_a_failed_download_stops_before_the_work(served: Path, capsys: pytest.Ca
     command = ["reproduce", "temperatures", "--data", "data", "--download", "-o", "r"]
     (served / NAME).write_text("something else")
     assert main(command) == 2
-    assert "the published file, md5" in capsys.readouterr().err
+    assert "the published file, SHA-256" in capsys.readouterr().err
     (served / NAME).unlink()
     assert main(command) == 2
     assert "The download failed" in capsys.readouterr().err
@@ -88,7 +87,7 @@ def test_without_a_network(
     monkeypatch: pytest.MonkeyPatch, served: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = SourceFile(NAME, ("0",), f"http://nowhere.invalid/{NAME}", (".",))
-    monkeypatch.setitem(by_name.FILES, "temperatures", (nowhere,))
+    monkeypatch.setitem(load_by_name.FILES, "temperatures", (nowhere,))
     assert main(["reproduce", "temperatures", "--data", "data", "--download", "-o", "r"]) == 2
     said = capsys.readouterr().err
     assert "The download failed (" in said
@@ -102,6 +101,6 @@ def test_an_experiment_without_data(served: Path, capsys: pytest.CaptureFixture[
 
 def test_every_need_can_be_met() -> None:
     for name in EXPERIMENTS:
-        assert set(needed_sets(name, "full")) <= set(by_name.FILES)
+        assert set(needed_sets(name, "full")) <= set(load_by_name.FILES)
         assert needed_sets(name, "smoke") == ()
-    assert set(needed_sets("all")) == set(by_name.FILES)
+    assert set(needed_sets("all")) == set(load_by_name.FILES)

@@ -31,7 +31,7 @@ HEAVY = (
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=900, check=False
     )
 
 
@@ -51,6 +51,7 @@ def test_nothing_heavy_is_imported(arguments: list[str], tmp_path: Path) -> None
     assert not {name.split(".")[0] for name in modules} & set(HEAVY)
 
 
+@pytest.mark.slow  # it measures time; that nothing heavy is imported, the cause, is tested above
 def test_help_is_quick(tmp_path: Path) -> None:
     """As a ratio to Python's own start, because machines differ: torch alone would be a factor of 50."""
 
@@ -59,7 +60,7 @@ def test_help_is_quick(tmp_path: Path) -> None:
         for _ in range(5):
             start = time.perf_counter()
             subprocess.run(
-                [sys.executable, *arguments], capture_output=True, check=True, cwd=tmp_path, timeout=60
+                [sys.executable, *arguments], capture_output=True, check=True, cwd=tmp_path, timeout=900
             )
             times.append(time.perf_counter() - start)
         return statistics.median(times)

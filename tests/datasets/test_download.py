@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from mlayer.datasets import IMAGE_SETS, DataWarning, by_name, fetch_sets, temperatures
+from mlayer.datasets import IMAGE_SETS, fetch_sets, load_by_name, temperatures
 from mlayer.datasets.download import fetch
-from mlayer.datasets.places import SourceFile
+from mlayer.datasets.local_files import SourceFile, find
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError
 
 
@@ -26,6 +27,8 @@ class Server:
     asked: list[str]
     cut: int = 0
     chunked: bool = False
+    length: str | None = None
+    moved: str = ""
 
 
 @pytest.fixture
@@ -39,6 +42,11 @@ def server() -> Iterator[Server]:
             if content is None:
                 self.send_error(404)
                 return
+            if state.moved:
+                self.send_response(302)
+                self.send_header("Location", state.moved)
+                self.end_headers()
+                return
             sent = content[: len(content) - state.cut]
             self.send_response(200)
             if state.chunked:
@@ -46,7 +54,7 @@ def server() -> Iterator[Server]:
                 self.end_headers()
                 self.wfile.write(b"%x\r\n" % len(content) + sent + b"\r\n0\r\n\r\n" * (not state.cut))
                 return
-            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Content-Length", state.length or str(len(content)))
             self.end_headers()
             self.wfile.write(sent)
 
@@ -63,9 +71,9 @@ def server() -> Iterator[Server]:
     http.server_close()
 
 
-def source(server: Server, content: bytes, name: str = "a.bin", strict: bool = True) -> SourceFile:
+def source(server: Server, content: bytes, name: str = "a.bin") -> SourceFile:
     server.files[f"/{name}"] = content
-    return SourceFile(name, (hashlib.md5(content).hexdigest(),), f"{server.url}/{name}", ("set", "."), strict)
+    return SourceFile(name, (hashlib.sha256(content).hexdigest(),), f"{server.url}/{name}", ("set", "."))
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -88,14 +96,9 @@ def test_a_file_comes_with_progress(server: Server, tmp_path: Path) -> None:
 def test_wrong_sum(server: Server, tmp_path: Path) -> None:
     file = source(server, b"right")
     server.files["/a.bin"] = b"wrong"
-    with pytest.raises(FileFormatError, match=r"the published file, md5 .*; got md5 .* from http"):
+    with pytest.raises(FileFormatError, match=r"the published file, SHA-256 .*; got SHA-256 .* from http"):
         fetch(tmp_path, [file])
     assert leftovers(tmp_path) == []
-    lenient = source(server, b"right", strict=False)
-    server.files["/a.bin"] = b"wrong"
-    with pytest.warns(DataWarning, match="has md5"):
-        fetch(tmp_path, [lenient])
-    assert leftovers(tmp_path) == ["set/a.bin"]
 
 
 def test_failures_say_what_to_put_where(server: Server, tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ def archive(*members: tuple[str, bytes]) -> bytes:
 
 
 def member(server: Server, name: str, content: bytes) -> SourceFile:
-    return SourceFile(name, (hashlib.md5(content).hexdigest(),), f"{server.url}/all.tar.gz", ("set",))
+    return SourceFile(name, (hashlib.sha256(content).hexdigest(),), f"{server.url}/all.tar.gz", ("set",))
 
 
 def test_an_archive_gives_what_was_asked_for(server: Server, tmp_path: Path) -> None:
@@ -187,16 +190,79 @@ def test_a_chunked_answer_that_breaks_off(server: Server, tmp_path: Path) -> Non
 
 def test_sets_by_name(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = (source(server, b"one", "one"), source(server, b"two", "two"))
-    monkeypatch.setitem(by_name.FILES, "mnist", files)
+    monkeypatch.setitem(load_by_name.FILES, "mnist", files)
     monkeypatch.setenv("MLAYER_DATA", str(tmp_path))
     fetch_sets(["mnist"])
     assert leftovers(tmp_path) == ["set/one", "set/two"]
     with pytest.raises(ArgumentError, match=r"names must be one of 'mnist', .*; got 'digits'"):
         fetch_sets(["mnist", "digits"])
-    assert set(by_name.FILES) == {*IMAGE_SETS, "temperatures", "authors_model"} - {"digits"}
+    assert set(load_by_name.FILES) == {*IMAGE_SETS, "temperatures", "authors_model"} - {"digits"}
 
 
 def test_a_download_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLAYER_DATA", raising=False)
     with pytest.raises(ArgumentError, match=r"data must be given \(or \$MLAYER_DATA set\) for a download"):
         temperatures(download=True)
+
+
+def test_an_archive_of_another_sum_is_not_opened(server: Server, tmp_path: Path) -> None:
+    content = archive(("one.bin", b"right"))
+    server.files["/all.tar.gz"] = content
+    file = replace(member(server, "one.bin", b"right"), archive=hashlib.sha256(content).hexdigest())
+    fetch(tmp_path / "right", [file])
+    assert leftovers(tmp_path / "right") == ["set/one.bin"]
+    server.files["/all.tar.gz"] = archive(("one.bin", b"right"), ("more", b""))
+    with pytest.raises(FileFormatError, match=r"all.tar.gz must be the published file, SHA-256"):
+        fetch(tmp_path / "other", [file])
+    assert leftovers(tmp_path / "other") == []
+
+
+def test_every_file_of_every_set_has_a_sum() -> None:
+    files = [file for files in load_by_name.FILES.values() for file in files]
+    assert len(files) == 14
+    for file in files:
+        assert file.sha256
+        assert all(re.fullmatch("[0-9a-f]{64}", one) for one in file.sha256)
+        assert file.url.startswith("https://")
+        assert not file.url.endswith(".tar.gz") or re.fullmatch("[0-9a-f]{64}", file.archive)
+
+
+def test_the_sum_of_a_text_leaves_out_quotes_and_line_ends(tmp_path: Path) -> None:
+    file = SourceFile(
+        "t.csv", (hashlib.sha256(b"Date,Temp\n1981-01-01,2").hexdigest(),), "", (".",), text=True
+    )
+    for content in (b"Date,Temp\n1981-01-01,2\n", b'"Date","Temp"\r\n"1981-01-01",2\r\n'):
+        (tmp_path / "t.csv").write_bytes(content)
+        assert find(tmp_path, file) == tmp_path / "t.csv"
+    for content in (b"Date,Temp\n1981-01-01,3\n", b"Date,Temp\n1981-01-01,2\n1981-01-02,2\n", b""):
+        (tmp_path / "t.csv").write_bytes(content)
+        with pytest.raises(FileFormatError, match="the published file"):
+            find(tmp_path, file)
+
+
+@pytest.mark.parametrize("length", ["-5", "abc", "9" * 30, "1e3", "5, 6", "0x10", "99999", "3"])
+def test_a_bad_content_length_is_an_error_that_names_the_file(
+    length: str, server: Server, tmp_path: Path
+) -> None:
+    file = source(server, b"right")
+    server.length = length
+    with pytest.raises((MissingDataError, FileFormatError), match=r"a\.bin"):
+        fetch(tmp_path, [file])
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "place", ["file:///etc/passwd", "http://[::1", "gopher://x/", "https://\u00e9\u2603.\x7f/"]
+)
+def test_an_address_that_sends_one_on_to_nowhere(place: str, server: Server, tmp_path: Path) -> None:
+    file = source(server, b"right")
+    server.moved = place.encode().decode("latin-1")
+    with pytest.raises(MissingDataError, match="The download failed"):
+        fetch(tmp_path, [file])
+    assert leftovers(tmp_path) == []
+
+
+def test_plain_http_is_refused(tmp_path: Path) -> None:
+    file = SourceFile("a.bin", ("0",), "http://example.org/a.bin", ("set",))
+    with pytest.raises(MissingDataError, match="not an https address"):
+        fetch(tmp_path, [file])

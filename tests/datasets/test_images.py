@@ -17,11 +17,11 @@ import scipy.io
 import torch
 
 from mlayer.datasets import (
-    DataWarning,
     ImageSet,
     cifar10,
     cifar10_binary,
     digits,
+    evaluation_split,
     images,
     mnist,
     mnist_idx,
@@ -83,11 +83,11 @@ def test_mnist_from_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_mnist_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_mnist(tmp_path / "mnist")
-    with pytest.raises(FileFormatError, match=r"published file, md5 f68b3c2d.*; got md5 .*verify=False"):
+    with pytest.raises(FileFormatError, match=r"published file, SHA-256 440fcabf.*; got SHA.*verify=False"):
         mnist(tmp_path)
     for key, file in list(mnist_idx.FILES.items()):
-        md5 = hashlib.md5((tmp_path / "mnist" / file.name).read_bytes()).hexdigest()
-        monkeypatch.setitem(mnist_idx.FILES, key, replace(file, md5=(md5,)))
+        sha256 = hashlib.sha256((tmp_path / "mnist" / file.name).read_bytes()).hexdigest()
+        monkeypatch.setitem(mnist_idx.FILES, key, replace(file, sha256=(sha256,)))
     assert len(mnist(tmp_path).test) == 2
 
 
@@ -138,6 +138,23 @@ def test_mnist_labels_are_digits(tmp_path: Path) -> None:
         mnist(tmp_path, verify=False)
 
 
+def test_the_test_half_without_the_training_files(tmp_path: Path) -> None:
+    arrays = write_mnist(tmp_path / "mnist")
+    content = write_cifar(tmp_path)
+    for file in (*tmp_path.rglob("train-*"), *tmp_path.rglob("data_batch_*")):
+        file.unlink()
+    half = evaluation_split("mnist", tmp_path, verify=False)
+    assert half.labels.tolist() == arrays["t10k-labels-idx1-ubyte"].tolist()
+    np.testing.assert_array_equal(half.pixels.numpy(), arrays["t10k-images-idx3-ubyte"])
+    half = evaluation_split("cifar10", tmp_path, verify=False)
+    np.testing.assert_array_equal(half.pixels.numpy(), content["test_batch"][1])
+    with pytest.raises(MissingDataError, match="train-images"):
+        mnist(tmp_path, verify=False)
+    with pytest.raises(MissingDataError, match="test_32x32"):
+        evaluation_split("svhn", tmp_path)
+    assert len(evaluation_split("digits")) == 360
+
+
 # ---- CIFAR-10. --------------------------------------------------------------------------------------
 
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
@@ -151,8 +168,8 @@ def write_cifar(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         raw = b""
         for label, image in zip(labels, pixels, strict=True):
             raw += bytes([label])
-            for colour in range(3):
-                raw += bytes(image[:, :, colour].ravel().tolist())
+            for color in range(3):
+                raw += bytes(image[:, :, color].ravel().tolist())
         (folder / f"{name}.bin").write_bytes(raw)
         content[name] = labels, pixels
     return content
@@ -174,7 +191,7 @@ def test_cifar(tmp_path: Path, place: str) -> None:
 
 def test_cifar_sums(tmp_path: Path) -> None:
     write_cifar(tmp_path)
-    with pytest.raises(FileFormatError, match="published file, md5 5dd7e06a"):
+    with pytest.raises(FileFormatError, match="published file, SHA-256 cee91656"):
         cifar10(tmp_path)
 
 
@@ -271,8 +288,9 @@ def test_svhn(tmp_path: Path, way: str) -> None:
             scipy.io.savemat(path, {"a": "words", "z": np.ones(3), "X": SMALL, "y": LABELS})
         else:
             scipy.io.savemat(path, {"X": SMALL, "y": LABELS}, do_compression=way.endswith("ed"))
-    with pytest.warns(DataWarning, match=r"is not the published file \(md5"):
-        set_ = svhn(tmp_path)
+    with pytest.raises(FileFormatError, match=r"published file, SHA-256 435e94d6.*verify=False"):
+        svhn(tmp_path)
+    set_ = svhn(tmp_path, verify=False)
     assert (set_.name, set_.image_shape) == ("svhn", (32, 32, 3))
     assert set_.train.labels.tolist() == [0, 1, 9, 0]
     np.testing.assert_array_equal(set_.test.pixels.numpy(), SMALL.transpose(3, 0, 1, 2))
@@ -330,7 +348,7 @@ def test_digits() -> None:
     assert set_.source == digits().source == "scikit-learn"
 
 
-def test_complaints(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"name must be one of 'mnist', .*got 'imagenet'"):
         images("imagenet")
     with pytest.raises(ArgumentTypeError, match="data must be the path of a folder; got int"):
@@ -346,13 +364,12 @@ def test_complaints(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "folder", "sizes", "mean"),
     [
-        # Means of the training pixels as commonly published for normalisation.
+        # Means of the training pixels as commonly published for normalization.
         ("mnist", "mnist", (60_000, 10_000), [0.1307]),
         ("cifar10", "cifar-10-batches-bin", (50_000, 10_000), [0.4914, 0.4822, 0.4465]),
         ("svhn", "svhn", (73_257, 26_032), [0.4377, 0.4438, 0.4728]),
     ],
 )
-@pytest.mark.filterwarnings("ignore::mlayer.datasets.DataWarning")
 def test_real_sets(
     real_data: Path, name: str, folder: str, sizes: tuple[int, int], mean: list[float]
 ) -> None:

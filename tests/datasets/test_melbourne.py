@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlayer.datasets import DataWarning, temperatures
+from mlayer.datasets import temperatures
 from mlayer.errors import FileFormatError, MissingDataError
 
 
@@ -17,8 +17,9 @@ def write(folder: Path, text: str) -> None:
 
 def test_reads_dates_and_numbers(tmp_path: Path) -> None:
     write(tmp_path, '"Date","Temp"\n"1981-01-01",20.7\n1981-01-02,-0.5\n')
-    with pytest.warns(DataWarning, match="not the published file"):
-        series = temperatures(tmp_path)
+    with pytest.raises(FileFormatError, match="the published file, SHA-256"):
+        temperatures(tmp_path)
+    series = temperatures(tmp_path, verify=False)
     assert series.values.tolist() == [20.7, -0.5]
     assert series.values.dtype == torch.float64
     assert series.dates == ("1981-01-01", "1981-01-02")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_seeds() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_complaints() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(ArgumentError, match="count must be even; got 7"):
         spirals(7)
     with pytest.raises(ArgumentError, match="count must be a positive integer; got 0"):
@@ -130,3 +131,19 @@ def test_complaints() -> None:
         spirals(4, seed="x")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="spacing must be a finite number above 0; got 0"):
         cosine_samples(FIGURE_COSINES[0], spacing=0)
+
+
+def test_every_extra_turn_begins_where_the_one_before_ends() -> None:
+    radius = [spirals(2000, noise=0.0, extra_turn=k).x.norm(dim=1) for k in range(4)]
+    for before, after in pairwise(radius):
+        assert before.max() <= after.min() + 1e-3
+        assert after.max() == pytest.approx(before.max().item() + math.pi, abs=0.01)
+    assert torch.equal(spirals(100, extra_turn=True).x, spirals(100, extra_turn=1).x)
+
+
+def test_random_cosines_off_the_grid() -> None:
+    functions = [random_cosines(seed, whole=False) for seed in range(300)]
+    multiples = [k for f in functions for k in f.multiples]
+    assert 3 <= min(multiples) < 3.1
+    assert 8.9 < max(multiples) <= 9
+    assert not any(float(k).is_integer() for k in multiples)

@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("needs the data: neither $MLAYER_DATA nor ../shared/data has the model and CIFAR-10")
     folder_ = tmp_path_factory.mktemp("data")
     command = [sys.executable, str(unpack), str(folder_), "cifar10-test", "model"]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=900)
     return folder_
 
 
@@ -113,7 +113,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"a .npy file of one float vector; got something else"):
         load_authors_model(file, verify=False)
     np.savez(tmp_path / "m.npz", a=np.zeros(3))
-    with pytest.raises(FileFormatError, match=r"got an archive"):
+    with pytest.raises(FileFormatError, match=r"got something else \(.*an archive"):
         load_authors_model(tmp_path / "m.npz", verify=False)
     with pytest.raises(FileNotFoundError):
         load_authors_model(tmp_path / "nothing.npy")

@@ -25,7 +25,7 @@ import mlayer
 from mlayer import MLayer, MLayerError
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.files import store
-from mlayer.nn import BlockDiagonal, Structure
+from mlayer.nn import BlockDiagonal, BlockTriangular, Structure
 
 
 class Symmetric(nn.Module):
@@ -60,6 +60,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"structure": "nilpotent"},
     {"structure": "skew"},
     {"structure": BlockDiagonal([2, 3])},
+    {"structure": BlockTriangular([2, 1, 2])},
     {"dtype": torch.float64},
     {"dtype": torch.bfloat16},
     {"dtype": torch.float16},
@@ -154,7 +155,7 @@ def test_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
         "pathlib.Path.write_bytes = half\n"
         f"mlayer.save(mlayer.MLayer(8, 2), {str(file)!r})\n"
     )
-    assert subprocess.run([sys.executable, "-c", script], timeout=120, check=False).returncode == 9
+    assert subprocess.run([sys.executable, "-c", script], timeout=900, check=False).returncode == 9
     assert file.read_bytes() == before
 
 

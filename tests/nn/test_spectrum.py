@@ -102,7 +102,7 @@ def test_single_precision_layers() -> None:
     )
 
 
-def test_complaints() -> None:
+def test_invalid_arguments() -> None:
     layer = two_waves()
     with pytest.raises(ArgumentError, match=r"x must be of shape \(1,\); got shape \(2, 1\)"):
         spectrum.modes(layer, torch.ones(2, 1))

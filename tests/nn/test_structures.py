@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mlayer import MLayer
 from mlayer.errors import ArgumentError
-from mlayer.nn import BlockDiagonal, Full, Nilpotent, Parametrized, Skew, Structure
+from mlayer.nn import BlockDiagonal, BlockTriangular, Full, Nilpotent, Parametrized, Skew, Structure
 
 
 class Symmetric(nn.Module):
@@ -63,6 +63,12 @@ def is_blocks(A: Tensor) -> bool:
     return torch.equal(A, torch.stack([torch.block_diag(m[:2, :2], m[2:, 2:]) for m in A]))
 
 
+def is_block_triangular(A: Tensor) -> bool:
+    """Blocks 2, 1, 2: zero on and below the diagonal blocks, and M^3 = 0 to the bit."""
+    below = A[:, :2, :2].any() or A[:, 2:, :3].any() or A[:, 3:].any()
+    return not below and not torch.matrix_power(A, 3).any()
+
+
 def is_symmetric(A: Tensor) -> bool:
     return torch.equal(A, A.mT)
 
@@ -76,12 +82,15 @@ CASES = [
     ("nilpotent", 10, is_nilpotent),
     ("skew", 10, is_skew),
     (BlockDiagonal([2, 3]), 13, is_blocks),
+    (BlockTriangular([2, 1, 2]), 8, is_block_triangular),
     (Symmetric(), 25, is_symmetric),
     (Toeplitz(5), 9, is_toeplitz),
 ]
 
 
-@pytest.mark.parametrize(("structure", "count", "holds"), CASES, ids=lambda case: str(case)[:30])
+@pytest.mark.parametrize(
+    ("structure", "count", "holds"), CASES, ids=lambda case: getattr(case, "__name__", str(case))
+)
 def test_matrices_parameters_and_training(structure: str | nn.Module, count: int, holds: object) -> None:
     generator = torch.Generator().manual_seed(0)
     layer = MLayer(4, 2, matrix_size=5, embedding_size=3, structure=structure, generator=generator)
@@ -89,14 +98,14 @@ def test_matrices_parameters_and_training(structure: str | nn.Module, count: int
     assert layer.free_matrix_bias is not None
     assert layer.free_matrix_bias.numel() == count
     x = torch.randn(8, 4, generator=generator)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     before = layer.generators.detach().clone()
     for _ in range(3):
         output, penalty = layer.forward_with_activity(x)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss: Tensor = output.sum() + penalty
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert not torch.equal(before, layer.generators)
     assert layer.matrix_bias is not None
     assert callable(holds)
@@ -123,7 +132,15 @@ def test_blocks(blocks: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "structure", [Full(4), Nilpotent(4), Skew(4), BlockDiagonal([1, 3]), Parametrized(Symmetric(), 4)]
+    "structure",
+    [
+        Full(4),
+        Nilpotent(4),
+        Skew(4),
+        BlockDiagonal([1, 3]),
+        BlockTriangular([1, 2, 1]),
+        Parametrized(Symmetric(), 4),
+    ],
 )
 def test_free_inverts_dense(structure: Structure) -> None:
     free = torch.randn(3, *structure.parameter_shape, generator=torch.Generator().manual_seed(0))
@@ -193,6 +210,18 @@ def test_unknown_name() -> None:
 def test_block_diagonal_by_name() -> None:
     with pytest.raises(ArgumentError, match=r"given with its block sizes.*BlockDiagonal\(\[4, 4, 2\]\)"):
         MLayer(2, 1, structure="block_diagonal")
+
+
+def test_block_triangular_by_name() -> None:
+    with pytest.raises(ArgumentError, match=r"given with its block sizes.*BlockTriangular\(\[4, 4, 2\]\)"):
+        MLayer(2, 1, structure="block_triangular")
+
+
+def test_block_triangular_of_single_rows_is_nilpotent() -> None:
+    ones, nilpotent = BlockTriangular([1, 1, 1, 1]), Nilpotent(4)
+    assert ones.parameter_shape == nilpotent.parameter_shape
+    free = torch.arange(1.0, 7.0)
+    assert torch.equal(ones(free), nilpotent(free))
 
 
 def test_another_size() -> None:

@@ -106,7 +106,7 @@ def test_the_sdist_holds_what_it_takes_to_build_and_to_test(built: tuple[Path, P
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"LICENSE", "Makefile", "constraints.txt", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff"}
-    wanted |= {str(file.relative_to(ROOT)) for file in KERNEL.iterdir()}
+    wanted |= {str(file.relative_to(ROOT)) for file in KERNEL.rglob("*.*")}
     for folder in ("src", "tests", "docs", "examples", "benchmarks"):
         for suffix in ("*.py", "*.md", "*.cpp", "*.h"):
             wanted |= {str(file.relative_to(ROOT)) for file in (ROOT / folder).rglob(suffix)}
@@ -127,7 +127,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) 
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.py")}
-    assert names == sources | {"mlayer/py.typed", "mlayer/exponential/_kernel.so"}
+    node = {"mlayer/exponential/kernel/table.h", "mlayer/exponential/kernel/torch/node.cpp"}
+    assert names == sources | node | {"mlayer/py.typed", "mlayer/exponential/_kernel.so"}
 
 
 @pytest.mark.slow

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlayer.experiments.comparison import ROWS, Row, compare
-from mlayer.report.reproduction import write_report
+from mlayer.experiments.running.comparison import all_rows
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.report.page import Drawn
+from mlayer.report.reproduction import Card, Chapter, Grid, commits, reproduction_page
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a")
 
 
-def record(name: str, **changes: Any) -> dict[str, Any]:
-    return {
+def chapter(name: str, in_paper: str = "", **changes: Any) -> Chapter:
+    record = {
         "name": name,
         "title": f"Title of {name}",
         "command": f"mlayer reproduce {name}",
@@ -28,27 +28,20 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
         "date": "2000-01-01",
         "headline": {"timing.ratio": 2.5},
         "paper": {"ratio": 2.1, "rows": {"M_layer": [97.99, None, 3]}},
+        "results": {},
     } | changes
+    rows = [["Time of an epoch", "2.1 (V100)", "2.50", "≤ 2.1: missed"]]
+    return Chapter(record, in_paper, "section 4.1", f"Caption of {name}", rows)
 
 
-def written(folder: Path, *records: dict[str, Any], kind: str | None = None) -> str:
-    ending = f".{kind}" if kind else ""
-    for content in records:
-        (folder / f"{content['name']}{ending}.json").write_text(json.dumps(content))
-    names = ["second", "first"]
-    return write_report(folder, names, compare, kind).read_text()
-
-
-def test_paper_and_ours_side_by_side(tmp_path: Path) -> None:
-    (tmp_path / "first.png").write_bytes(PIXEL)
-    page = written(tmp_path, record("first"), record("second", headline={"other": 1.0}, paper={}))
-    row = (
-        "<td>Time of an epoch, M-layer / ReLU net</td><td>2.1 (V100)</td><td>2.50</td><td>≤ 2.1: missed</td>"
-    )
-    assert page.count(row) == 2  # the overview and the section
-    assert f"{row}<td>mlayer reproduce first</td>" in page
-    assert page.index("Title of second") < page.index("Title of first")
-    assert page.count("data:image/png;base64,") == 1
+def test_chapters_of_the_paper_have_its_numbers_and_come_with_contents() -> None:
+    page = reproduction_page([chapter("first", "Figure 2"), chapter("second")]).html()
+    assert '<a href="#first">Figure 2: Title of first</a>' in page
+    assert '<h2 id="first">Figure 2: Title of first</h2>' in page
+    assert '<h3 id="second">Title of second</h3>' in page
+    assert page.index("Beyond the paper") > page.index('<h2 id="first"')
+    row = "<td>Time of an epoch</td><td>2.1 (V100)</td><td>2.50</td><td>≤ 2.1: missed</td>"
+    assert page.count(row) == 2
     # Nested figures of the paper are written out, not shown as Python.
     assert ">rows, M layer</td>" in page
     assert "97.99, 3" in page
@@ -56,31 +49,62 @@ def test_paper_and_ours_side_by_side(tmp_path: Path) -> None:
     assert "Not complete" not in page
 
 
-def test_quotations_name_their_source(tmp_path: Path) -> None:
-    assert ">quoted from the paper<" in written(tmp_path, record("first"))
-    assert ">quoted from others<" in written(tmp_path, record("first", quoted_from="others"))
+def test_raw_figures_are_folded_away() -> None:
+    page = reproduction_page([chapter("first", "Figure 2")]).html()
+    folded = page[page.index("<details>") : page.index("</details>")]
+    assert "<td>timing.ratio</td>" in folded
+    assert "timing.ratio" not in page.replace(folded, "")
 
 
-def test_what_is_not_complete_says_so(tmp_path: Path) -> None:
-    assert "Not complete: these are the parts" in written(tmp_path, record("first", complete=False))
+def test_pictures_come_in_four_versions() -> None:
+    files = [PIXEL + bytes([k]) for k in range(4)]
+    one = chapter("first", "Figure 2")
+    page = reproduction_page([Chapter(one.record, "Figure 2", "", "Caption", drawn=Drawn(*files))]).html()
+    assert page.count("data:image/png;base64,") == 4
+    assert page.count("(max-width: 40rem) and (prefers-color-scheme: dark)") == 1
+    assert "<figcaption>Caption</figcaption>" in page
 
 
-def test_smoke_runs_have_a_page_of_their_own(tmp_path: Path) -> None:
-    assert "Title of first" in written(tmp_path, record("first"), kind="smoke")
-    assert not (tmp_path / "report.html").exists()
+def test_tables_of_the_paper_and_cards() -> None:
+    one = chapter("first", "Table 1")
+    grid = Grid("MNIST", ["net", "paper"], [["M-layer", "97.99"]])
+    drawn: list[bool] = []
+    card = Card("first", "99 %", "of it", lambda figure, theme: drawn.append(True), "a picture")
+    page = reproduction_page([Chapter(one.record, "Table 1", "", "", grids=[grid])], [card]).html()
+    assert "<td>M-layer</td><td>97.99</td>" in page
+    assert '<a href="#first"><b>99 %</b><span>of it</span>' in page
+    assert len(drawn) == 2  # light and dark
 
 
-def test_smoke_figures_are_not_held_against_the_paper(tmp_path: Path) -> None:
+def test_quotations_name_their_source() -> None:
+    assert ">quoted from the paper<" in reproduction_page([chapter("first")]).html()
+    assert ">quoted from others<" in reproduction_page([chapter("first", quoted_from="others")]).html()
+
+
+def test_what_is_not_complete_says_so() -> None:
+    assert "Not complete: these are the parts" in reproduction_page([chapter("first", complete=False)]).html()
+
+
+def test_results_put_together_from_parts_say_so() -> None:
+    results = {"rows": [{"commit": "aaa"}, {"commit": "bbb"}], "other": {"commit": "aaa"}}
+    assert sorted(commits(results)) == ["aaa", "aaa", "bbb"]
+    page = reproduction_page([chapter("first", commit="aaa", results=results)]).html()
+    assert "commit aaa" in page
+    assert "Put together from parts that were run at other commits: bbb." in page
+    assert "Put together" not in reproduction_page([chapter("first", commit="aaa")]).html()
+
+
+def test_smoke_figures_are_not_held_against_the_paper() -> None:
     """They come from other, smaller models: "missed" beside them would be no news."""
-    page = written(tmp_path, record("first", scale="smoke"), kind="smoke")
+    page = reproduction_page([chapter("first", scale="smoke")], smoke=True).html()
     assert "they say nothing about the paper" in page
-    assert "missed" not in page
+    assert "missed</td>" not in page
     assert "<td>timing.ratio</td>" in page
-    assert "they say nothing about the paper" not in written(tmp_path, record("first"))
+    assert "they say nothing about the paper" not in reproduction_page([chapter("first")]).html()
 
 
-def test_a_page_without_results(tmp_path: Path) -> None:
-    assert "No results yet: mlayer reproduce all" in written(tmp_path)
+def test_a_page_without_results() -> None:
+    assert "No results yet: mlayer reproduce all" in reproduction_page([]).html()
 
 
 @pytest.mark.parametrize(
@@ -94,23 +118,27 @@ def test_a_page_without_results(tmp_path: Path) -> None:
     ],
 )
 def test_a_row(figures: dict[str, float], here: str, goal: str) -> None:
-    row = Row("it", "paper", "a", ".2f", at_most=0.5)
+    row = PaperRow("it", "paper", "a", ".2f", at_most=0.5)
     assert (row.here(figures), row.goal(figures)) == (here, goal)
 
 
 def test_goals_from_below() -> None:
-    row = Row("it", "paper", "a", ".1%", at_least=0.9)
+    row = PaperRow("it", "paper", "a", ".1%", at_least=0.9)
     assert [row.goal({"a": value}) for value in (0.9, 0.89)] == ["≥ 90%: met", "≥ 90%: missed"]
-    assert Row("it", "paper", "a", ".1%").goal({"a": 0.5}) == ""
+    assert PaperRow("it", "paper", "a", ".1%").goal({"a": 0.5}) == ""
 
 
 def test_names_are_of_our_experiments() -> None:
-    """A misspelt name would never be measured: all the first parts are known."""
+    """A misspelled name would never be measured: all the first parts are known."""
     known = {"spiral", "periodic", "temperatures", "determinant3", "determinant5", "permanent3", "images"}
-    assert {row.name.split(".")[0] for row in ROWS} <= known | {
+    assert {row.name.split(".")[0] for row in all_rows()} <= known | {
         "baselines",
+        "rivals",
+        "ingredients",
+        "waves",
         "timing",
         "robustness",
+        "trained_radii",
         "certified",
     }
-    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert len({row.name for row in all_rows()}) == len(all_rows())

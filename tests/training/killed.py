@@ -1,7 +1,16 @@
-"""A run in a process of its own, to be killed: python killed.py KIND FOLDER OUT."""
+"""A run in a process of its own, to be killed: python killed.py KIND FOLDER OUT SECONDS [WHEN].
+
+SECONDS between checkpoints. WHEN the process kills itself:
+    batch 37     as it asks for that batch
+    rename 41    the 41st time that it is about to give a file its name: in the middle of writing a checkpoint
+    never        it waits at each batch, so that whoever kills it has time to
+The training sees nothing of this, because a run whose functions differ would be refused the checkpoint.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -15,6 +24,7 @@ from mlayer.training import Plateau, Settings, train
 
 
 def noisy(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    sys.audit("killed.batch")
     return x + 0.01 * torch.randn(x.shape, generator=generator)
 
 
@@ -24,6 +34,25 @@ class Jittered(TensorDataset):
     def __getitem__(self, index: Any) -> Any:
         x, y = super().__getitem__(index)
         return x + 0.01 * torch.randn(x.shape), y
+
+
+def watch(when: str) -> None:
+    """Kills this process at the event that is named, or slows it down."""
+    name, _, number = when.partition(" ")
+    left = int(number or 0)
+    watched = {"batch": "killed.batch", "rename": "os.rename", "never": "killed.batch"}[name]
+
+    def count(event: str, _: object) -> None:
+        nonlocal left
+        if event != watched:
+            return
+        if name == "never":
+            time.sleep(0.01)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
 
 
 def main(kind: str, folder: str, out: str, seconds: float) -> None:
@@ -41,10 +70,6 @@ def main(kind: str, folder: str, out: str, seconds: float) -> None:
         optimizer_options={"momentum": 0.9} if kind == "momentum" else {},
     )
 
-    def noisy_and_slow(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        time.sleep(0.01)  # or a busy machine kills it after its end
-        return noisy(x, generator)
-
     train(
         model,
         data,
@@ -52,7 +77,7 @@ def main(kind: str, folder: str, out: str, seconds: float) -> None:
         validation=product(50, 1),
         checkpoint=folder,
         checkpoint_seconds=seconds,
-        augment=noisy_and_slow if seconds == 0 else noisy,
+        augment=noisy,
     )
     layer_inside = model[1]
     assert isinstance(layer_inside, mlayer.MLayer)
@@ -60,4 +85,6 @@ def main(kind: str, folder: str, out: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 5:
+        watch(sys.argv[5])
     main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))

@@ -117,6 +117,7 @@ if __name__ == "__main__":
 )
 
 
+@pytest.mark.slow  # Ray and Dask start servers that find each other in their own time
 @pytest.mark.parametrize(("package", "script"), [("ray", RAY), ("distributed", DASK)])
 def test_the_same_call_runs_on_a_cluster(package: str, script: str, tmp_path: Path) -> None:
     pytest.importorskip(package, reason=f"needs {package}: pip install mlayer[cluster]")
@@ -125,7 +126,7 @@ def test_the_same_call_runs_on_a_cluster(package: str, script: str, tmp_path: Pa
     paths = os.pathsep.join([str(HERE), *(p for p in sys.path if p)])
     environment: dict[str, Any] = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, env=environment, timeout=300, check=False
+        [sys.executable, str(file)], capture_output=True, text=True, env=environment, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"ran on {'dask' if package == 'distributed' else package}" in done.stdout

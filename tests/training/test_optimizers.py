@@ -33,4 +33,4 @@ def test_weights_with_gaps_in_memory_learn_like_others(optimizer: str) -> None:
             model, (x, y), Settings(epochs=3, optimizer=optimizer, loss="squared_error", learning_rate=0.01)
         )
     torch.testing.assert_close(gaps.weights, none.weights, rtol=1e-5, atol=1e-6)
-    assert (gaps.weights - start).abs().min() > 1e-4, "each of them has learnt"
+    assert (gaps.weights - start).abs().min() > 1e-4, "each of them has learned"

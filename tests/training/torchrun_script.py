@@ -1,11 +1,11 @@
-"""Started by torchrun and alone: python torchrun_script.py FOLDER OUT [EPOCHS [SLOW]]."""
+"""Started in pairs, by torchrun and by the tests: python torchrun_script.py FOLDER OUT [EPOCHS [DIES]]."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -14,16 +14,21 @@ from problems import layer, product
 import mlayer
 from mlayer.training import Settings, train
 
-if __name__ == "__main__":
-    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-    epochs = int(sys.argv[3]) if len(sys.argv) > 3 else 6
-    slow = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
-    torch.set_num_threads(1)
+
+def main(folder: Path, out: Path, epochs: int = 6, dies: int = 0) -> None:
+    """``dies``: the call of the model at which rank 1 kills itself."""
     rank = int(os.environ.get("RANK", "0"))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    (out.parent / f"pid-{rank}").write_text(str(os.getpid()))
     # Ranks start from different weights: those of rank 0 must win. 97 rows: a batch of one row is left.
     model = layer(seed=rank, dtype=torch.float64)
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if rank == 1 and calls == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    hook = model.register_forward_pre_hook(count)
     x, y = (t.double() for t in product(97))
     weight = torch.linspace(0.5, 1.5, 97, dtype=torch.float64)
     settings = Settings(
@@ -36,8 +41,13 @@ if __name__ == "__main__":
         validation=tuple(t.double() for t in product(33, 1)),
         checkpoint=folder,
         checkpoint_seconds=0,
-        on_epoch=lambda record: time.sleep(slow),
     )
+    hook.remove()
     mlayer.save(model, out.with_suffix(f".{rank}.safetensors"))
     if rank == 0:
         out.write_text(json.dumps([[r["loss"], r["validation_loss"]] for r in result.history]))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))

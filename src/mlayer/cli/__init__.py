@@ -16,6 +16,8 @@ _INSTALL = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 a bug, 2 a mistake of the user, 130 Ctrl-C.
 
+    Also 1: `check-proof` refused a row.
+
     Args:
         arguments: in place of those of the process.
     """

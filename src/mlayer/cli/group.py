@@ -14,15 +14,16 @@ from mlayer.version import __version__
 
 # Name: (file in cli/commands, what the list of commands says). A new command is one more line here.
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "demo": ("demo", "See what it can do, in under a minute: trains, draws, certifies, writes a page."),
+    "demo": ("demo", "Train, plot, certify and write a page in under a minute."),
     "fit": ("fit", "Fit a model to a csv or parquet table; write a model file and a report."),
     "predict": ("predict", "Predict the rows of a table."),
     "info": ("info", "Show what a model file holds."),
     "certify": ("certify", "Prove how far each row of a table may move before its class changes."),
+    "check-proof": ("check_proof", "Check the proof that certify wrote, with an independent program."),
     "explain": ("explain", "Print the formula of a model."),
     "export": ("export", "Write a model as ONNX."),
     "reproduce": ("reproduce", "Run an experiment of the paper, or all; write figures and a report."),
-    "bench": ("bench", "Speed beside torch (and JAX, TensorFlow where installed), as ratios."),
+    "bench": ("bench", "Measure speed relative to torch (and JAX, TensorFlow if installed)."),
     "completion": ("completion", "Print a script that completes commands and columns in your shell."),
 }
 
@@ -47,18 +48,23 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click itself would end the process with code 1 where a pipe is closed."""
+        """Run the command; click itself would end the process with code 1 where a pipe is closed.
+
+        It would also take an EOFError for Ctrl-C at a prompt. No command prompts: a file ended too early.
+        """
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except BrokenPipeError:
             raise ReaderGone from None
+        except EOFError as error:
+            raise OSError(f"a file ends before it should ({error}). Get it again.") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """With a hint for a misspelt command."""
+        """With a hint for a misspelled command."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             hint = did_you_mean(args[0], COMMANDS, f"The commands are: {', '.join(COMMANDS)}.")
             raise click.UsageError(f"no command {args[0]!r}. {hint}", ctx)

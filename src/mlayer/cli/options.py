@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -14,6 +13,7 @@ import click
 
 from mlayer.checks import did_you_mean
 from mlayer.cli.show import say
+from mlayer.disk import beside
 from mlayer.errors import MissingPackageError
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Mistake(click.ClickException):
         click.echo(f"mlayer: {self.message}", file=file, err=file is None)
 
 
-class Choice(click.Choice[str]):
-    """One of several words; a misspelt one is told from which."""
+class NamedChoice(click.Choice[str]):
+    """One of several words; the error for a misspelled one lists them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """With the nearest word."""
@@ -46,14 +46,26 @@ class Choice(click.Choice[str]):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-FILE = click.Path(path_type=Path)
+
+
+class _File(click.Path):
+    """A path; a NUL in it is the user's mistake, which the system would only call a wrong value."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As a pathlib.Path."""
+        if "\0" in str(value):
+            raise click.BadParameter("a path has no NUL character", ctx, param)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
 
 
 def common(function: F) -> F:
     """--quiet, --json and --debug."""
     function = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(function)
     function = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
-    return click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and results.")(function)
+    return click.option("-q", "--quiet", is_flag=True, help="Print errors and results only.")(function)
 
 
 @dataclass(frozen=True)
@@ -73,22 +85,36 @@ class Written:
         return source
 
 
-def reading(function: Callable[..., None]) -> Callable[..., None]:
+def reading(function: Callable[..., Any]) -> Callable[..., Any]:
     """--delimiter, --decimal and --encoding, which the command gets as one argument, ``written``."""
 
     @wraps(function)
-    def call(*, delimiter: str | None, decimal: str | None, encoding: str | None, **others: Any) -> None:
-        function(written=Written(delimiter, decimal, encoding), **others)
+    def call(*, delimiter: str | None, decimal: str | None, encoding: str | None, **others: Any) -> Any:
+        return function(written=Written(delimiter, decimal, encoding), **others)
 
-    call = click.option("--encoding", help="Of a text table; UTF-8 if not given.")(call)
+    call = click.option("--encoding", help="Encoding of a text table; default: UTF-8.")(call)
     call = click.option("--decimal", help="'.' or ','; guessed if not given.")(call)
     return click.option(
         "--delimiter", help="comma, semicolon, tab, pipe or any character; guessed if not given."
     )(call)
 
 
+def column_numbers(pairs: tuple[str, ...]) -> dict[str, float]:
+    """The values of --unit, by column."""
+    units = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        try:
+            units[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise Mistake(f"--unit must be COLUMN=NUMBER; got {pair!r}. For example --unit age=1")
+    return units
+
+
 def check_order(model: Path, table: Path | None) -> None:
-    """Do the model and the table stand in each other's place?"""
+    """Whether model and table were given in the wrong order."""
     if table is not None and table.suffix == ".safetensors" and model.suffix != ".safetensors":
         raise Mistake(f"the model comes first, then the table; got {model} and {table}. Change their order")
 
@@ -108,7 +134,7 @@ def check_outputs(
     Args:
         outputs: by option, for example "--report"; None is one that is not wanted.
         inputs: by what they are, for example "table".
-        force: may files that exist be replaced?
+        force: whether existing files may be replaced.
     """
     wanted = {option: path for option, path in outputs.items() if path is not None}
     for place, (option, path) in enumerate(wanted.items()):
@@ -119,33 +145,32 @@ def check_outputs(
             if _same(path, earlier):
                 raise Mistake(f"{path} is wanted for {other} and for {option}; give one another name")
     for option, path in wanted.items():
-        if path.is_dir():
-            raise Mistake(f"{path} is a folder; name a file")
-        if not path.parent.is_dir():
-            raise Mistake(f"there is no folder {path.parent}; make it first")
-        if path.exists() and not force:
-            raise Mistake(f"{path} exists; use --force to replace it, or {option} for another name")
-        if path.exists() and not path.is_file():
-            raise Mistake(f"{path} is no ordinary file; use {option} for another name")
-        _probe(option, path)
+        try:
+            _check_output(option, path, force)
+        except OSError as error:
+            why = error.strerror or error
+            raise Mistake(f"cannot write {path}: {why}. Use {option} for another place") from None
 
 
-def _probe(option: str, path: Path) -> None:
-    """Make and remove a file beside ``path``, named like the one that will be renamed to it."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        beside.touch(exist_ok=False)
-        beside.unlink()
-    except OSError as error:
-        why = error.strerror or error
-        raise Mistake(f"cannot write {path}: {why}. Use {option} for another place") from None
+def _check_output(option: str, path: Path, force: bool) -> None:
+    if path.is_dir():
+        raise Mistake(f"{path} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise Mistake(f"there is no folder {path.parent}; make it first")
+    if path.exists() and not force:
+        raise Mistake(f"{path} exists; use --force to replace it, or {option} for another name")
+    if path.exists() and not path.is_file():
+        raise Mistake(f"{path} is no ordinary file; use {option} for another name")
+    with beside(path):  # made and removed as it will be written
+        pass
 
 
 def _same(one: Path, other: Path) -> bool:
-    """One file, whatever links lead to it?"""
-    if one.resolve() == other.resolve():
-        return True
-    return one.exists() and other.exists() and one.samefile(other)
+    """Whether both paths lead to one file, through any links."""
+    try:
+        return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    except OSError:  # cannot be asked for, and will not be written either
+        return False
 
 
 def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -156,8 +181,8 @@ def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete:
     if table is None:
         return []
     try:
-        from mlayer.tables.source import open_table
+        from mlayer.tables.reader import open_table
 
         return [name for name in open_table(table).columns if name.startswith(incomplete)]
-    except Exception:  # a shell wants no tracebacks while somebody types
+    except Exception:  # no tracebacks in a shell while the user types
         return []

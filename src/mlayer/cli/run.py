@@ -6,10 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from io import StringIO
 
 import click
 
 from mlayer.cli.group import ReaderGone, mlayer
+from mlayer.cli.show import plain
 from mlayer.errors import MLayerError
 
 DONE, BUG, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -22,7 +24,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        words = StringIO()
+        error.show(words)
+        click.echo(plain(words.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _say("stopped; nothing was written", debug)
@@ -66,5 +70,5 @@ def _words(error: Exception) -> str:
 
 def _say(text: str, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
-    click.echo(f"mlayer: {text}", err=True)
+        click.echo(plain(traceback.format_exc()), err=True)
+    click.echo(plain(f"mlayer: {text}"), err=True)

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 SHOWN = 12
+SECONDS_BETWEEN_LINES = 3.0
 
 
 def say(text: str, quiet: bool = False) -> None:
     """A line on stderr."""
     if not quiet:
-        click.echo(text, err=True)
+        click.echo(plain(text), err=True)
+
+
+def out(text: str) -> None:
+    """A line on stdout."""
+    click.echo(plain(text))
+
+
+def plain(text: str) -> str:
+    r"""Text for a terminal: what would move its cursor, color it or turn its direction is written out.
+
+    Names of columns, values and files come from others. Line ends and tabs stay.
+
+    >>> plain("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(c if c in "\n\t" or _is_harmless(c) else ascii(c)[1:-1] for c in text)
+
+
+def _is_harmless(character: str) -> bool:
+    """Neither a control character, nor one that turns or hides text, nor half of a pair."""
+    return character.isprintable() or unicodedata.category(character) in ("Zs", "Cn", "Co")
 
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
@@ -30,7 +54,9 @@ def remarks(lines: Iterable[object], quiet: bool = False) -> None:
 
 def emit_json(content: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
-    click.echo(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    # JSON's own escapes, so that it says the same.
+    click.echo("".join(c if c == "\n" or _is_harmless(c) else json.dumps(c)[1:-1] for c in text))
 
 
 def table(
@@ -43,20 +69,24 @@ def table(
 
     grid = Table(header_style="bold")
     for place, name in enumerate(header):
-        grid.add_column(Text(name), justify="left" if words or place == 0 else "right", overflow="fold")
+        grid.add_column(
+            Text(plain(name)), justify="left" if words or place == 0 else "right", overflow="fold"
+        )
     for row in rows:
-        grid.add_row(*(Text(cell) for cell in row))  # Text: brackets in names are no markup
+        grid.add_row(*(Text(plain(cell)) for cell in row))  # Text: brackets in names are no markup
     Console(file=sys.stderr if err else sys.stdout).print(grid)
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, float]], *, err: bool = False) -> None:
     """Metrics by name, one column for each of ``columns``."""
+    from mlayer.tables.metrics import readable
+
     names = list(dict.fromkeys(name for values in columns.values() for name in values))
-    rows = [[n, *(f"{v[n]:.4g}" if n in v else "" for v in columns.values())] for n in names]
+    rows = [[n, *(readable(v[n]) if n in v else "" for v in columns.values())] for n in names]
     table(["metric", *columns], rows, err=err)
 
 
-class Bar:
+class TerminalBar:
     """A progress bar on stderr where that is a terminal; silent elsewhere."""
 
     def __init__(self, progress: Any, task: Any) -> None:
@@ -65,23 +95,41 @@ class Bar:
     def update(self, done: float, total: float | None, text: str) -> None:
         """So much is done."""
         if self.progress is not None:
-            self.progress.update(self.task, completed=done, total=total, description=text)
+            self.progress.update(self.task, completed=done, total=total, description=plain(text))
 
 
 def wants_bar(quiet: bool) -> bool:
-    """Is there somebody to see one?"""
+    """Whether the output is a terminal that shows progress."""
     return not quiet and sys.stderr.isatty()
 
 
 @contextmanager
-def bar(text: str, quiet: bool) -> Iterator[Bar]:
+def fit_progress(quiet: bool) -> Iterator[Callable[[float, str], None]]:
+    """One bar over a whole fit on a terminal; elsewhere a line every few seconds."""
+    if wants_bar(quiet):
+        with bar("fitting", quiet) as shown:
+            yield lambda part, text: shown.update(part, 1.0, text)
+        return
+    last = time.monotonic()
+
+    def line(part: float, text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            say(f"{part:4.0%}  {text}", quiet)
+
+    yield line
+
+
+@contextmanager
+def bar(text: str, quiet: bool) -> Iterator[TerminalBar]:
     """A bar for the time of a block."""
     if not wants_bar(quiet):
-        yield Bar(None, None)
+        yield TerminalBar(None, None)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield Bar(progress, progress.add_task(text, total=None))
+        yield TerminalBar(progress, progress.add_task(plain(text), total=None))

@@ -1,12 +1,12 @@
 """Data sets: loaders of the real ones in their original formats, generators of the made-up ones."""
 
-from mlayer.datasets.by_name import IMAGE_SETS, fetch_sets, images
 from mlayer.datasets.cifar10_binary import cifar10
+from mlayer.datasets.dataset_types import ImageSet, Series, Split, Table
 from mlayer.datasets.download import Progress
+from mlayer.datasets.load_by_name import IMAGE_SETS, evaluation_split, fetch_sets, images
+from mlayer.datasets.local_files import data_folder
 from mlayer.datasets.melbourne import temperatures
 from mlayer.datasets.mnist_idx import mnist
-from mlayer.datasets.places import DataWarning, data_folder
-from mlayer.datasets.sets import ImageSet, Series, Split, Table
 from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
 from mlayer.datasets.synthetic import (
@@ -24,7 +24,6 @@ __all__ = [
     "FIGURE_COSINES",
     "IMAGE_SETS",
     "Cosines",
-    "DataWarning",
     "ImageSet",
     "Progress",
     "Series",
@@ -35,6 +34,7 @@ __all__ = [
     "data_folder",
     "determinants",
     "digits",
+    "evaluation_split",
     "fetch_sets",
     "images",
     "mnist",

@@ -1,4 +1,4 @@
-"""CIFAR-10, the binary version (A. Krizhevsky): a label byte, then 3 x 32 x 32 bytes an image.
+"""CIFAR-10, the binary version (A. Krizhevsky): a label byte, then 3 x 32 x 32 bytes per image.
 
 The "python version" is pickled. Reading a pickle runs whatever program the file holds, so it is not read.
 """
@@ -10,35 +10,36 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mlayer.datasets.dataset_types import ImageSet, Split
 from mlayer.datasets.download import Progress, fetch
-from mlayer.datasets.places import DataPath, SourceFile, data_folder, find, locate
-from mlayer.datasets.sets import ImageSet, Split
+from mlayer.datasets.local_files import DataPath, SourceFile, data_folder, find, locate
 from mlayer.errors import FileFormatError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE = (32, 32, 3)
 _URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+_ARCHIVE = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"  # its SHA-256
 _ROW = 1 + 3 * 32 * 32
 
 
-def _file(name: str, md5: str) -> SourceFile:
-    return SourceFile(name, (md5,), _URL, ("cifar-10-batches-bin", "cifar10", "."))
+def _file(name: str, sha256: str) -> SourceFile:
+    return SourceFile(name, (sha256,), _URL, ("cifar-10-batches-bin", "cifar10", "."), archive=_ARCHIVE)
 
 
 TRAIN = (
-    _file("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-    _file("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
-    _file("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-    _file("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-    _file("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
+    _file("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+    _file("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+    _file("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+    _file("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+    _file("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
 )
-TEST = (_file("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),)
+TEST = (_file("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),)
 
 
 def cifar10(
     data: DataPath = None, *, download: bool = False, verify: bool = True, progress: Progress | None = None
 ) -> ImageSet:
-    """CIFAR-10: 50,000 + 10,000 colour images of 32 x 32, colours last.
+    """CIFAR-10: 50,000 + 10,000 color images of 32 x 32, colors last.
 
     Args:
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
@@ -55,6 +56,12 @@ def cifar10(
         paths = [find(data, file, verify=verify) for file in files]
         halves.append(_split(paths))
     return ImageSet(halves[0], halves[1], "cifar10", CLASSES, SHAPE, str(paths[0].parent))
+
+
+def test_half(data: DataPath, download: bool, verify: bool, progress: Progress | None) -> Split:
+    """The test images alone; the files of the training half may be missing."""
+    fetch(data, TEST, progress, download=download)
+    return _split([find(data, file, verify=verify) for file in TEST])
 
 
 def _split(paths: list[Path]) -> Split:

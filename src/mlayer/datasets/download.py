@@ -5,22 +5,29 @@ Whatever stops a download, no file stays behind under a name that a loader looks
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import os
-import secrets
 import tarfile
 import urllib.error
 import urllib.request
-import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from mlayer.checks import flag, function
-from mlayer.datasets.places import VARIABLE, DataPath, DataWarning, SourceFile, data_folder, locate, missing
-from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.datasets.local_files import (
+    VARIABLE,
+    DataPath,
+    SourceFile,
+    data_folder,
+    digest,
+    locate,
+    missing,
+    sha256_of,
+)
+from mlayer.disk import beside, make_folder, refusals, remove_left_over, replace_file
+from mlayer.errors import ArgumentError, FileFormatError, MLayerError
 
 # Called with the file's name, the bytes that have come, and the bytes expected (None: not known).
 Progress = Callable[[str, int, int | None], None]
@@ -41,6 +48,9 @@ def fetch(
             "data", f"given (or ${VARIABLE} set) for a download", "None", "Name the folder to download into."
         )
     for file in files:
+        target = folder / file.folders[0] / file.name
+        for written in (target, target.with_name(Path(file.url).name)):
+            remove_left_over(written)
         if locate(folder, file) is None:  # an archive may have brought it with another
             _fetch_one(folder, file, files, progress)
 
@@ -49,68 +59,90 @@ def _fetch_one(
     folder: Path, file: SourceFile, files: Sequence[SourceFile], progress: Progress | None
 ) -> None:
     target = folder / file.folders[0] / file.name
-    archive = file.url.endswith(".tar.gz")
-    arriving = Path(file.url).name if archive else file.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f".{arriving}.{secrets.token_hex(6)}.tmp"
-    try:
-        try:
-            digest = _stream(file.url, arriving, temporary, progress)
-        except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise missing(folder, file, f"The download failed ({reason}).") from None
-        if archive:
-            _unpack(temporary, folder, [other for other in files if other.url == file.url])
-        else:
-            _judge(digest, target, file)
-            os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    make_folder(target.parent)
+    if not file.url.endswith(".tar.gz"):
+        replace_file(
+            target, lambda new: _save(_network(folder, file, file.name, progress), new, target, file)
+        )
+        return
+    archive = target.with_name(Path(file.url).name)
+    with refusals(archive), beside(archive) as temporary:
+        with temporary.open("wb") as out:
+            out.writelines(_network(folder, file, archive.name, progress))
+        if file.archive:  # a hostile archive is not even opened
+            _judge(sha256_of(temporary), file.archive, archive, file)
+        _unpack(temporary, folder, [other for other in files if other.url == file.url])
 
 
-def _stream(url: str, name: str, path: Path, progress: Progress | None) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    request = urllib.request.Request(url, headers={"User-Agent": "mlayer"})
-    with urllib.request.urlopen(request, timeout=30) as answer, path.open("wb") as out:
-        length = answer.headers.get("Content-Length")
-        total = int(length) if length else None
-        come = 0
-        while piece := answer.read(_PIECE):
-            out.write(piece)
-            digest.update(piece)
+def _network(folder: Path, file: SourceFile, name: str, progress: Progress | None) -> Iterator[bytes]:
+    """The pieces of a download; whatever the network does ends in one kind of error."""
+    with ExitStack() as stack:
+        total, come = None, 0
+        while True:
+            try:
+                if not come:
+                    answer, total = _open(file.url)
+                    stack.enter_context(answer)
+                piece = answer.read(_PIECE)
+                if not piece and total is not None and come != total:
+                    raise OSError(f"only {come} of {total} bytes came")
+            # urllib's errors are OSErrors; a place that it cannot be sent on to is a ValueError.
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                reason = error.reason if isinstance(error, urllib.error.URLError) else error
+                raise missing(folder, file, f"The download failed ({reason}).") from None
+            if not piece:
+                return
+            yield piece
             come += len(piece)
             if progress is not None:
                 progress(name, come, total)
-        if total is not None and come != total:
-            raise OSError(f"only {come} of {total} bytes came")
-    return digest.hexdigest()
 
 
-def _judge(digest: str, target: Path, file: SourceFile) -> None:
-    if digest in file.md5:
-        return
-    if file.strict:
+def _open(url: str) -> tuple[IO[bytes], int | None]:
+    """The answer to be read, and the length that it promises."""
+    if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+        raise OSError(f"{url} is not an https address")
+    answer = urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "mlayer"}), timeout=30)
+    length = answer.headers.get("Content-Length")
+    if length and not (length.isdecimal() and length.isascii() and len(length) < 16):
+        answer.close()
+        raise OSError(f"a Content-Length of {length[:40]!r}")
+    return answer, int(length) if length else None
+
+
+def _save(pieces: Iterator[bytes], path: Path, target: Path, file: SourceFile) -> None:
+    """Write the pieces to ``path``; refuse them if they are not the published file."""
+    with path.open("wb") as out:
+        out.writelines(pieces)
+    _judge(digest(path, file), file.sha256[0], target, file)
+
+
+def _judge(came: str, published: str, target: Path, file: SourceFile) -> None:
+    if came != published:
         raise FileFormatError(
             target,
-            f"the published file, md5 {file.md5[0]}",
-            f"md5 {digest} from {file.url}",
+            f"the published file, SHA-256 {published}",
+            f"SHA-256 {came} from {file.url}",
             "The source has changed or the network meddles: get the file another way.",
         )
-    warnings.warn(f"{file.url} has md5 {digest}, published {file.md5[0]}.", DataWarning, stacklevel=5)
 
 
 def _unpack(archive: Path, folder: Path, files: Sequence[SourceFile]) -> None:
     """Those members of the archive that are ``files``, by their names alone: nothing can land elsewhere."""
     wanted = {file.name: file for file in files}
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
                 file = wanted.get(Path(member.name).name)
                 stream = tar.extractfile(member) if file is not None and member.isfile() else None
                 if file is not None and stream is not None:
                     _place(stream, folder / file.folders[0] / file.name, file)
                     del wanted[file.name]
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except MLayerError:
+        raise
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, OverflowError) as error:
+        if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno is not None):
+            raise  # of the disk, not of the archive
         raise FileFormatError(
             archive, "a .tar.gz archive", f"something else ({error})", "Try again."
         ) from None
@@ -120,14 +152,5 @@ def _unpack(archive: Path, folder: Path, files: Sequence[SourceFile]) -> None:
 
 
 def _place(stream: IO[bytes], target: Path, file: SourceFile) -> None:
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    digest = hashlib.md5(usedforsecurity=False)
-    try:
-        with temporary.open("wb") as out:
-            while piece := stream.read(_PIECE):
-                out.write(piece)
-                digest.update(piece)
-        _judge(digest.hexdigest(), target, file)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    pieces = iter(lambda: stream.read(_PIECE), b"")
+    replace_file(target, lambda new: _save(pieces, new, target, file))

@@ -16,6 +16,7 @@ from mlayer.errors import FileFormatError
 
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
+_MOST_BYTES = 2**30
 _NUMERIC_CLASSES = range(6, 16)
 
 
@@ -31,7 +32,7 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         while at < len(raw) and len(arrays) < len(names):
             kind, content, at = _element(raw, at, order)
             if kind == _COMPRESSED:
-                kind, content, _ = _element(memoryview(zlib.decompress(content)), 0, order)
+                kind, content, _ = _element(memoryview(_unpacked(content)), 0, order)
             if kind == _MATRIX:
                 name, array = _array(content, order, names)
                 if array is not None:
@@ -47,6 +48,15 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
 
 
 _HINT = "Get the file again from its source."
+
+
+def _unpacked(content: memoryview) -> bytes:
+    """What a compressed element holds; a bomb, small and without end, is refused."""
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(content, _MOST_BYTES)
+    if not unpacking.eof:
+        raise ValueError("an element that is cut short, or of more than a gigabyte")
+    return data
 
 
 def _element(raw: memoryview, at: int, order: str) -> tuple[int, memoryview, int]:

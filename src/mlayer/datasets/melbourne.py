@@ -7,14 +7,16 @@ import datetime
 
 import torch
 
+from mlayer.datasets.dataset_types import Series
 from mlayer.datasets.download import Progress, fetch
-from mlayer.datasets.places import DataPath, SourceFile, find
-from mlayer.datasets.sets import Series
+from mlayer.datasets.local_files import DataPath, SourceFile, find
 from mlayer.errors import FileFormatError
 
 _NAME = "daily-min-temperatures.csv"
 _URL = "https://raw.githubusercontent.com/jbrownlee/Datasets/master/" + _NAME
-FILE = SourceFile(_NAME, ("5d343d678173fadff7c8474073145e73",), _URL, (".", "temperatures"), strict=False)
+# Of the text without quotes and carriage returns, in which copies differ.
+_SHA256 = "11a2b63a5171518f8e1c183c29b1c4be697f5d4bb9b3b25288dd5b97aae0a1dc"
+FILE = SourceFile(_NAME, (_SHA256,), _URL, (".", "temperatures"), text=True)
 
 
 def temperatures(
@@ -25,7 +27,7 @@ def temperatures(
     Args:
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch the file if it is missing.
-        verify: warn if its sum is not that of the copy that was tested.
+        verify: refuse a file whose sum is not the published one's.
         progress: called during a download with name, bytes so far, bytes in all (or None).
     """
     fetch(data, (FILE,), progress, download=download)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from mlayer.datasets.sets import ImageSet, Split
+from mlayer.datasets.dataset_types import ImageSet, Split
 from mlayer.errors import MissingPackageError
 
 
 def digits() -> ImageSet:
-    """1,797 grey digits of 8 x 8 that come with scikit-learn; every fifth is for the test.
+    """1,797 gray digits of 8 x 8 that come with scikit-learn; every fifth is for the test.
 
     >>> from mlayer.datasets import digits
     >>> small = digits()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.checks import brief, flag, number
-from mlayer.datasets.sets import Table
+from mlayer.checks import brief, flag, integer, number
+from mlayer.datasets.dataset_types import Table
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 Seed = int | torch.Generator
@@ -18,17 +18,16 @@ Seed = int | torch.Generator
 # The text says that the spirals' coordinates lie in [-10, 10]; the authors' notebook has the curve:
 # radius angle / 2, three turns for training (radius 9.4), a fourth that no model has seen (12.6).
 TRAINING_TURNS = 3.0
-EXTRA_TURNS = 4.0
 # So that a point is as likely here as there, squared angles are drawn evenly: from 0.036 turns^2 on.
 _FIRST_TURNS = 12 / 2 * math.sqrt(0.001)
 
 
-def spirals(count: int = 2000, *, extra_turn: bool = False, noise: float = 0.5, seed: Seed = 0) -> Table:
+def spirals(count: int = 2000, *, extra_turn: int = 0, noise: float = 0.5, seed: Seed = 0) -> Table:
     """Points along two spirals, with uniform noise on each coordinate.
 
     Args:
         count: of points; half of them on each spiral.
-        extra_turn: the turn that follows the training range, in place of the training range.
+        extra_turn: 0 for the training range; 1 (or True) for the turn that follows it, 2 for the next, ...
         noise: the noise is uniform in [-noise, noise]. The text has 0.5, the authors' notebook 0.25.
         seed: a number, or a torch.Generator to draw from.
 
@@ -44,9 +43,10 @@ def spirals(count: int = 2000, *, extra_turn: bool = False, noise: float = 0.5, 
     if count % 2:
         raise ArgumentError("count", "even", str(count), "Half of the points lie on each spiral.")
     number("noise", noise, least=0)
-    flag("extra_turn", extra_turn)
+    integer("extra_turn", int(extra_turn) if isinstance(extra_turn, bool) else extra_turn, 0)
     random = _generator(seed)
-    low, high = (TRAINING_TURNS, EXTRA_TURNS) if extra_turn else (_FIRST_TURNS, TRAINING_TURNS)
+    last = TRAINING_TURNS + extra_turn
+    low, high = (last - 1, last) if extra_turn else (_FIRST_TURNS, TRAINING_TURNS)
     share = torch.rand(count, generator=random, dtype=torch.float64)
     angle = 2 * math.pi * (low**2 + (high**2 - low**2) * share).sqrt()
     points = torch.stack([angle.sin(), angle.cos()], 1) * angle[:, None] / 2
@@ -66,7 +66,7 @@ class Cosines:
     """
 
     amplitudes: tuple[float, float]
-    multiples: tuple[int, int]
+    multiples: tuple[float, float]
     phases: tuple[float, float]
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Cosines:
     def label(self) -> str:
         """The function in the paper's notation."""
         terms = zip(self.amplitudes, self.multiples, self.phases, strict=True)
-        return " + ".join(f"{a:.2f} cos({2 * k}πx + {p:.2f})" for a, k, p in terms)
+        return " + ".join(f"{a:.2f} cos({2 * k:.6g}πx + {p:.2f})" for a, k, p in terms)
 
 
 # The three functions of the paper's figure.
@@ -99,14 +99,23 @@ FIGURE_COSINES = (
 )
 
 
-def random_cosines(seed: Seed = 0) -> Cosines:
-    """A sum of two cosines drawn as in the text.
+def random_cosines(seed: Seed = 0, *, whole: bool = True) -> Cosines:
+    """A sum of two cosines drawn as in the text, or off its grid of frequencies.
 
     Frequencies are two different multiples of 2 pi from 3 to 9, amplitudes uniform in [1, 2] and [5, 10],
     phases uniform in [0, pi / 3].
+
+    Args:
+        seed: a number, or a torch.Generator to draw from.
+        whole: whether the multiples are whole numbers, as in the text, which a window of whole length holds
+            exactly; otherwise they are uniform in [3, 9].
     """
+    flag("whole", whole)
     random = _generator(seed)
-    first, second = (torch.randperm(7, generator=random)[:2] + 3).tolist()
+    if whole:
+        first, second = (torch.randperm(7, generator=random)[:2] + 3).tolist()
+    else:
+        first, second = (3 + 6 * torch.rand(2, generator=random, dtype=torch.float64)).tolist()
     u = torch.rand(4, generator=random, dtype=torch.float64).tolist()
     return Cosines((1 + u[0], 5 + 5 * u[1]), (first, second), (u[2] * math.pi / 3, u[3] * math.pi / 3))
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mlayer.arrayfile import read_array, read_arrays
 from mlayer.checks import file_path
 from mlayer.disk import absent
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.files.store import PathLike
 from mlayer.nn.arguments import as_dtype, check_device
 from mlayer.nn.layer import MLayer
+from mlayer.tensorfile import DamagedError
 
 # The released CIFAR-10 model: one vector of these pieces, in this order.
 LAYOUT = {
@@ -47,17 +48,16 @@ def load_authors_model(
     check_device(device)
     as_dtype(dtype)
     try:
-        data = Path(path).read_bytes()
-        vector = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        vector = read_array(Path(path))
+    except DamagedError as error:
         raise FileFormatError(
             path, "a .npy file of one float vector", f"something else ({error})", _GET
         ) from None
     total = sum(math.prod(shape) for shape in LAYOUT.values())
-    if not isinstance(vector, np.ndarray) or vector.dtype.kind != "f" or vector.shape != (total,):
-        came = f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else "an archive"
+    if vector.dtype.kind != "f" or vector.shape != (total,):
+        came = f"{vector.dtype} of shape {vector.shape}"
         raise FileFormatError(path, f"a vector of {total} floats", came, _GET)
-    if verify and hashlib.sha256(data).hexdigest() != SHA256:
+    if verify and hashlib.sha256(Path(path).read_bytes()).hexdigest() != SHA256:
         raise FileFormatError(
             path,
             f"the released model, SHA-256 {SHA256[:8]}...{SHA256[-4:]}",
@@ -70,6 +70,8 @@ def load_authors_model(
         stop = start + math.prod(shape)
         pieces[name] = torch.from_numpy(vector[start:stop].astype(np.float64)).reshape(shape)
         start = stop
+    if not np.isfinite(vector).all():
+        raise FileFormatError(path, "a vector of finite numbers", "NaN or infinity", _GET)
     layer = MLayer.from_weights(
         pieces["generators"],
         pieces["readout"].permute(2, 0, 1),
@@ -94,7 +96,7 @@ def load_keras_npz(
     """A model of the authors' Keras class between two Dense layers, from an ``.npz`` dump of its weights.
 
     Write the dump where the Keras model is, names of any prefix, for example
-    ``np.savez("m.npz", **{w.name: w.numpy() for w in model.weights})``. The M-layer is recognised by
+    ``np.savez("m.npz", **{w.name: w.numpy() for w in model.weights})``. The M-layer is recognized by
     ``rep_to_exp_tensor`` and ``matrix_bias``; of the Dense layers (``kernel``, ``bias``) the one with
     n^2 inputs is the readout, the one with d outputs the embedding. An embedding may be missing.
 
@@ -121,7 +123,7 @@ def load_keras_npz(
             path,
             f"a dump with a matrix_bias of {n * n} entries",
             f"shape {tuple(matrix_bias.shape)}",
-            "Dump the weights of one M-layer and its neighbours.",
+            "Dump the weights of one M-layer and its neighbors.",
         )
     kernels = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "kernel"}
     biases = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "bias"}
@@ -142,14 +144,21 @@ def load_keras_npz(
             f"other kernels too: {', '.join(unused)}",
             "Dump those layers only; what stands before or after is not part of an M-layer.",
         )
-    layer = MLayer.from_weights(
-        generators,
-        kernels[read].mT.reshape(-1, n, n),
-        matrix_bias=None if matrix_bias is None else matrix_bias.reshape(n, n),
-        output_bias=biases.get(read),
-        embedding=None if embed is None else kernels[embed].mT,
-        embedding_bias=None if embed is None else biases.get(embed),
-    )
+    if not all(array.isfinite().all() for array in arrays.values()):
+        raise FileFormatError(path, "a dump of finite numbers", "NaN or infinity", "Train it again.")
+    try:
+        layer = MLayer.from_weights(
+            generators,
+            kernels[read].mT.reshape(-1, n, n),
+            matrix_bias=None if matrix_bias is None else matrix_bias.reshape(n, n),
+            output_bias=biases.get(read),
+            embedding=None if embed is None else kernels[embed].mT,
+            embedding_bias=None if embed is None else biases.get(embed),
+        )
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise FileFormatError(
+            path, "a dump whose arrays fit each other", f"others ({error})", "Dump all weights."
+        ) from None
     return layer.to(dtype)
 
 
@@ -161,9 +170,8 @@ def _check_file(path: PathLike) -> None:
 def _npz(path: PathLike) -> dict[str, Tensor]:
     _check_file(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        arrays = read_arrays(Path(path))
+    except DamagedError as error:
         raise FileFormatError(
             path, "an .npz archive", f"something else ({error})", "Write it with numpy.savez."
         ) from None
@@ -186,7 +194,7 @@ def _one(path: PathLike, arrays: dict[str, Tensor], leaf: str) -> Tensor | None:
             path,
             f"a dump with one {leaf}",
             f"{len(found)}",
-            "Dump the weights of one M-layer and its neighbours.",
+            "Dump the weights of one M-layer and its neighbors.",
         )
     return found[0] if found else None
 

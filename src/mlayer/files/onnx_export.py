@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -17,21 +17,37 @@ from mlayer.files.store import PathLike
 from mlayer.nn.layer import MLayer, check_layer
 
 
-def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_name: str = "p") -> None:
+def export_onnx(
+    layer: MLayer,
+    path: PathLike,
+    *,
+    input_name: str = "x",
+    output_name: str = "p",
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write ``layer`` as an ONNX model from (batch, in_features) to (batch, out_features), any batch size.
 
     The exponential is part of the graph, as matrix products and a loop over its squarings: large inputs
-    are as good as in torch, but a result that overflows may hold NaN beside its infinities. A structure
+    are as good as in torch, but a result that overflows may hold NaN in addition to infinities. A structure
     is written out as plain matrices. Needs ``pip install 'mlayer[onnx]'``.
 
     Args:
         layer: the layer, float32 or float64.
-        path: where to; by custom ending in ``.onnx``.
+        path: where to; usually ending in ``.onnx``.
         input_name: of the graph's input.
         output_name: of the graph's output.
+        metadata: texts to keep in the file, by name.
     """
-    check_layer(layer, "Other modules go through torch.onnx.export themselves.")
     target = file_path("path", path)
+    with _silence():
+        program = _program(layer, input_name, output_name)
+        if metadata:
+            program.model.metadata_props.update(metadata)
+        replace_file(target, lambda temporary: program.save(str(temporary)))
+
+
+def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONNXProgram:
+    check_layer(layer, "Other modules go through torch.onnx.export themselves.")
     for argument, name in (("input_name", input_name), ("output_name", output_name)):
         if not isinstance(name, str) or not name:
             raise ArgumentTypeError(argument, "a name", brief(name), "For example 'x'.")
@@ -47,18 +63,17 @@ def export_onnx(layer: MLayer, path: PathLike, *, input_name: str = "x", output_
             raise MissingPackageError("mlayer.export_onnx", package, "pip install 'mlayer[onnx]'")
     plain = layer.with_structure("full").cpu().eval().requires_grad_(False)
     example = torch.zeros(2, layer.in_features, dtype=dtype)
-    with _silence():
-        program = torch.onnx.export(
-            plain,
-            (example,),
-            input_names=[input_name],
-            output_names=[output_name],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            dynamo=True,
-            verbose=False,
-        )
-        assert program is not None
-        replace_file(target, lambda temporary: program.save(str(temporary)))
+    program = torch.onnx.export(
+        plain,
+        (example,),
+        input_names=[input_name],
+        output_names=[output_name],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    return program
 
 
 @contextmanager

@@ -23,13 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import file_path
+from mlayer.checks import file_path, flag
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
 from mlayer.nn.arguments import check_device
-from mlayer.nn.initialisers import INITIALISERS
+from mlayer.nn.initializers import INITIALIZERS
 from mlayer.nn.layer import MLayer, check_layer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
+from mlayer.tensorfile import DamagedError, Header, read_header, read_tensors
 
 FORMAT = 2
 _PLAIN = 1  # files without notes stay readable for every mlayer
@@ -40,6 +41,8 @@ _DTYPES = {
 _SIZES = ("in_features", "out_features", "matrix_size", "embedding_size")
 _FLAGS = ("matrix_bias", "output_bias", "embedding_bias")
 _CUSTOM = Structure.name
+# Matrices may take so many bytes, or so many times the file that they come from.
+_SMALL, _LARGEST_RATIO, _ITEM_SIZE = 2**27, 256, 8
 
 PathLike = str | os.PathLike[str]
 
@@ -52,7 +55,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
 
     Args:
         layer: the layer.
-        path: where to; by custom ending in ``.safetensors``.
+        path: where to; usually ending in ``.safetensors``.
         notes: a JSON object to keep beside the layer; :func:`load_with_notes` reads it back.
 
     >>> import tempfile, torch, mlayer
@@ -77,7 +80,11 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
 
 
 def load(
-    path: PathLike, *, structure: nn.Module | None = None, device: torch.device | str | None = None
+    path: PathLike,
+    *,
+    structure: nn.Module | None = None,
+    device: torch.device | str | None = None,
+    allow_nonfinite: bool = False,
 ) -> MLayer:
     """Read a layer that :func:`save` wrote.
 
@@ -85,26 +92,31 @@ def load(
         path: the file.
         structure: for layers that were saved with a user-given structure, that structure.
         device: where to put the layer.
+        allow_nonfinite: take weights that are NaN or infinite, which are refused otherwise.
 
     Raises:
         FileFormatError: the file is truncated, changed, of another origin, or of a newer mlayer.
     """
-    return load_with_notes(path, structure=structure, device=device)[0]
+    return load_with_notes(path, structure=structure, device=device, allow_nonfinite=allow_nonfinite)[0]
 
 
 def load_with_notes(
-    path: PathLike, *, structure: nn.Module | None = None, device: torch.device | str | None = None
+    path: PathLike,
+    *,
+    structure: nn.Module | None = None,
+    device: torch.device | str | None = None,
+    allow_nonfinite: bool = False,
 ) -> tuple[MLayer, dict[str, Any] | None]:
     """As :func:`load`, with the notes of :func:`save`; None for a file without."""
-    file_path("path", path)
+    where = file_path("path", path)
     check_device(device)
-    header, tensors = _read(path)
+    flag("allow_nonfinite", allow_nonfinite)
+    header, tensors = _read(where)
     config, notes = header["config"], header.get("notes")
     if header.get("digest") != _digest(config, tensors, notes):
         raise FileFormatError(path, "as it was saved", "a file whose digest does not match", "Get it again.")
     if notes is not None and not isinstance(notes, dict):
         raise FileFormatError(path, "consistent", f"notes of type {type(notes).__name__}", "Get it again.")
-    _check_config(path, config, tensors)
     layer = _build(path, config, structure)
     try:
         layer.load_state_dict(tensors)
@@ -112,6 +124,15 @@ def load_with_notes(
         raise FileFormatError(
             path, "consistent", f"weights that do not fit: {error}", "Get it again."
         ) from None
+    if not allow_nonfinite:
+        bad = [name for name, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
+        if bad:
+            raise FileFormatError(
+                path,
+                "a layer with finite weights",
+                f"NaN or infinity in {', '.join(bad)}",
+                "Pass allow_nonfinite=True to look at it all the same.",
+            )
     return layer.to(device=device), notes
 
 
@@ -131,7 +152,7 @@ def _config_of(layer: MLayer) -> dict[str, Any]:
     name = type(layer.structure).name
     built_in = STRUCTURES.get(name) is type(layer.structure)
     init = getattr(layer.init, "name", None)
-    known = init in INITIALISERS and layer.init == INITIALISERS[init]()
+    known = init in INITIALIZERS and layer.init == INITIALIZERS[init]()
     return {
         **{size: getattr(layer, size) for size in _SIZES},
         "matrix_bias": layer.free_matrix_bias is not None,
@@ -158,46 +179,55 @@ def _digest(config: dict[str, Any], tensors: dict[str, Tensor], notes: Any = Non
     return digest.hexdigest()
 
 
-def _read(path: PathLike) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    safetensors = _safetensors()
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors; shapes are checked against the configuration before the tensors are read."""
     must_be = "a safetensors file written by mlayer.save"
-    if not Path(path).is_file():
+    _safetensors()
+    if not path.is_file():
         hint = "Check the path: a model is what mlayer.save or `mlayer fit` wrote."
-        raise absent(Path(path), (".safetensors",), hint)
+        raise absent(path, (".safetensors",), hint)
     try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise FileFormatError(
-                    path, must_be, "a safetensors file of another origin", "Load it with its maker."
-                )
-            header = json.loads(metadata[_KEY])
-            version = header["format"]
-            if not isinstance(version, int) or version < 1:
-                raise FileFormatError(path, must_be, f"format {version!r}", "Get it again.")
-            if version > FORMAT:
-                raise FileFormatError(
-                    path,
-                    f"of format {FORMAT} or older",
-                    f"format {version}, written by a newer mlayer",
-                    "Upgrade: pip install --upgrade mlayer",
-                )
-            if not isinstance(header["config"], dict):
-                raise FileFormatError(path, must_be, "no configuration", "Get it again.")
-            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except safetensors.SafetensorError as error:
+        file = read_header(path)
+        if _KEY not in file.metadata:
+            raise FileFormatError(
+                path, must_be, "a safetensors file of another origin", "Load it with its maker."
+            )
+        header = json.loads(file.metadata[_KEY])
+        version = header["format"]
+        if not isinstance(version, int) or version < 1:
+            raise FileFormatError(path, must_be, f"format {version!r}", "Get it again.")
+        if version > FORMAT:
+            raise FileFormatError(
+                path,
+                f"of format {FORMAT} or older",
+                f"format {version}, written by a newer mlayer",
+                "Upgrade: pip install --upgrade mlayer",
+            )
+        config = header["config"]
+        if not isinstance(config, dict):
+            raise FileFormatError(path, must_be, "no configuration", "Get it again.")
+        _check_config(path, config, file)
+        tensors = read_tensors(path)
+        if any(t.dtype != _DTYPES[config["dtype"]] for name, t in tensors.items() if "." not in name):
+            raise FileFormatError(path, "consistent", "tensors of another dtype", "Get it again.")
+        return header, tensors
+    except DamagedError as error:
         raise FileFormatError(
             path,
             must_be,
             f"something else, or half of it ({error})",
-            "Get it again." if Path(path).suffix == ".safetensors" else "Models end in .safetensors.",
+            "Get it again." if path.suffix == ".safetensors" else "Models end in .safetensors.",
         ) from None
-    except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
-        raise FileFormatError(path, must_be, f"a damaged header ({error!r})", "Get it again.") from None
+    except FileFormatError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileFormatError(
+            path, must_be, f"a damaged header ({type(error).__name__}: {error})", "Get it again."
+        ) from None
 
 
-def _check_config(path: PathLike, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Types and sizes, before anything is built from them."""
+def _check_config(path: PathLike, config: dict[str, Any], file: Header) -> None:
+    """Types and sizes, before a number is read or anything is built from them."""
 
     def wrong(what: str) -> FileFormatError:
         return FileFormatError(path, "consistent", what, "Get it again.")
@@ -213,18 +243,19 @@ def _check_config(path: PathLike, config: dict[str, Any], tensors: dict[str, Ten
         raise wrong(f"dtype = {config.get('dtype')!r}")
     if not isinstance(config.get("structure"), dict):
         raise wrong(f"structure = {config.get('structure')!r}")
-    if any(t.dtype != _DTYPES[config["dtype"]] for name, t in tensors.items() if "." not in name):
-        raise wrong("tensors of another dtype")
     # The sizes must be those of tensors that are there, so that no false number allocates memory.
     n, m = config["matrix_size"], config["in_features"]
-    readout, generators, embedding = (tensors.get(k) for k in ("readout", "free_generators", "embedding"))
+    readout, generators, embedding = (file.shapes.get(k) for k in ("readout", "free_generators", "embedding"))
     d = m if config["embedding_size"] is None else config["embedding_size"]
-    if readout is None or tuple(readout.shape) != (config["out_features"], n, n):
+    if readout != (config["out_features"], n, n):
         raise wrong("a readout that does not fit the sizes")
-    if generators is None or generators.dim() < 1 or len(generators) != d:
+    if not generators or generators[0] != d:
         raise wrong("generators that do not fit the sizes")
-    if config["embedding_size"] is not None and (embedding is None or tuple(embedding.shape) != (d, m)):
+    if config["embedding_size"] is not None and embedding != (d, m):
         raise wrong("an embedding that does not fit the sizes")
+    # Structures keep fewer numbers than their matrices have, a nilpotent one of size 1 none at all.
+    if d * n * n * _ITEM_SIZE > max(_SMALL, _LARGEST_RATIO * file.size):
+        raise wrong(f"{d} matrices of size {n} in a file of {file.size} bytes")
 
 
 def _build(path: PathLike, config: dict[str, Any], structure: nn.Module | None) -> MLayer:
@@ -243,14 +274,14 @@ def _build(path: PathLike, config: dict[str, Any], structure: nn.Module | None) 
             "structure",
             f"None to load {path}, whose structure is {saved.get('name')!r}",
             type(structure).__name__,
-            "Leave it out; convert afterwards with layer.with_structure(...).",
+            "Leave it out; convert afterward with layer.with_structure(...).",
         )
     try:
         built = as_structure(structure, size) if structure is not None else structure_from_config(saved, size)
         return MLayer(
             **{name: config[name] for name in _SIZES + _FLAGS},
             structure=built,
-            init=str(init) if init in INITIALISERS else "normal",
+            init=str(init) if init in INITIALIZERS else "normal",
             dtype=_DTYPES[config["dtype"]],
         )
     except (MLayerError, KeyError, TypeError) as error:

@@ -1,20 +1,33 @@
-"""The layer, its structures and initialisers, and the views of section 3 of the paper."""
+"""The layer, its structures and initializers, and the views of section 3 of the paper."""
 
 from mlayer.nn import gauge, lie, ode, spectrum
-from mlayer.nn.activity import activity_of, watch_activity
-from mlayer.nn.initialisers import Balanced, Normal, Notebook, Periodic
+from mlayer.nn.activity import DetachedPenaltyError, activity_of, watch_activity
+from mlayer.nn.initializers import Balanced, Normal, Notebook, Periodic
 from mlayer.nn.layer import MLayer
 from mlayer.nn.ode import evolve, trajectory
-from mlayer.nn.structures import BlockDiagonal, Full, Nilpotent, Parametrized, Skew, Structure
+from mlayer.nn.overflow import OverflowedOutputError, OverflowedOutputWarning
+from mlayer.nn.structures import (
+    BlockDiagonal,
+    BlockTriangular,
+    Full,
+    Nilpotent,
+    Parametrized,
+    Skew,
+    Structure,
+)
 
 __all__ = [
     "Balanced",
     "BlockDiagonal",
+    "BlockTriangular",
+    "DetachedPenaltyError",
     "Full",
     "MLayer",
     "Nilpotent",
     "Normal",
     "Notebook",
+    "OverflowedOutputError",
+    "OverflowedOutputWarning",
     "Parametrized",
     "Periodic",
     "Skew",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from mlayer.checks import brief, one_of
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentTypeError, MLayerError
 from mlayer.exponential.arguments import HALVES, check_matrices
 
 ActivityKind = Literal["frobenius", "l1"]
@@ -52,9 +52,17 @@ def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tenso
     return torch.stack([torch.dot(piece, piece) for piece in entries.split(_PIECE)]).sum() / batch
 
 
+class DetachedPenaltyError(MLayerError, RuntimeError):
+    """The penalty would be collected without a gradient, so that it would not act on training."""
+
+
 @contextmanager
 def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterator[list[Tensor]]:
     """Collect the penalties of all M-layers inside ``model``, one for each of their forward passes.
+
+    Under ``torch.utils.checkpoint`` with ``use_reentrant=False`` each forward pass counts once, however
+    often it is recomputed; exp(M) of the watched layers is kept for the penalty. With
+    ``use_reentrant=True`` the forward pass has no gradient, and a :class:`DetachedPenaltyError` says so.
 
     >>> import torch, mlayer
     >>> model = torch.nn.Sequential(mlayer.MLayer(3, 4, matrix_size=2), mlayer.MLayer(4, 2, matrix_size=2))
@@ -67,14 +75,53 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
         raise ArgumentTypeError("model", "a torch.nn.Module", brief(model), "For example an MLayer.")
     _check_kind(kind)
     penalties: list[Tensor] = []
+    gradients_wanted = torch.is_grad_enabled()
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "watcher")]
+
+    def watch(layer: Any, exponentials: Tensor) -> None:
+        if _recomputes():
+            return
+        if gradients_wanted and not torch.is_grad_enabled() and layer.training and _trains(layer):
+            raise DetachedPenaltyError(
+                "watch_activity was entered with gradients enabled, but this forward pass of an MLayer in "
+                "training mode runs without them, so its penalty would have no effect. With "
+                "torch.utils.checkpoint, pass use_reentrant=False; to evaluate, call model.eval() or enter "
+                "watch_activity inside torch.no_grad()."
+            )
+        with _outside_checkpoint():
+            penalties.append(activity_of(exponentials, kind))
+
     for layer in layers:
-        layer.watcher = lambda exponentials: penalties.append(activity_of(exponentials, kind))
+        layer.watcher = lambda exponentials, layer=layer: watch(layer, exponentials)
     try:
         yield penalties
     finally:
         for layer in layers:
             layer.watcher = None
+
+
+def _trains(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in layer.parameters())
+
+
+def _recomputes() -> bool:
+    """Whether this forward pass runs inside a backward pass: the recomputation of a checkpoint."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def _outside_checkpoint() -> AbstractContextManager[object]:
+    """A context whose saved tensors do not count for the checkpoint around it, if there is one.
+
+    A checkpoint compares what the forward pass saved with what the recomputation saves. The penalty is not
+    recomputed, so what it saves must not be counted.
+    """
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    if top_hooks is None or top_hooks(False) is None:
+        return nullcontext()
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    return cast(AbstractContextManager[object], hooks)
 
 
 def _check_kind(kind: object) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.exponential.arguments import HALVES
 
 
 def as_dtype(dtype: torch.dtype | None) -> torch.dtype:
@@ -35,7 +37,7 @@ def check_device(device: torch.device | str | None) -> None:
 def new_weights(
     shape: tuple[int, ...], device: torch.device | str | None, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Weights not yet filled; an error that says what to do where there is no room for them."""
+    """Weights not yet filled; an error that says what to do where memory does not suffice."""
     try:
         return torch.empty(shape, device=device, dtype=dtype)
     except (RuntimeError, TypeError) as error:
@@ -45,3 +47,85 @@ def new_weights(
             f"weights of shape {shape}",
             "A matrix_size of 6 to 30 is usual; the weights grow with its square.",
         ) from error
+
+
+def check_weights(
+    *,
+    generators: Tensor,
+    readout: Tensor,
+    matrix_bias: Tensor | None,
+    output_bias: Tensor | None,
+    embedding: Tensor | None,
+    embedding_bias: Tensor | None,
+) -> None:
+    """Raise unless these can be the weights of one layer."""
+    if not isinstance(generators, Tensor) or generators.dim() != 3:
+        raise ArgumentError(
+            "generators", "a tensor (d, n, n)", _shape(generators), "Give one matrix per feature."
+        )
+    d, n = generators.shape[:2]
+    if not isinstance(readout, Tensor) or readout.dim() != 3:
+        raise ArgumentError(
+            "readout", "a tensor (out_features, n, n)", _shape(readout), "Give one matrix per output."
+        )
+    out_features = readout.shape[0]
+    if embedding is not None and (not isinstance(embedding, Tensor) or embedding.dim() != 2):
+        raise ArgumentError(
+            "embedding", "a tensor (d, in_features)", _shape(embedding), "Give one row per feature."
+        )
+    if embedding is None and embedding_bias is not None:
+        raise ArgumentError(
+            "embedding_bias",
+            "None without an embedding",
+            _shape(embedding_bias),
+            "Add it to matrix_bias.",
+        )
+    for name, tensor, shape in (
+        ("generators", generators, (d, n, n)),
+        ("readout", readout, (out_features, n, n)),
+        ("matrix_bias", matrix_bias, (n, n)),
+        ("output_bias", output_bias, (out_features,)),
+        ("embedding", embedding, (d, embedding.shape[1] if embedding is not None else 0)),
+        ("embedding_bias", embedding_bias, (d,)),
+    ):
+        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != shape):
+            raise ArgumentError(name, f"of shape {shape}", _shape(tensor), "d and n are those of generators.")
+
+
+def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
+    """Raise unless a layer with such weights can be applied to ``x``."""
+    if not isinstance(x, Tensor):
+        raise ArgumentTypeError(
+            "x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x)."
+        )
+    if x.dim() == 0 or x.shape[-1] != in_features:
+        raise ArgumentError(
+            "x",
+            f"of shape (..., {in_features})",
+            f"shape {tuple(x.shape)}",
+            "Flatten images first, for example with torch.nn.Flatten().",
+        )
+    if x.device != weights.device:
+        raise ArgumentError(
+            "x",
+            f"on the device of the layer, {weights.device}",
+            str(x.device),
+            "Move it with x.to(device), or the layer with layer.to(device).",
+        )
+    castable = all(d == torch.float32 or d in HALVES for d in (x.dtype, weights.dtype))
+    if x.dtype != weights.dtype and not (castable and autocasts(x.device.type)):
+        raise ArgumentTypeError(
+            "x",
+            f"of the dtype of the layer, {weights.dtype}",
+            str(x.dtype),
+            f"Convert it with x.to({weights.dtype}), or the layer with layer.to(dtype).",
+        )
+
+
+def autocasts(device: str) -> bool:
+    """Whether autocast is on for this kind of device."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _shape(tensor: object) -> str:
+    return f"shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__

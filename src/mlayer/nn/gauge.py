@@ -45,7 +45,7 @@ def transform(layer: MLayer, *, matrix: Tensor | None = None, embedding: Tensor 
     >>> torch.allclose(layer(x), other(x))
     True
     """
-    weights = _Weights(layer)
+    weights = _GaugeWeights(layer)
     if matrix is not None:
         weights.change_basis(_invertible("matrix", matrix, layer.matrix_size))
     if embedding is not None:
@@ -64,7 +64,7 @@ def canonical(layer: MLayer) -> MLayer:
     """The representative with balanced norms: equal for layers that differ by a gauge transformation.
 
     1. u is moved into B, where there is a B.
-    2. The similarity minimises the sum of squares of all n x n matrices: T contracted with U, B and S.
+    2. The similarity minimizes the sum of squares of all n x n matrices: T contracted with U, B and S.
        It is the minimum over all similarities for "full", over those of the blocks for `BlockDiagonal`,
        over diagonal ones for "nilpotent"; none for "skew" and user-given structures. What is left for
        "full" is an orthogonal matrix; the eigenvectors of the sum of the symmetric parts of squares fix it.
@@ -75,7 +75,7 @@ def canonical(layer: MLayer) -> MLayer:
     representative, but the norms are still balanced. Computed in double precision; the result has the
     dtype of ``layer``.
     """
-    weights = _Weights(layer)
+    weights = _GaugeWeights(layer)
     weights.absorb_embedding_bias()
     matrices = weights.all_matrices()
     if not matrices.isfinite().all():
@@ -94,7 +94,7 @@ def canonical(layer: MLayer) -> MLayer:
     return weights.layer()
 
 
-class _Weights:
+class _GaugeWeights:
     """The weights of a layer in double precision, to be changed step by step."""
 
     def __init__(self, layer: MLayer) -> None:
@@ -143,7 +143,7 @@ class _Weights:
             self.u = torch.zeros_like(self.u)
 
     def all_matrices(self) -> Tensor:
-        """Matrices that a similarity conjugates, with the sum of squares that step 2 minimises.  (k, n, n)"""
+        """Matrices that a similarity conjugates, with the sum of squares that step 2 minimizes.  (k, n, n)"""
         if self.U is None:
             return self.contracted()
         # sum_i ||sum_a U_ai T_a||^2 depends on U U^T only; d matrices do for all inputs.
@@ -151,7 +151,7 @@ class _Weights:
         return self._with_bias_and_readout(torch.einsum("ca,ajk->cjk", R, self.T))
 
     def contracted(self) -> Tensor:
-        """The same with one matrix an input: no change of features alters them.  (k, n, n)"""
+        """The same with one matrix per input: no change of features alters them.  (k, n, n)"""
         if self.U is None:
             return self._with_bias_and_readout(self.T)
         return self._with_bias_and_readout(torch.einsum("ai,ajk->ijk", self._inputs(), self.T))
@@ -187,7 +187,7 @@ class _Weights:
 
 
 def _balancing(matrices: Tensor, mask: Tensor) -> Tensor:
-    """P that minimises sum_k ||P A_k P^-1||_F^2 among products of exp(X), X symmetric within ``mask``.
+    """P that minimizes sum_k ||P A_k P^-1||_F^2 among products of exp(X), X symmetric within ``mask``.
 
     The function is convex along X -> exp(X), with gradient 2 C, C = sum [A, A^T], and second derivative
     4 sum ||[X, A]||^2; Newton steps by conjugate gradients, each halved until it descends.

@@ -11,28 +11,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from mlayer.checks import brief, flag, positive_integer
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentTypeError
 from mlayer.exponential import expm
+from mlayer.exponential.arguments import HALVES
 from mlayer.nn.activity import ActivityKind, activity_of
-from mlayer.nn.arguments import as_dtype, check_device, new_weights
-from mlayer.nn.initialisers import Initialiser, as_initialiser
+from mlayer.nn.arguments import (
+    as_dtype,
+    autocasts,
+    check_device,
+    check_input,
+    check_weights,
+    new_weights,
+)
+from mlayer.nn.initializers import Initializer, as_initializer
 from mlayer.nn.ode import trajectory
+from mlayer.nn.overflow import OnOverflow, check_on_overflow, report_overflow
 from mlayer.nn.structures import Structure, as_structure
-
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 class MLayer(nn.Module):
     """A layer whose only nonlinearity is the exponential of one matrix that is affine in the input.
 
-    It stands where ``Linear, ReLU, Linear`` (or a whole stack of them) stood. Inputs are
+    It replaces ``Linear, ReLU, Linear`` or a whole stack of them. Inputs are
     (..., in_features), outputs (..., out_features).
 
     Args:
@@ -40,14 +47,17 @@ class MLayer(nn.Module):
         out_features: outputs.
         matrix_size: n, the size of the matrix that is exponentiated.
         embedding_size: d, the features U x + u. None: no embedding, the inputs are the features.
-        matrix_bias: has M a bias B?
-        output_bias: has the output a bias V?
-        embedding_bias: has the embedding a bias u?
+        matrix_bias: whether M has a bias B.
+        output_bias: whether the output has a bias V.
+        embedding_bias: whether the embedding has a bias u.
         structure: of the generators and the matrix bias: "full", "nilpotent" (strictly upper
             triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, or your own: a
             :class:`mlayer.nn.Structure` or any module that maps (..., n, n) to (..., n, n), copied.
         init: initial weights: "normal" (the paper's), "periodic", "notebook" (the authors'),
             "balanced" (ours), or a callable ``(layer, generator)``.
+        on_overflow: what to do with an output that is not finite although x is: "ignore", "warn" or
+            "raise". The check reads the output, which on a GPU waits for it; compiled and exported
+            layers do not check.
         generator: source of the initial weights; torch's global one if None.
         device: of the parameters.
         dtype: of the parameters. float16 and bfloat16 layers compute M, its exponential and the readout
@@ -78,6 +88,8 @@ class MLayer(nn.Module):
     structure: Structure
     # Sees exp(M) of every forward pass: see mlayer.nn.activity.watch_activity.
     watcher: Callable[[Tensor], None] | None = None
+    # The default also serves layers pickled before there was this option.
+    on_overflow: OnOverflow = "ignore"
 
     def __init__(  # noqa: PLR0917 - as in the paper's order, and as torch's own modules
         self,
@@ -90,7 +102,8 @@ class MLayer(nn.Module):
         structure: str | nn.Module = "full",
         *,
         embedding_bias: bool = True,
-        init: str | Initialiser = "normal",
+        init: str | Initializer = "normal",
+        on_overflow: OnOverflow = "ignore",
         generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -102,7 +115,8 @@ class MLayer(nn.Module):
         self.embedding_size = (
             None if embedding_size is None else positive_integer("embedding_size", embedding_size)
         )
-        self.init = as_initialiser(init)
+        self.init = as_initializer(init)
+        self.on_overflow = check_on_overflow(on_overflow)
         check_device(device)
         dtype = as_dtype(dtype)
 
@@ -140,6 +154,17 @@ class MLayer(nn.Module):
     def matrix_bias(self) -> Tensor | None:
         """B as a matrix, (n, n), or None."""
         return None if self.free_matrix_bias is None else self.structure.dense(self.free_matrix_bias)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As in every module, but matrices that the structure computes are not replaced by themselves."""
+        if name in ("generators", "matrix_bias"):
+            raise AttributeError(
+                f"{name} is computed from the parameter free_{name} by the structure and cannot be assigned. "
+                f"To tie it to another layer: layer.free_{name} = other.free_{name}. To set its values: "
+                f"layer.free_{name}.data.copy_(layer.structure.free(matrices)). To learn it in another form: "
+                "MLayer(..., structure=...)."
+            )
+        super().__setattr__(name, value)
 
     def own_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the layer without those of a user's structure."""
@@ -187,39 +212,15 @@ class MLayer(nn.Module):
         >>> torch.allclose(cosine(torch.tensor([[0.5]])), torch.tensor([[0.5]]).cos())
         True
         """
-        if not isinstance(generators, Tensor) or generators.dim() != 3:
-            raise ArgumentError(
-                "generators", "a tensor (d, n, n)", _shape(generators), "One matrix a feature."
-            )
-        d, n = generators.shape[:2]
-        if not isinstance(readout, Tensor) or readout.dim() != 3:
-            raise ArgumentError(
-                "readout", "a tensor (out_features, n, n)", _shape(readout), "One matrix an output."
-            )
-        out_features = readout.shape[0]
-        if embedding is not None and (not isinstance(embedding, Tensor) or embedding.dim() != 2):
-            raise ArgumentError(
-                "embedding", "a tensor (d, in_features)", _shape(embedding), "One row a feature."
-            )
-        if embedding is None and embedding_bias is not None:
-            raise ArgumentError(
-                "embedding_bias",
-                "None without an embedding",
-                _shape(embedding_bias),
-                "Add it to matrix_bias.",
-            )
-        for name, tensor, shape in (
-            ("generators", generators, (d, n, n)),
-            ("readout", readout, (out_features, n, n)),
-            ("matrix_bias", matrix_bias, (n, n)),
-            ("output_bias", output_bias, (out_features,)),
-            ("embedding", embedding, (d, embedding.shape[1] if embedding is not None else 0)),
-            ("embedding_bias", embedding_bias, (d,)),
-        ):
-            if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != shape):
-                raise ArgumentError(
-                    name, f"of shape {shape}", _shape(tensor), "d and n are those of generators."
-                )
+        check_weights(
+            generators=generators,
+            readout=readout,
+            matrix_bias=matrix_bias,
+            output_bias=output_bias,
+            embedding=embedding,
+            embedding_bias=embedding_bias,
+        )
+        (d, n), out_features = generators.shape[:2], readout.shape[0]
         layer = cls(
             d if embedding is None else embedding.shape[1],
             out_features,
@@ -233,7 +234,7 @@ class MLayer(nn.Module):
             dtype=generators.dtype,
             device=generators.device,
         )
-        layer.init = as_initialiser("normal")
+        layer.init = as_initializer("normal")
         layer.free_generators.copy_(layer.structure.free(generators))
         if layer.free_matrix_bias is not None and matrix_bias is not None:
             # Together with the generators, so that a rounding error is judged by the scale of all.
@@ -271,7 +272,7 @@ class MLayer(nn.Module):
 
     def matrix(self, x: Tensor) -> Tensor:
         """M(x).  (..., in_features) -> (..., n, n)"""
-        self._check(x)
+        check_input(x, self.in_features, self.readout)
         n = self.matrix_size
         features = x if self.embedding is None else linear(x, self.embedding, self.embedding_bias)
         with self._full_precision(x):
@@ -329,45 +330,21 @@ class MLayer(nn.Module):
             S = self._widen(self.readout).flatten(1)
             V = None if self.output_bias is None else self._widen(self.output_bias)
             output = linear(exponentials.flatten(-2), S, V)
-        return output.to(x.dtype) if self.readout.dtype in _HALVES else output
+        if self.readout.dtype in HALVES:
+            output = output.to(x.dtype)
+        if self.on_overflow != "ignore":
+            report_overflow(self, x, output)
+        return output
 
     def _full_precision(self, x: Tensor) -> AbstractContextManager[object]:
         # An error in M is a relative error in exp(M), and exp(M) may be too large for float16.
         device = x.device.type
-        if _autocasts(device):
+        if autocasts(device):
             return cast(AbstractContextManager[object], torch.autocast(device, enabled=False))
         return nullcontext()
 
     def _widen(self, tensor: Tensor) -> Tensor:
-        return tensor.float() if tensor.dtype in _HALVES else tensor
-
-    def _check(self, x: Tensor) -> None:
-        if not isinstance(x, Tensor):
-            raise ArgumentTypeError(
-                "x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x)."
-            )
-        if x.dim() == 0 or x.shape[-1] != self.in_features:
-            raise ArgumentError(
-                "x",
-                f"of shape (..., {self.in_features})",
-                f"shape {tuple(x.shape)}",
-                "Flatten images first, for example with torch.nn.Flatten().",
-            )
-        if x.device != self.readout.device:
-            raise ArgumentError(
-                "x",
-                f"on the device of the layer, {self.readout.device}",
-                str(x.device),
-                "Move it with x.to(device), or the layer with layer.to(device).",
-            )
-        castable = all(d == torch.float32 or d in _HALVES for d in (x.dtype, self.readout.dtype))
-        if x.dtype != self.readout.dtype and not (castable and _autocasts(x.device.type)):
-            raise ArgumentTypeError(
-                "x",
-                f"of the dtype of the layer, {self.readout.dtype}",
-                str(x.dtype),
-                f"Convert it with x.to({self.readout.dtype}), or the layer with layer.to(dtype).",
-            )
+        return tensor.float() if tensor.dtype in HALVES else tensor
 
     def extra_repr(self) -> str:
         """For repr()."""
@@ -381,15 +358,7 @@ class MLayer(nn.Module):
 
 
 def _leave(layer: MLayer, generator: torch.Generator | None) -> None:
-    """An initialiser for layers whose weights are about to be set."""
-
-
-def _autocasts(device: str) -> bool:
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
-def _shape(tensor: object) -> str:
-    return f"shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
+    """An initializer for layers whose weights are about to be set."""
 
 
 def check_layer(layer: object, hint: str = "Give the layer itself.") -> None:

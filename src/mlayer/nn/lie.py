@@ -32,11 +32,11 @@ class LieSummary:
         matrix_size: n.
         generators: dimension of the span of the generators (and of the matrix bias).
         dimension: dimension of the Lie algebra they generate.
-        abelian: do all elements commute?
-        nilpotent: does the lower central series end in 0?
-        solvable: does the derived series end in 0?
-        orthogonal: are all elements skew-symmetric, so that every exp(M) is a rotation?
-        nilpotent_matrices: are all elements nilpotent matrices, so that exp(M) is a polynomial in x?
+        abelian: whether all elements commute.
+        nilpotent: whether the lower central series ends in 0.
+        solvable: whether the derived series ends in 0.
+        orthogonal: whether all elements are skew-symmetric, so that every exp(M) is a rotation.
+        nilpotent_matrices: whether all elements are nilpotent matrices, so that exp(M) is a polynomial in x.
         derived_series: dimensions of g, [g, g], ... until they no longer change.
         lower_central_series: dimensions of g, [g, g], [g, [g, g]], ... until they no longer change.
     """
@@ -116,7 +116,7 @@ def lie_algebra(matrices: Tensor, tolerance: float | None = None) -> Tensor:
         raise ArgumentError("matrices", "finite", "infinity or NaN", "Look for where training diverged.")
     tolerance = _tolerance(tolerance, matrices)
     start = _orthonormal(matrices.detach().to("cpu", torch.float64), tolerance)
-    span = _Span(matrices.shape[-1], tolerance)
+    span = _LieSpan(matrices.shape[-1], tolerance)
     span.add(start)
     new = span.basis
     # Nested brackets [g1, [g2, ...]] of generators span the algebra, so only those are formed.
@@ -164,7 +164,7 @@ def _tolerance(tolerance: float | None, matrices: Tensor) -> float:
     return tolerance
 
 
-class _Span:
+class _LieSpan:
     """A growing space of matrices with an orthonormal basis."""
 
     def __init__(self, size: int, tolerance: float) -> None:
@@ -222,7 +222,7 @@ def _series(basis: Tensor, tolerance: float, partner: Callable[[Tensor], Tensor]
     """Dimensions of g, [p, g], [p', [p, g]], ... until they stay."""
     last, dimensions = basis, [len(basis)]
     while len(last):
-        span = _Span(basis.shape[-1], tolerance)
+        span = _LieSpan(basis.shape[-1], tolerance)
         # A bracket has no trace, so [p, g] is smaller than g where g has elements with a trace.
         span.add_all(_bracket_blocks(partner(last), last), limit=len(last) - int(_has_trace(last)))
         if len(span.basis) == len(last):

@@ -185,15 +185,8 @@ def _is_size(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) > 0
 
 
-class BlockDiagonal(_Scattered):
-    """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters a matrix.
-
-    Args:
-        blocks: sizes of the blocks; their sum is n.
-    """
-
-    name = "block_diagonal"
-    similarities = "a block diagonal matrix of the same blocks"
+class _Blocks(_Scattered):
+    """Structures that are defined by the sizes of blocks along the diagonal."""
 
     def __init__(self, blocks: Sequence[int]) -> None:
         if not is_several(blocks):
@@ -212,13 +205,14 @@ class BlockDiagonal(_Scattered):
         super().__init__(sum(self.blocks), self._mask(self.blocks))
 
     @staticmethod
+    @abstractmethod
     def _mask(blocks: tuple[int, ...]) -> Tensor:
-        owner = torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
-        return owner[:, None] == owner[None, :]
+        """Where a matrix may be nonzero.  (n, n)"""
 
     def balancing_mask(self) -> Tensor:
-        """The blocks."""
-        return self._mask(self.blocks)
+        """The blocks on the diagonal."""
+        owner = _owner(self.blocks)
+        return owner[:, None] == owner
 
     def config(self) -> Config:
         """With the sizes of the blocks."""
@@ -227,6 +221,52 @@ class BlockDiagonal(_Scattered):
     def extra_repr(self) -> str:
         """For repr()."""
         return f"{list(self.blocks)}"
+
+
+def _owner(blocks: tuple[int, ...]) -> Tensor:
+    """The block of each row.  (n,)"""
+    return torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+
+
+class BlockDiagonal(_Blocks):
+    """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters a matrix.
+
+    Args:
+        blocks: sizes of the blocks; their sum is n.
+    """
+
+    name = "block_diagonal"
+    similarities = "a block diagonal matrix of the same blocks"
+
+    @staticmethod
+    def _mask(blocks: tuple[int, ...]) -> Tensor:
+        owner = _owner(blocks)
+        return owner[:, None] == owner
+
+
+class BlockTriangular(_Blocks):
+    """Strictly block upper triangular: exp is a polynomial of degree len(blocks) - 1 in the features.
+
+    With k blocks M^k = 0, so exp(M) = 1 + M + ... + M^(k - 1) / (k - 1)!. The expansion ends, and with it the
+    remainders of the certificates (docs/theory/certificates.md, theorem 10).
+
+    Args:
+        blocks: sizes of the blocks; their sum is n. With blocks of size 1 it is "nilpotent".
+
+    >>> import torch, mlayer
+    >>> layer = mlayer.MLayer(4, 3, matrix_size=6, embedding_size=5, structure=BlockTriangular([2, 2, 2]))
+    >>> M = layer.matrix(torch.ones(4))
+    >>> bool((M @ M @ M == 0).all())
+    True
+    """
+
+    name = "block_triangular"
+    similarities = "a block upper triangular matrix of the same blocks"
+
+    @staticmethod
+    def _mask(blocks: tuple[int, ...]) -> Tensor:
+        owner = _owner(blocks)
+        return owner[:, None] < owner
 
 
 class Parametrized(Structure):
@@ -272,19 +312,20 @@ class Parametrized(Structure):
 
 
 STRUCTURES: dict[str, type[Structure]] = {
-    structure.name: structure for structure in (Full, Nilpotent, Skew, BlockDiagonal)
+    structure.name: structure for structure in (Full, Nilpotent, Skew, BlockDiagonal, BlockTriangular)
 }
 
 
 def as_structure(structure: str | nn.Module, size: int) -> Structure:
     """The argument ``structure`` of the layer as a `Structure` for n x n matrices."""
     if isinstance(structure, str):
-        if structure == BlockDiagonal.name:
+        known = STRUCTURES.get(structure)
+        if known is not None and issubclass(known, _Blocks):
             raise ArgumentError(
                 "structure",
                 "given with its block sizes",
                 repr(structure),
-                "Use structure=BlockDiagonal([4, 4, 2]).",
+                f"Use structure={known.__name__}([4, 4, 2]).",
             )
         if structure not in STRUCTURES:
             raise ArgumentError(
@@ -319,11 +360,12 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
 
 def structure_from_config(config: Config, size: int) -> Structure:
     """The built-in structure that :meth:`Structure.config` describes."""
-    if config["name"] == BlockDiagonal.name:
+    known = STRUCTURES.get(config["name"])
+    if known is not None and issubclass(known, _Blocks):
         blocks = config["blocks"]
         if sum(blocks) != size:  # before memory is taken for a false number
             raise ArgumentError(
                 "blocks", f"of sum {size}", f"sum {sum(blocks)}", "They must fill the matrix."
             )
-        return BlockDiagonal(blocks)
+        return known(blocks)
     return as_structure(config["name"], size)

@@ -30,7 +30,7 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.cards(
         [
             (f"{spiral['ours']['extra_turn_accuracy']:.1%}", "of a spiral's next turn, never seen, is right"),
-            (f"{wave['ours']['rmse']:.1e}", "error of a wave on [2, 6], learnt on [0, 2]"),
+            (f"{wave['ours']['rmse']:.1e}", "error of a wave on [2, 6], learned on [0, 2]"),
             (
                 f"{determinant['matrix_size']} x {determinant['matrix_size']}",
                 "matrix that is the 3 x 3 determinant",
@@ -112,9 +112,9 @@ def _boundary(spiral: Results, name: str) -> Draw:
             ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=[theme.first, theme.second], alpha=0.3
         )
         points, labels = np.array(spiral["points"]), np.array(spiral["labels"])
-        for label, colour in ((0, theme.first), (1, theme.second)):
+        for label, color in ((0, theme.first), (1, theme.second)):
             chosen = points[labels == label]
-            axes.plot(chosen[:, 0], chosen[:, 1], ".", color=colour, markersize=1.5, rasterized=True)
+            axes.plot(chosen[:, 0], chosen[:, 1], ".", color=color, markersize=1.5, rasterized=True)
         axes.add_patch(Circle((0, 0), 4 * np.pi, fill=False, color=theme.text, linestyle=":"))
         axes.set(
             aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE), xlabel="first input", ylabel="second input"
@@ -144,13 +144,13 @@ def _radii(digits: Results) -> Draw:
             axes.plot(
                 [digits["certified"][k], digits["attacked"][k]], [place] * 2, color=theme.text, linewidth=1
             )
-        for key, marker, colour, label in (
+        for key, marker, color, label in (
             ("paper", "x", theme.text, "paper's bound"),
             ("certified", "o", theme.first, "certified"),
             ("attacked", ">", theme.second, "attacked"),
         ):
             values = np.array(digits[key])[order]
-            axes.plot(values, range(len(order)), marker, color=colour, markersize=4.5, label=label)
+            axes.plot(values, range(len(order)), marker, color=color, markersize=4.5, label=label)
         axes.set(xscale="log", xlabel="radius (change of each pixel; pixels are 0 to 1)", ylabel="digit")
         axes.set_yticks([])
         axes.legend(

@@ -3,123 +3,102 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.checks import brief, file_path
+from mlayer.errors import ArgumentTypeError
+from mlayer.numerics.conformal import half_width
 from mlayer.report import plots
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw
+from mlayer.tables.metrics import rarer_class, readable
+from mlayer.tables.result import FitResult, importance_metric
 
-Array = np.ndarray[Any, Any]
 
-
-def fit_page(summary: Mapping[str, Any], truth: Array, outputs: Array) -> Page:
+def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     """The report of a fit.
 
     Args:
-        summary: the JSON object of ``FitResult.summary``, with "source" (what was read) and "model" (its
-            file) added.
-        truth: held-out targets: class numbers, or values.
-        outputs: predictions for them: (rows, classes) probabilities, or (rows,) values.
+        result: of :func:`mlayer.tables.fit_table`.
+        source: what was read, in words.
+        model: the file that the model is written to.
     """
-    _check(summary, truth, outputs)
-    target, facts = summary["target"], summary["facts"]
-    classes = target["classes"]
-    page = Page(f"{target['task'].capitalize()} of {target['name']}", summary["source"])
-    page.paragraph(summary["verdict"])
-    first = next(iter(summary["metrics"]), None)
-    cards = [] if first is None else [(f"{summary['metrics'][first]:.4g}", f"{first} on held-out rows")]
+    if not isinstance(result, FitResult):
+        raise ArgumentTypeError("result", "a FitResult", brief(result), "fit_table(frame, plan) gives one.")
+    model = file_path("model", model)
+    target, facts = result.model.target, result.model.facts
+    page = Page(f"{target.task.capitalize()} of {target.name}", source)
+    page.paragraph(result.verdict)
+    first = next(iter(result.metrics), None)
+    cards = [] if first is None else [(readable(result.metrics[first]), f"{first} on held-out rows")]
     cards += [
         (f"{facts['rows']['train']:,}", "rows learned from"),
         (f"{facts['rows']['test']:,}", "rows held out"),
-        (f"{len(summary['columns'])}", "columns used"),
+        (f"{len(result.model.schema.columns)}", "columns used"),
         (f"{facts['parameters']:,}", "parameters"),
     ]
     page.cards(cards)
     page.heading("Metrics on the held-out rows").table(
         ["metric", "model", "best constant"],
         [
-            [name, f"{value:.4g}", f"{summary['baseline'][name]:.4g}" if name in summary["baseline"] else ""]
-            for name, value in summary["metrics"].items()
+            [name, readable(value), readable(result.baseline[name]) if name in result.baseline else ""]
+            for name, value in result.metrics.items()
         ],
         numbers=True,
     )
-    page.heading("Plots").figures(_pictures(summary, truth, outputs))
+    page.heading("Plots").figures(_pictures(result))
     page.heading("How each column is used").table(
-        ["column", "kind", "how"], [[c["name"], c["kind"], c["said"]] for c in summary["columns"]]
+        ["column", "kind", "how"], [[c.name, c.kind, c.said] for c in result.model.schema.columns]
     )
-    if summary["remarks"]:
-        page.heading("What was done with the table").items(remark["said"] for remark in summary["remarks"])
-    if classes:
-        shown = ", ".join(map(str, classes[:50])) + (
-            f" and {len(classes) - 50} more" if len(classes) > 50 else ""
+    if result.remarks:
+        page.heading("What was done with the table").items(map(str, result.remarks))
+    if target.classes:
+        shown = ", ".join(map(str, target.classes[:50])) + (
+            f" and {len(target.classes) - 50} more" if len(target.classes) > 50 else ""
         )
         page.heading("Classes").paragraph(shown)
-    model = summary["model"]
-    onnx = str(PurePath(model).with_suffix(".onnx"))
+    file = shlex.quote(str(model))
+    onnx = shlex.quote(str(model.with_suffix(".onnx")))
     page.heading("What to do with it").code(
         "\n".join(
             (
-                f"mlayer predict {shlex.quote(model)} NEW.csv -o predictions.csv",
-                f"mlayer info {shlex.quote(model)}",
-                f"mlayer export {shlex.quote(model)} --onnx {shlex.quote(onnx)}",
+                f"mlayer predict {file} NEW.csv -o predictions.csv",
+                f"mlayer info {file}",
+                f"mlayer export {file} --onnx {onnx}",
             )
         )
     )
     versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items())
     page.heading("How it was made").items(
         [
-            f"The task was {target['task']}: {summary['reason']}.",
-            f"Training: {facts['epochs']} epochs, {facts['seconds']} s.",
+            f"The task was {target.task}: {result.reason}.",
+            _training(result),
             "The columns and the model were learned from the training rows alone; the metrics and the plots "
-            "are of the held-out rows; the model was not fitted again afterwards.",
+            "are of the held-out rows; the model was not fitted again afterward.",
             f"Seed {facts['seed']}; {versions}; {facts['created']}.",
         ]
     )
     return page
 
 
-_KEYS = ("target", "metrics", "baseline", "reason", "verdict", "remarks", "columns", "importance")
-_MORE = ("history", "facts", "source", "model")
+def _training(result: FitResult) -> str:
+    facts = result.model.facts
+    if result.periods:
+        return f"Waves found in the spectrum and solved by least squares, {facts['seconds']} s."
+    return f"Training: {facts['epochs']} passes over the rows, {facts['seconds']} s."
 
 
-def _check(summary: Any, truth: Any, outputs: Any) -> None:
-    needed = _KEYS + _MORE
-    if not isinstance(summary, Mapping) or not all(key in summary for key in needed):
-        raise ArgumentTypeError(
-            "summary",
-            f"a dictionary with {', '.join(needed)}",
-            f"one with {', '.join(map(str, summary))}" if isinstance(summary, Mapping) else brief(summary),
-            "Begin with FitResult.summary(); add source and model.",
-        )
-    for name, value in (("truth", truth), ("outputs", outputs)):
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
-            hint = "FitResult has both: truth, and predictions.outputs."
-            raise ArgumentTypeError(name, "an array of numbers", brief(value), hint)
-    classes = len(summary["target"]["classes"])
-    wanted = (truth.size, classes) if classes else (truth.size,)
-    if truth.ndim != 1 or outputs.shape != wanted:
-        raise ArgumentError(
-            "outputs",
-            f"of shape {wanted} for {truth.size} rows of truth",
-            f"shape {outputs.shape}, and truth of shape {truth.shape}",
-            "FitResult has both: truth, and predictions.outputs.",
-        )
-
-
-def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[tuple[Draw, str, str]]:
-    classes = summary["target"]["classes"]
-    finite = np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1)
-    truth, outputs = truth[finite], outputs[finite]
+def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
+    classes, finite = result.model.target.classes, result.predictions.finite
+    truth, outputs = result.truth[finite], result.predictions.outputs[finite]
     pictures: list[tuple[Draw, str, str]] = []
-    metrics = ", ".join(f"{name} {value:.3g}" for name, value in summary["metrics"].items())
+    metrics = ", ".join(f"{name} {readable(value)}" for name, value in result.metrics.items())
+    if result.series is not None:
+        pictures.append(_series(result))
     if len(truth) and classes:
-        guess = outputs.argmax(axis=1)
+        guess = result.predictions.choices[finite]
         pictures.append(
             (
                 plots.confusion(truth, guess, classes),
@@ -132,6 +111,11 @@ def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[
             pictures.append(
                 (plots.roc(truth, outputs[:, 1]), words, f"ROC curve for the class {classes[1]}.")
             )
+            rare = rarer_class(truth)
+            share = f"{(truth == rare).mean():.1%}"
+            words = f"Precision over recall for the class {classes[rare]}, {share} of the rows: {metrics}"
+            said = f"Precision and recall for the class {classes[rare]}, {share} of the rows; dotted: chance."
+            pictures.append((plots.precision_recall(truth == rare, outputs[:, rare]), words, said))
         pictures.append(
             (
                 plots.reliability(truth, outputs),
@@ -152,9 +136,9 @@ def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[
                 "Errors on the held-out rows.",
             ),
         ]
-    importance = {k: v for k, v in summary["importance"].items() if np.isfinite(v).all()}
+    importance = {k: v for k, v in result.importance.items() if np.isfinite(v).all()}
     if importance:
-        label = "loss of accuracy" if classes else "rise of RMSE"
+        label = f"loss of {importance_metric(result.model)}" if classes else "increase in RMSE"
         best = ", ".join(sorted(importance, key=lambda name: -importance[name][0])[:3])
         pictures.append(
             (
@@ -163,8 +147,22 @@ def _pictures(summary: Mapping[str, Any], truth: Array, outputs: Array) -> list[
                 "How much worse the answers get when a column's cells are shuffled among the held-out rows.",
             )
         )
-    if summary["history"]:
-        last = summary["history"][-1]
-        words = f"Loss over {len(summary['history'])} epochs, {last['loss']:.3g} at the end"
-        pictures.append((plots.learning_curve(summary["history"]), words, "Loss during training."))
+    if len(result.history) > 1:  # one line of the history is a dot
+        last = result.history[-1]
+        words = f"Loss over {len(result.history)} epochs, {last['loss']:.3g} at the end"
+        pictures.append((plots.learning_curve(result.history), words, "Loss during training."))
     return pictures
+
+
+def _series(result: FitResult) -> tuple[Draw, str, str]:
+    """The series, its forecast and an interval from the errors of the moments."""
+    assert result.series is not None
+    before, after = result.series.before, result.series.after
+    half = half_width(np.abs(after[1] - after[2]), 0.9)
+    words = f"{result.model.target.name} over {result.series.column}: {len(after[0])} moments forecast"
+    said = f"The last {len(after[0])} moments of {result.series.column} were held out and forecast."
+    if np.isfinite(half):
+        said += f" The band, +- {readable(half)}, holds nine tenths of them."
+    if result.periods:
+        said += f" Periods found: {', '.join(result.periods)}."
+    return plots.forecast(before, after, half), words, said

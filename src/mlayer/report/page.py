@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typing import Any, cast
 from mlayer.checks import brief, file_path, flag, integer, is_several
 from mlayer.disk import replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.report.theme import DARK, LIGHT, Draw, svg
+from mlayer.report.theme import DARK, LIGHT, Draw, svg, written_out
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --card: #f4f6f8; --text: #1c2126; --soft: #56606b;
@@ -47,12 +48,31 @@ figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6
 figure img { display: block; width: 100%; height: auto; }
 figcaption { color: var(--soft); font-size: .88rem; margin-top: .4rem; }
 figure.paper { max-width: none; margin: .8rem 0; }
-figure.paper img { background: #ffffff; border-radius: .4rem; min-width: 34rem; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
+  margin: 1rem 0; }
+.gallery a { color: inherit; text-decoration: none; background: var(--card); border-radius: .6rem;
+  padding: .9rem; display: block; }
+.gallery a:hover { outline: 2px solid var(--link); }
+.gallery b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.gallery span { color: var(--soft); font-size: .92rem; display: block; }
+.gallery img { display: block; width: 100%; height: auto; margin-top: .5rem; }
+nav ol { columns: 2 18rem; padding-left: 1.4rem; } nav li { margin: .2rem 0; break-inside: avoid; }
+details { margin: .8rem 0; } summary { cursor: pointer; color: var(--soft); }
 pre { background: var(--card); border-radius: .6rem; padding: .8rem; font-size: .88rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 ul { padding-left: 1.2rem; } li { margin: .25rem 0; overflow-wrap: anywhere; }
 a { color: var(--link); }
 """
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One picture as PNG or WebP files, for every kind of page."""
+
+    light: bytes
+    dark: bytes
+    narrow: bytes
+    narrow_dark: bytes
 
 
 class Page:
@@ -70,12 +90,13 @@ class Page:
         if lead := _safe("lead", lead):
             self._body.append(f'<p class="lead">{lead}</p>')
 
-    def heading(self, text: str, level: int = 2) -> Page:
-        """A heading; of a part of a part with level 3."""
+    def heading(self, text: str, level: int = 2, anchor: str = "") -> Page:
+        """A heading; of a part of a part with level 3. ``anchor`` is the name that links lead to."""
         integer("level", level, 2)
         if level > 6:
             raise ArgumentError("level", "from 2 to 6", str(level), "HTML has no more; the title is 1.")
-        self._body.append(f"<h{level}>{_safe('text', text)}</h{level}>")
+        place = f' id="{_safe("anchor", anchor)}"' if anchor else ""
+        self._body.append(f"<h{level}{place}>{_safe('text', text)}</h{level}>")
         return self
 
     def paragraph(self, text: str) -> Page:
@@ -134,25 +155,63 @@ class Page:
                     brief(draw),
                     "A file that is drawn already goes into `picture`.",
                 )
-            light, dark = (_uri(svg(draw, theme)) for theme in (LIGHT, DARK))
             parts.append(
-                f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-                f'<img src="{light}" alt="{_safe("pictures", words)}"></picture>'
+                f"<figure>{_themed(draw, words)}"
                 f"<figcaption>{_safe('pictures', caption)}</figcaption></figure>"
             )
         self._body.append('<div class="figures">' + "".join(parts) + "</div>")
         return self
 
-    def picture(self, png: bytes, words: str, caption: str) -> Page:
-        """A picture that is drawn already: on a light card, for its ground is white; wider than a phone."""
-        if not isinstance(png, bytes) or not png.startswith(b"\x89PNG"):
-            came = f"{len(png)} bytes of something else" if isinstance(png, bytes) else brief(png)
-            raise ArgumentTypeError("png", "the bytes of a PNG file", came, "Use Path(file).read_bytes().")
-        uri = "data:image/png;base64," + base64.b64encode(png).decode()
+    def contents(self, entries: Iterable[tuple[str, str]]) -> Page:
+        """Links to parts of the page, each (anchor, text)."""
+        listed = "".join(
+            f'<li><a href="#{_safe("entries", anchor)}">{_safe("entries", text)}</a></li>'
+            for anchor, text in _several("entries", entries, 2)
+        )
+        self._body.append(f'<nav aria-label="Contents"><ol>{listed}</ol></nav>')
+        return self
+
+    def gallery(self, cards: Iterable[tuple[str, str, str, Draw, str]]) -> Page:
+        """Large cards that lead to parts of the page.
+
+        Args:
+            cards: each (anchor, figure, what it says, draw, the picture in words).
+        """
+        parts = []
+        for anchor, figure, says, draw, words in _several("cards", cards, 5):
+            parts.append(
+                f'<a href="#{_safe("cards", anchor)}"><b>{_safe("cards", figure)}</b>'
+                f"<span>{_safe('cards', says)}</span>{_themed(draw, words)}</a>"
+            )
+        self._body.append('<div class="gallery">' + "".join(parts) + "</div>")
+        return self
+
+    def fold(self, summary: str, inside: Page) -> Page:
+        """What ``inside`` holds below its title, folded away until the reader asks for it."""
+        content = "\n".join(inside._body[1:])
+        self._body.append(f"<details><summary>{_safe('summary', summary)}</summary>\n{content}\n</details>")
+        return self
+
+    def picture(self, drawn: Drawn, words: str, caption: str) -> Page:
+        """A picture that is drawn already, for light and dark pages, wide and narrow.
+
+        Args:
+            drawn: the files.
+            words: what it shows, for those who do not see it.
+            caption: below it.
+        """
+        sources = "".join(
+            f'<source media="{media}" srcset="{_image(content)}">'
+            for media, content in (
+                ("(max-width: 40rem) and (prefers-color-scheme: dark)", drawn.narrow_dark),
+                ("(max-width: 40rem)", drawn.narrow),
+                ("(prefers-color-scheme: dark)", drawn.dark),
+            )
+        )
         self._body.append(
-            f'<figure class="paper"><div class="scroll">'
-            f'<img src="{uri}" alt="{_safe("words", words)}"></div><figcaption>'
-            f"{_safe('caption', caption)}</figcaption></figure>"
+            f'<figure class="paper"><picture>{sources}<img src="{_image(drawn.light)}" '
+            f'alt="{_safe("words", words)}"></picture>'
+            f"<figcaption>{_safe('caption', caption)}</figcaption></figure>"
         )
         return self
 
@@ -162,7 +221,7 @@ class Page:
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             '<meta name="color-scheme" content="light dark">\n'
-            f"<title>{escape(self._title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+            f"<title>{escape(written_out(self._title))}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
             + "\n".join(self._body)
             + "\n</main>\n</body>\n</html>\n"
         )
@@ -172,6 +231,27 @@ class Page:
         replace_bytes(file_path("path", path), self.html().encode())
 
 
+def _themed(draw: Draw, words: str) -> str:
+    """A plot for light and dark."""
+    light, dark = (_uri(svg(draw, theme)) for theme in (LIGHT, DARK))
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="{_safe("words", words)}"></picture>'
+    )
+
+
+def _image(content: bytes) -> str:
+    """A PNG or WebP file as an address."""
+    kinds = {b"\x89PNG": "png", b"RIFF": "webp"}
+    kind = kinds.get(content[:4]) if isinstance(content, bytes) else None
+    if kind is None:
+        came = f"{len(content)} bytes of something else" if isinstance(content, bytes) else brief(content)
+        raise ArgumentTypeError(
+            "drawn", "the bytes of PNG or WebP files", came, "Use Path(file).read_bytes()."
+        )
+    return f"data:image/{kind};base64," + base64.b64encode(content).decode()
+
+
 def _uri(picture: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
 
@@ -179,8 +259,8 @@ def _uri(picture: bytes) -> str:
 def _safe(argument: str, text: object) -> str:
     """The text, with what HTML would read as its own made harmless."""
     if not isinstance(text, str):
-        raise ArgumentTypeError(argument, "text", brief(text), "Write it as you want it: f'{value:.3g}'.")
-    return escape(text, quote=True)
+        raise ArgumentTypeError(argument, "text", brief(text), "Format it first: f'{value:.3g}'.")
+    return escape(written_out(text), quote=True)
 
 
 def _several(argument: str, values: object, width: int | None = None) -> list[Any]:

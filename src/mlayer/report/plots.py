@@ -1,6 +1,6 @@
 """The plots of a fit. Each is data in, a function out that draws them on a figure in a theme.
 
-Lines differ in dash as well as in colour, and no plot needs red told from green.
+Lines differ in dash as well as in color, and no plot needs red told from green.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.report.theme import Draw, Theme
+from mlayer.numerics.arrays import AnyArray
+from mlayer.report.theme import Draw, Theme, written_out
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = np.ndarray[Any, Any]
 _POINTS = 2000
 _COLUMNS = 12
 _LETTERS = 18
@@ -27,7 +27,7 @@ def learning_curve(history: Sequence[Mapping[str, Any]]) -> Draw:
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
         epochs = [record["epoch"] for record in history]
-        for key, name, colour, dash in (
+        for key, name, color, dash in (
             ("loss", "training", theme.first, "-"),
             ("validation_loss", "validation", theme.second, "--"),
         ):
@@ -35,7 +35,7 @@ def learning_curve(history: Sequence[Mapping[str, Any]]) -> Draw:
             if any(value is not None for value in values):
                 numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
                 alone = "o" if len(epochs) == 1 else None  # a line of one point would not be seen
-                axes.plot(epochs, numbers, dash, color=colour, label=name, linewidth=1.6, marker=alone)
+                axes.plot(epochs, numbers, dash, color=color, label=name, linewidth=1.6, marker=alone)
                 if (numbers[np.isfinite(numbers)] > 0).all() and np.nanmax(numbers) > 20 * np.nanmin(numbers):
                     axes.set_yscale("log")
         _whole_ticks(axes.xaxis)
@@ -65,12 +65,13 @@ def importance_bars(importance: Mapping[str, Sequence[float]], label: str) -> Dr
             axes.set_yticks(range(len(top)), [short(name) for name, _ in top])
         axes.axvline(0, color=theme.faint, linewidth=1)
         axes.locator_params(axis="x", nbins=5)  # small numbers are long
-        axes.set(xlabel=label)
+        _plain_numbers(axes.xaxis)
+        axes.set(xlabel=written_out(label))
 
     return draw
 
 
-def confusion(truth: Array, guess: Array, classes: Sequence[object]) -> Draw:
+def confusion(truth: AnyArray, guess: AnyArray, classes: Sequence[object]) -> Draw:
     """Rows: the true class; columns: the predicted one; shade: share of the row; figures: counts."""
     size = len(classes)
     counts = np.zeros((size, size), dtype=int)
@@ -83,8 +84,8 @@ def confusion(truth: Array, guess: Array, classes: Sequence[object]) -> Draw:
         if size <= 12:
             for row in range(size):
                 for column in range(size):
-                    colour = "#000000" if shares[row, column] > 0.6 else "#ffffff"
-                    axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour)
+                    color = "#000000" if shares[row, column] > 0.6 else "#ffffff"
+                    axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=color)
         if size <= 20:
             names = [short(str(name), 10) for name in classes]
             slant = 0 if max(map(len, names)) * size <= 36 else 60
@@ -97,7 +98,7 @@ def confusion(truth: Array, guess: Array, classes: Sequence[object]) -> Draw:
     return draw
 
 
-def reliability(truth: Array, probabilities: Array) -> Draw:
+def reliability(truth: AnyArray, probabilities: AnyArray) -> Draw:
     """Is a probability of 0.8 right 8 times in 10? Shares by bins of the probability given."""
     chosen = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == truth
@@ -122,7 +123,7 @@ def reliability(truth: Array, probabilities: Array) -> Draw:
     return draw
 
 
-def roc(truth: Array, score: Array) -> Draw:
+def roc(truth: AnyArray, score: AnyArray) -> Draw:
     """True against false positives over all thresholds, for two classes."""
     order = np.argsort(-score, kind="stable")
     last = np.append(np.diff(score[order]) != 0, True)  # one point for rows of equal score
@@ -139,7 +140,65 @@ def roc(truth: Array, score: Array) -> Draw:
     return draw
 
 
-def predicted_against_true(truth: Array, values: Array) -> Draw:
+def precision_recall(positive: AnyArray, score: AnyArray) -> Draw:
+    """Precision over recall for the rarer class; dotted: its share, the precision of chance."""
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.diff(score[order]) != 0, True)
+    hits = np.cumsum(positive[order])[last]
+    precision = hits / (np.flatnonzero(last) + 1)
+    recall = hits / max(1, int(positive.sum()))
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        share = float(positive.mean())
+        axes.plot([0, 1], [share, share], ":", color=theme.text, linewidth=1, label="chance")
+        # Each threshold holds until the next one, so that the curve is one of steps.
+        axes.step(
+            np.append(0, recall),
+            np.append(precision[0], precision),
+            where="pre",
+            color=theme.first,
+            linewidth=1.6,
+            label="model",
+        )
+        axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.04))
+        axes.legend()
+
+    return draw
+
+
+def forecast(
+    before: tuple[AnyArray, AnyArray], after: tuple[AnyArray, AnyArray, AnyArray], half: float
+) -> Draw:
+    """The series before and after the end of the training rows, with the forecast and its interval.
+
+    Args:
+        before: moments of the training rows and their values.
+        after: moments of the held-out rows, true values, predicted values.
+        half: half of the interval's width; infinite for none.
+    """
+    # The end of the training rows, three times as long as the forecast: more would hide the waves.
+    shown = 3 * len(after[0])
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        axes.plot(
+            before[0][-shown:], before[1][-shown:], "-", color=theme.faint, linewidth=1, label="learned"
+        )
+        axes.plot(after[0], after[1], ".", color=theme.text, markersize=3, label="true, held out")
+        axes.plot(after[0], after[2], "-", color=theme.first, linewidth=1.4, label="forecast")
+        if np.isfinite(half):
+            axes.fill_between(
+                after[0], after[2] - half, after[2] + half, color=theme.first, alpha=0.25, linewidth=0
+            )
+        _plain_dates(axes.xaxis)
+        _plain_numbers(axes.yaxis)
+        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+
+    return draw
+
+
+def predicted_against_true(truth: AnyArray, values: AnyArray) -> Draw:
     """A point for each held-out row, on the dotted line if right."""
     step = max(1, len(truth) // _POINTS)
 
@@ -156,12 +215,14 @@ def predicted_against_true(truth: Array, values: Array) -> Draw:
             rasterized=True,
         )
         axes.plot(ends, ends, ":", color=theme.text, linewidth=1)
+        for axis in (axes.xaxis, axes.yaxis):
+            _plain_numbers(axis)
         axes.set(xlabel="true", ylabel="predicted")
 
     return draw
 
 
-def errors(truth: Array, values: Array) -> Draw:
+def errors(truth: AnyArray, values: AnyArray) -> Draw:
     """A histogram of predicted minus true."""
 
     def draw(figure: Figure, theme: Theme) -> None:
@@ -169,9 +230,26 @@ def errors(truth: Array, values: Array) -> Draw:
         axes.hist(values - truth, bins=min(40, max(8, len(truth) // 8)), color=theme.first)
         axes.axvline(0, linestyle=":", color=theme.text, linewidth=1)
         _whole_ticks(axes.yaxis)
+        _plain_numbers(axes.xaxis)
         axes.set(xlabel="predicted minus true", ylabel="rows")
 
     return draw
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Labels such as 450,000 and 0.05, and few of them; no factor aside."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(5))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _plain_dates(axis: Any) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(maxticks=6)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _whole_ticks(axis: Any) -> None:
@@ -186,4 +264,5 @@ def short(name: str, letters: int = _LETTERS) -> str:
     >>> short("median_house_value_in_dollars")
     'median_house_valu…'
     """
+    name = written_out(name)
     return name if len(name) <= letters else name[: letters - 1] + "…"

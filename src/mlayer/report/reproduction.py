@@ -1,86 +1,171 @@
-"""The page of the reproduction: for each experiment the paper's figures, ours, and the picture."""
+"""The page of the reproduction: a summary, contents, and a chapter for each figure and table of the paper."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from mlayer.report.page import Page
+from mlayer.report.page import Drawn, Page
+from mlayer.report.theme import Draw
 
-NAME = "report.html"
-# From the figures of a run: what it is, what the paper says, what came out here, the goal.
-Compare = Callable[[Mapping[str, float]], list[list[str]]]
 SMOKE = "A smoke run shows that it works. Its figures are of small models: they say nothing about the paper."
 
 
-def write_report(folder: Path, names: Sequence[str], compare: Compare, kind: str | None = None) -> Path:
-    """Write FOLDER/report.html from the NAME.json and NAME.png that are there.
+@dataclass(frozen=True)
+class Card:
+    """One result of the summary.
+
+    Attributes:
+        name: of the experiment it is from.
+        figure: the number, as it is shown.
+        says: what it is, in a sentence.
+        draw: a small picture.
+        words: what that shows.
+    """
+
+    name: str
+    figure: str
+    says: str
+    draw: Draw
+    words: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of a chapter.
+
+    Attributes:
+        title: above it.
+        header: of its columns.
+        rows: cells as text.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One experiment.
+
+    Attributes:
+        record: the content of its NAME.json.
+        in_paper: "Figure 2", or "" if the paper has no such thing.
+        section: of the paper, or who announced it.
+        caption: what is seen in the picture.
+        compared: rows beside the paper's: what it is, paper, here, goal.
+        drawn: the picture.
+        grids: tables of the paper, rebuilt.
+    """
+
+    record: Mapping[str, Any]
+    in_paper: str
+    section: str
+    caption: str
+    compared: Sequence[Sequence[str]] = ()
+    drawn: Drawn | None = None
+    grids: Sequence[Grid] = field(default_factory=tuple)
+
+    @property
+    def title(self) -> str:
+        """With the paper's own number in front."""
+        title = str(self.record["title"])
+        return f"{self.in_paper}: {title}" if self.in_paper else title
+
+
+def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), smoke: bool = False) -> Page:
+    """The page.
 
     Args:
-        folder: where the results are.
-        names: experiments, in the order of the page.
-        compare: sets the paper's figures beside those of a run.
-        kind: "smoke" for the results of smoke runs; the page is then report.smoke.html and compares nothing.
+        chapters: in the order of the page; those of the paper first.
+        cards: of the summary.
+        smoke: whether the results are those of smoke runs, which are held against nothing.
     """
-    ending = f".{kind}" if kind else ""
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
-        "Each experiment of the paper: what it says, what came out here, and the command for it.",
+        "Every figure and table of the paper: what it says, what came out here, and the command for it.",
     )
-    files = {name: folder / f"{name}{ending}.json" for name in names}
-    records = {
-        name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()
-    }
-    if kind == "smoke":
+    if smoke:
         page.paragraph(SMOKE)
-        compare = _nothing
-    if records:
-        _overview(page, records.values(), compare)
-    else:
-        page.paragraph("No results yet: mlayer reproduce all")
-    for name, record in records.items():
-        _section(page, record, folder / f"{name}{ending}.png", compare)
-    path = folder / f"report{ending}.html"
-    page.save(path)
-    return path
+    if not chapters:
+        return page.paragraph("No results yet: mlayer reproduce all")
+    shown = [card for card in cards if not smoke]
+    if shown:
+        page.gallery((card.name, card.figure, card.says, card.draw, card.words) for card in shown)
+    page.heading("Contents")
+    page.contents((chapter.record["name"], chapter.title) for chapter in chapters)
+    page.paragraph(
+        "Paper: what the paper prints. Here: measured by the command, with the spread over seeds where there "
+        "are several. Goal: what this project set itself, met or missed. What was not run in full is absent."
+    )
+    beyond = False
+    for chapter in chapters:
+        if not chapter.in_paper and not beyond:
+            page.heading("Beyond the paper's figures and tables", anchor="beyond")
+            beyond = True
+        _chapter(page, chapter, smoke)
+    return page
 
 
-def _nothing(_: Mapping[str, float]) -> list[list[str]]:
-    return []
-
-
-def _overview(page: Page, records: Iterable[dict[str, Any]], compare: Compare) -> None:
-    rows = [[*line, record["command"]] for record in records for line in compare(record["headline"])]
-    if rows:
-        page.table(["", "paper", "here", "goal here", "command"], rows)
-
-
-def _section(page: Page, record: dict[str, Any], picture: Path, compare: Compare) -> None:
-    page.heading(record["title"])
+def _chapter(page: Page, chapter: Chapter, smoke: bool) -> None:
+    record = chapter.record
+    page.heading(chapter.title, 2 if chapter.in_paper else 3, anchor=record["name"])
+    if chapter.section:
+        page.paragraph(f"Paper: {chapter.section}.")
     page.code(record["command"])
     if not record.get("complete", True):
         page.paragraph("Not complete: these are the parts that are finished. The same command goes on.")
-    if picture.is_file():
-        page.picture(picture.read_bytes(), f"Figure of the experiment: {record['title']}", record["title"])
-    compared = compare(record["headline"])
-    if compared:
-        page.table(["", "paper", "here", "goal here"], compared)
-    page.heading("All figures of the run", level=3)
-    page.table(["name", "here"], [[k, _number(v)] for k, v in record["headline"].items()], numbers=True)
+    if chapter.drawn is not None:
+        page.picture(chapter.drawn, f"Picture of the experiment: {record['title']}", chapter.caption)
+    for grid in chapter.grids if not smoke else ():
+        page.heading(grid.title, 4)
+        page.table(grid.header, grid.rows)
+    if chapter.compared and not smoke:
+        page.table(["", "paper", "here", "goal here"], chapter.compared)
+    page.fold("All figures of this run, and how it was run", _details(record))
+
+
+def _details(record: Mapping[str, Any]) -> Page:
+    inside = Page("details")
+    rows = [[name, _number(value)] for name, value in record["headline"].items()]
+    inside.table(["name", "here"], rows, numbers=True)
     quoted = list(_flat(record["paper"]))
     if quoted:
-        whom = record.get("quoted_from", "the paper")
-        page.table([f"quoted from {whom}", ""], quoted)  # sentences among them wrap
-    page.paragraph(
-        f"Scale {record['scale']}, seed {record['seed']}, {record['seconds']:.0f} s, "
-        f"{record['threads']} threads, torch {record['torch']}, {record['date']}."
-    )
+        inside.table([f"quoted from {record.get('quoted_from', 'the paper')}", ""], quoted)
+    facts = [
+        f"scale {record['scale']}",
+        f"seed {record['seed']}",
+        f"{record['seconds']:.0f} s",
+        f"{record['threads']} thread{'s' if record['threads'] != 1 else ''}",
+        record.get("exponential"),
+        record.get("instruction_set") and f"instruction set {record['instruction_set']}",
+        f"torch {record['torch']}",
+        record.get("commit") and f"commit {record['commit']}",
+        record["date"],
+    ]
+    inside.paragraph(", ".join(str(fact) for fact in facts if fact) + ".")
+    parts = sorted(set(commits(record.get("results"))) - {record.get("commit")})
+    if parts:
+        inside.paragraph(f"Put together from parts that were run at other commits: {', '.join(parts)}.")
+    return inside
+
+
+def commits(results: Any) -> Iterator[str]:
+    """Commits that parts of the results name."""
+    if isinstance(results, Mapping):
+        if isinstance(results.get("commit"), str):
+            yield results["commit"]
+        for value in results.values():
+            yield from commits(value)
+    elif isinstance(results, list):
+        for value in results:
+            yield from commits(value)
 
 
 def _flat(content: Mapping[str, Any], start: str = "") -> Iterator[list[str]]:
-    """Nested figures, one a line."""
+    """Nested figures, one per line."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{start}{key}, ")

@@ -1,4 +1,4 @@
-"""Colours for light and dark: lines from Okabe and Ito's palette, which colour-blind readers tell apart.
+"""Colors for light and dark: lines from Okabe and Ito's palette, which color-blind readers tell apart.
 
 Okabe and Ito, "Color universal design" (2008): jfly.uni-koeln.de/color.
 """
@@ -6,6 +6,7 @@ Okabe and Ito, "Color universal design" (2008): jfly.uni-koeln.de/color.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a plot; its background is that of the page."""
+    """Colors of a plot; its background is that of the page."""
 
     text: str
     faint: str
@@ -30,6 +31,21 @@ LIGHT = Theme(text="#1c2126", faint="#c9ced4", first="#0072b2", second="#d55e00"
 DARK = Theme(text="#e6e9ec", faint="#4a525b", first="#56b4e9", second="#e69f00")
 
 Draw = Callable[["Figure", Theme], None]
+
+
+def written_out(text: str) -> str:
+    r"""The text with characters that XML does not allow, or that turn the direction of others, as escapes.
+
+    >>> written_out("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(ascii(c)[1:-1] if _NOT_IN_PAGES.match(c) else c for c in text)
+
+
+# Control characters, halves of pairs, the two that are no characters, and marks of direction.
+_NOT_IN_PAGES = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff\\u202a-\\u202e\\u2066-\\u2069]"
+)
 
 
 def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> bytes:

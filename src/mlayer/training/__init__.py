@@ -6,7 +6,7 @@ from mlayer.training.divergence import DivergenceError
 from mlayer.training.evaluation import evaluate
 from mlayer.training.loop import train
 from mlayer.training.losses import LOSSES, METRICS, PeriodicLoss
-from mlayer.training.many import Trained, train_many
+from mlayer.training.many import RunsLostError, Trained, train_many
 from mlayer.training.progress import Bar, Progress
 from mlayer.training.result import TrainingResult
 from mlayer.training.settings import Plateau, Settings
@@ -21,6 +21,7 @@ __all__ = [
     "PeriodicLoss",
     "Plateau",
     "Progress",
+    "RunsLostError",
     "Settings",
     "Trained",
     "TrainingResult",

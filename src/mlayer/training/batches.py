@@ -6,7 +6,6 @@ handing out views costs a fraction of one. A block is small enough for the cache
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,10 +15,10 @@ from torch import Tensor
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.distributed import World
+from mlayer.training.fingerprint import loader_fingerprint, tensors_fingerprint
 
 _BLOCK_NUMBERS = 2**20
 _EVALUATION_ROWS = 1024
-_SAMPLED_ROWS = 256
 
 Data = Sequence[Tensor] | Iterable[Sequence[Tensor]]
 
@@ -76,12 +75,8 @@ class TensorsInMemory:
                 yield Batch(columns[0][i], columns[1][i], weight, whole)
 
     def fingerprint(self) -> list[Any]:
-        """Shapes and a checksum of some rows: enough to notice that a run is resumed on other data."""
-        step = max(1, self.rows // _SAMPLED_ROWS)
-        return [
-            [list(t.shape), str(t.dtype), zlib.crc32(t[::step].cpu().contiguous().numpy().tobytes())]
-            for t in self.tensors
-        ]
+        """Shapes and a digest of every byte: a run is not resumed on other data."""
+        return tensors_fingerprint(self.tensors)
 
 
 class FromLoader:
@@ -110,9 +105,7 @@ class FromLoader:
         """
         for owner in (self.loader, getattr(self.loader, "sampler", None)):
             generator = getattr(owner, "generator", None)
-            if isinstance(
-                generator, torch.Generator
-            ):  # its own: else a run could not be repeated or taken up
+            if isinstance(generator, torch.Generator):  # its own: else a run could not be repeated or resumed
                 generator.manual_seed(seed)
         batches = self._all(world)
         for _ in range(skip):
@@ -147,15 +140,15 @@ class FromLoader:
             )
 
     def fingerprint(self) -> list[Any]:
-        """All that is known without reading it."""
-        return [self.batches]
+        """All that is known without reading it through."""
+        return loader_fingerprint(self.loader)
 
 
 Source = TensorsInMemory | FromLoader
 
 
 def as_source(data: Data, batch_size: int, device: torch.device, argument: str = "data") -> Source:
-    """Check ``data`` at the door."""
+    """Check ``data`` on entry."""
     if isinstance(data, Tensor):
         raise ArgumentTypeError(
             argument, "a pair (x, y) or a data loader", "one tensor", "Give inputs and targets."
@@ -172,7 +165,7 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
         if isinstance(data, Iterator):
             raise ArgumentTypeError(
                 argument,
-                "something that can be read once an epoch",
+                "something that can be read once per epoch",
                 "an iterator, which can be read only once",
                 "Give the data loader itself, or a list.",
             )
@@ -187,7 +180,7 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
         )
     rows = [len(t) if t.dim() else 0 for t in data]
     if len(set(rows)) > 1:
-        raise ArgumentError(argument, "tensors of equal length", f"lengths {rows}", "One row an example.")
+        raise ArgumentError(argument, "tensors of equal length", f"lengths {rows}", "One row per example.")
     if rows[0] == 0:
         raise ArgumentError(argument, "at least one example", "none", "Check how the data were read.")
     tensors = cast(Sequence[Tensor], data)
@@ -210,6 +203,6 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
             f"{argument}: weight",
             f"of shape ({rows[0]},) and not negative",
             f"shape {tuple(tensors[2].shape)}, least {tensors[2].min():g}",
-            "One weight an example; 1 means as usual.",
+            "One weight per example; 1 is the usual weight.",
         )
     return TensorsInMemory(tensors, batch_size, device)

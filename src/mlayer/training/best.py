@@ -39,7 +39,7 @@ class Best:
         self.weights = copy_of(model)
 
     def better(self, value: float) -> bool:
-        """Than all before?"""
+        """Whether this is better than everything before."""
         if self.value is None:
             return True
         return value > self.value if self.larger_is_better else value < self.value

@@ -1,10 +1,13 @@
 """Checkpoints: one safetensors file, replaced as a whole, and the history as JSON lines beside it.
 
-    FOLDER/state.safetensors    everything that the rest of the run depends on
-    FOLDER/history.jsonl        one line an epoch, for people and scripts
+    FOLDER/state.safetensors     everything that the rest of the run depends on
+    FOLDER/before.safetensors    the state before that one, for the case that the last is damaged
+    FOLDER/history.jsonl         one line per epoch, for people and scripts
+    FOLDER/lock                  held while a process trains here
 
 The state is a tree of dictionaries, lists, numbers and tensors. Tensors go into the file as they are, the
-rest as JSON into its metadata (Python writes floats so that they are read back to the bit). No pickle.
+rest as JSON into its metadata (Python writes floats so that they are read back to the bit). No pickle. Every
+byte is under a digest (see `mlayer.tensorfile`).
 """
 
 from __future__ import annotations
@@ -12,17 +15,21 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlayer.disk import replace_bytes
-from mlayer.errors import FileFormatError, MLayerError
+from mlayer.disk import make_folder, remove_left_over, replace_bytes
+from mlayer.errors import FileFormatError, MLayerError, UnwritableError
+from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
 
-FORMAT = 1
+FORMAT = 2
 _KEY = "mlayer-checkpoint"
+_MUST_BE = "a checkpoint written by mlayer.training"
 
 
 class CheckpointError(MLayerError, OSError):
@@ -30,7 +37,7 @@ class CheckpointError(MLayerError, OSError):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; training goes on, the last good one is kept."""
+    """A checkpoint could not be written or read; the last good one is kept or used."""
 
 
 class Checkpoints:
@@ -39,60 +46,84 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "state.safetensors"
+        self.before = folder / "before.safetensors"
         self.history = folder / "history.jsonl"
+        self._whole = True  # is the last state worth keeping when the next is written?
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else may train in this folder for the time of a block; the lock ends with its process."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.folder / "lock")
+        try:
+            make_folder(self.folder)
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise CheckpointError(
+                f"checkpoint: {self.folder} must be a folder where nobody else trains; another process or "
+                "thread trains there now. Nothing was trained: wait for its end, or give another folder."
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            raise self._unwritable(error) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def tidy(self) -> None:
-        """Remove the half-written file of a run that was killed."""
-        for left_over in self.folder.glob(f".{self.file.name}.*.tmp"):
-            left_over.unlink(missing_ok=True)
+        """Remove the half-written files of a run that was killed."""
+        for file in (self.file, self.before, self.history):
+            remove_left_over(file)
 
     def read(self) -> dict[str, Any] | None:
-        """The last state, or None."""
-        from safetensors import SafetensorError, safe_open
-
-        if not self.file.is_file():
-            return None
-        must_be = "a checkpoint written by mlayer.training"
-        try:
-            with safe_open(str(self.file), framework="pt") as file:
-                metadata = (file.metadata() or {}).get(_KEY)
-                if metadata is None:
-                    raise FileFormatError(
-                        self.file, must_be, "another safetensors file", "Choose another folder."
-                    )
-                header = json.loads(metadata)
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        """The last state that is whole, or None if there is none at all."""
+        damages = []
+        for file in (self.file, self.before):
+            if not file.is_file():
+                continue
+            try:
+                state = _read(file)
+            except FileNotFoundError:  # replaced in between
+                continue
+            except (DamagedError, OSError) as error:
+                damages.append((file, error))
+                continue
+            if damages:
+                self._whole = False
+                warnings.warn(
+                    f"the checkpoint {damages[0][0]} is damaged ({damages[0][1]}); the one before it, "
+                    f"{file.name}, is used: what was done since then is done again.",
+                    CheckpointWarning,
+                    stacklevel=3,
+                )
+            return state
+        if damages:
             raise FileFormatError(
-                self.file, must_be, f"a damaged file ({error})", "Delete it to start anew."
-            ) from None
-        if header.get("format") != FORMAT:
-            raise FileFormatError(
-                self.file,
-                f"of format {FORMAT}",
-                f"format {header.get('format')}",
-                "Use the mlayer that wrote it.",
+                damages[0][0], _MUST_BE, f"a damaged file ({damages[0][1]})", "Delete it to start anew."
             )
-        tree: dict[str, Any] = _unflatten(header["tree"], tensors)
-        return tree
+        return None
 
     def write_first(self, state: dict[str, Any]) -> None:
         """Before the first step, so that a place that cannot be written costs nothing."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             size = self._write(state)
             free = shutil.disk_usage(self.folder).free
         except OSError as error:
+            raise self._unwritable(error) from None
+        # The old files and the new one are there together, and best weights and history come on top.
+        if free < 4 * size:
             raise CheckpointError(
-                f"checkpoint: {self.folder} must be a folder that can be written; {error}. "
-                "Nothing was trained yet: choose another folder or make room."
-            ) from None
-        # The old file and the new one are there together, and best weights and history come on top.
-        if free < 3 * size:
-            raise CheckpointError(
-                f"checkpoint: {self.folder} must have room for {3 * size / 1e6:.1f} MB; "
-                f"{free / 1e6:.1f} MB are free. Nothing was trained yet: choose another folder or make room."
+                f"checkpoint: {self.folder} must have space for {4 * size / 1e6:.1f} MB; "
+                f"{free / 1e6:.1f} MB are free. Nothing was trained yet: choose another folder or free space."
             )
+
+    def _unwritable(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint: {self.folder} must be a folder that can be written; got {_reason(error)}. "
+            "Nothing was trained yet: choose another folder or free some space."
+        )
 
     def write(self, state: dict[str, Any]) -> bool:
         """Replace the last state. On failure warn, and keep the last one and the training."""
@@ -100,8 +131,9 @@ class Checkpoints:
             self._write(state)
         except OSError as error:
             warnings.warn(
-                f"could not write the checkpoint {self.file} ({error}); the one before is kept, training "
-                "goes on and will try again. Make room, or the work since then is lost if it stops.",
+                f"could not write the checkpoint {self.file} ({_reason(error)}); the one before is kept, "
+                "training goes on and will try again. Free some space, or the work "
+                "since then is lost if it stops.",
                 CheckpointWarning,
                 stacklevel=3,
             )
@@ -109,16 +141,50 @@ class Checkpoints:
         return True
 
     def _write(self, state: dict[str, Any]) -> int:
-        from safetensors.torch import save
-
         tensors: dict[str, Tensor] = {}
         tree = _flatten(state, tensors)
-        data = save(tensors, {_KEY: json.dumps({"format": FORMAT, "tree": tree})})
-        replace_bytes(self.file, data)
+        data = sealed(tensors, {_KEY: json.dumps({"format": FORMAT, "tree": tree})})
+        replace_bytes(self.file, data, keep=self.before if self._whole else None)
+        self._whole = True
         lines = "".join(json.dumps(record) + "\n" for record in state["history"]).encode()
         if not self.history.exists() or self.history.read_bytes() != lines:
             replace_bytes(self.history, lines)
         return len(data)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    header = read_header(file)
+    if _KEY not in header.metadata and "digest" not in header.metadata:
+        raise FileFormatError(file, _MUST_BE, "another safetensors file", "Choose another folder.")
+    about = _about(header.metadata.get(_KEY, ""))
+    if about.get("format") == 1:  # of a mlayer that did not seal its files
+        raise FileFormatError(file, f"of format {FORMAT}", "format 1", "Use the mlayer that wrote it.")
+    check_seal(file)
+    if about.get("format") != FORMAT:
+        raise FileFormatError(
+            file, f"of format {FORMAT}", f"format {about.get('format')}", "Use the mlayer that wrote it."
+        )
+    try:
+        tree = _unflatten(about["tree"], read_tensors(file))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"a state that does not hold together: {error!r}"[:300]) from None
+    if not isinstance(tree, dict):
+        raise DamagedError("no state")
+    return tree
+
+
+def _about(text: str) -> dict[str, Any]:
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"a header that is no JSON ({error})"[:300]) from None
+    if not isinstance(about, dict):
+        raise DamagedError("a header that is no JSON object")
+    return about
+
+
+def _reason(error: Exception) -> str:
+    return error.why if isinstance(error, UnwritableError) else str(error)
 
 
 def _flatten(tree: Any, tensors: dict[str, Tensor]) -> Any:

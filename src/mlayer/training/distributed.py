@@ -37,7 +37,7 @@ class World:
 
     @property
     def alone(self) -> bool:
-        """Is there only one process?"""
+        """Whether there is only one process."""
         return self.size == 1
 
     def part(self, indices: Tensor) -> Tensor:

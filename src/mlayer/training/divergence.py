@@ -32,7 +32,7 @@ def diagnosis(
     """One message: at which step, why, what is kept, what to try."""
     parts = [f"training diverged at step {step} (epoch {epoch}): the loss is {loss}."]
     if x is not None and x.is_floating_point() and not torch.isfinite(x).all():
-        parts.append("The inputs of this batch hold NaN or inf: mend the data.")
+        parts.append("The inputs of this batch hold NaN or inf: correct the data.")
     elif not all(torch.isfinite(p).all() for p in model.parameters()):
         parts.append("The weights are no longer finite: the gradient of the step before overflowed.")
     elif x is not None:

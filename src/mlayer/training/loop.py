@@ -1,7 +1,7 @@
 """`train`: the one loop, for tensors in memory and for data loaders, alone or under torchrun.
 
 Everything that a run depends on is either an argument or in :class:`Run`, whose state is what a
-checkpoint holds. Orders of examples are drawn anew from (seed, epoch), so that a run can be taken up
+checkpoint holds. Orders of examples are drawn anew from (seed, epoch), so that a run can be resumed
 inside an epoch.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import file_path, function, number
 from mlayer.nn.activity import watch_activity
-from mlayer.training.batches import Batch, Data, TensorsInMemory, as_source
+from mlayer.training.batches import Batch, Data, TensorsInMemory
 from mlayer.training.best import copy_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import joined_world
@@ -28,11 +28,8 @@ from mlayer.training.losses import as_loss, check_classes, check_labels, mean_lo
 from mlayer.training.optimizers import needs_closure
 from mlayer.training.progress import Progress, as_progress
 from mlayer.training.result import Record, TrainingResult
-from mlayer.training.run import Run
+from mlayer.training.run import Augment, Run
 from mlayer.training.settings import Settings
-
-# (x, generator) -> x, for training batches only.
-Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 
@@ -59,7 +56,7 @@ def train(
             loader of such batches.
         settings: how; see :class:`Settings`.
         validation: the same kinds as ``data``; monitored instead of the training loss.
-        checkpoint: a folder. A run that was stopped there is taken up and ends with the same weights, to
+        checkpoint: a folder. A run that was stopped there is resumed and ends with the same weights, to
             the bit on one machine, as if it had never been stopped.
         checkpoint_seconds: time between checkpoints. (Several processes: at ends of epochs only.)
         progress: True for a bar on stderr, if that is a terminal.
@@ -90,13 +87,16 @@ def train(
     function("augment", augment, "(x, generator) -> x", 2)
     cuda = [d for d in {p.device for p in model.parameters()} if d.type == "cuda"]
     with joined_world(model) as world, torch.random.fork_rng(cuda):
-        loop = _Loop(Run(model, data, settings, world), validation, augment)
-        return loop.go(
-            None if folder is None else Checkpoints(folder),
-            checkpoint_seconds,
-            shown if world.rank == 0 else as_progress(False),
-            on_epoch if world.rank == 0 else None,
-        )
+        checkpoints = None if folder is None else Checkpoints(folder)
+        first = world.rank == 0
+        with nullcontext() if checkpoints is None or not first else checkpoints.alone():
+            loop = _Loop(Run(model, data, settings, world, validation=validation, augment=augment))
+            return loop.go(
+                checkpoints,
+                checkpoint_seconds,
+                shown if first else as_progress(False),
+                on_epoch if first else None,
+            )
 
 
 class _DivergedError(Exception):
@@ -109,22 +109,16 @@ class _DivergedError(Exception):
 class _Loop:
     """One run on its way."""
 
-    def __init__(self, run: Run, validation: Data | None, augment: Augment | None) -> None:
-        self.run, self.augment = run, augment
-        device = run.parameters[0].device
-        self.validation = (
-            None
-            if validation is None
-            else as_source(validation, run.settings.batch_size, device, "validation")
-        )
+    def __init__(self, run: Run) -> None:
+        self.run, self.augment, self.validation = run, run.augment, run.validation
         self.loss, self.mean_loss = as_loss(run.settings.loss), mean_loss(run.settings.loss)
         self.closure = needs_closure(run.optimizer)
         # Is the training loss all there is to judge weights by? See best.py.
-        self.by_running_loss = validation is None and not run.settings.metrics
+        self.by_running_loss = run.validation is None and not run.settings.metrics
         for source in (run.source, self.validation):
             if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):
                 check_labels(source.tensors[1])
-                if augment is None or source is self.validation:  # else the model may not take x as it is
+                if run.augment is None or source is self.validation:  # else the model may not take x as it is
                     check_classes(run.model, source.tensors[0], source.tensors[1])
 
     def go(
@@ -331,7 +325,7 @@ class _Loop:
 
 
 def _mixed(seed: int, number: int) -> int:
-    """A seed of its own for each pair: splitmix64's finaliser on their combination."""
+    """A seed of its own for each pair: splitmix64's finalizer on their combination."""
     z = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64

@@ -1,4 +1,4 @@
-"""The losses and metrics of the paper: one number an example, so that weights and shards are exact.
+"""The losses and metrics of the paper: one number per example, so that weights and shards are exact.
 
 Targets of cross entropy are class indices, (b,), or probabilities, (b, classes). Squared errors are
 means over the outputs of an example.
@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from mlayer.errors import ArgumentError
 from mlayer.training.settings import Loss
 
-# (outputs, targets) -> one number an example, (b,).
+# (outputs, targets) -> one number per example, (b,).
 EachExample = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -44,7 +44,7 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 LOSSES: dict[str, EachExample] = {"cross_entropy": cross_entropies, "squared_error": squared_errors}
 # Their means over a batch, each in one operation: at batch 32 of a small model operations are what costs.
 _MEANS: dict[str, EachExample] = {"cross_entropy": cross_entropy, "squared_error": mean_squared_error}
-# Name -> one number an example; what their mean becomes; is larger better?
+# Name -> one number per example; what their mean becomes; whether larger is better.
 METRICS: dict[str, tuple[EachExample, Callable[[float], float], bool]] = {
     "accuracy": (hits, float, True),
     "rmse": (squared_errors, lambda mean: mean**0.5, False),
@@ -97,7 +97,7 @@ def check_labels(y: Tensor) -> None:
     if column or (y.dim() == 1 and y.dtype not in {torch.int64, torch.uint8}):
         raise ArgumentError(
             "y",
-            'integers of dtype torch.int64, one an example, for loss="cross_entropy"',
+            'integers of dtype torch.int64, one per example, for loss="cross_entropy"',
             f"{y.dtype} of shape {tuple(y.shape)}",
             f"Convert them with {'y.flatten().long()' if column else 'y.long()'}.",
         )
@@ -132,7 +132,7 @@ def _like(outputs: Tensor, targets: Tensor) -> Tensor:
             "y",
             f"of shape {tuple(outputs.shape)}, as the outputs of the model",
             f"shape {tuple(targets.shape)}",
-            "Give one row an example and one column an output."
+            "Give one row per example and one column per output."
             + (' For classes: Settings(loss="cross_entropy").' if classes else ""),
         )
     return targets

@@ -18,11 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.checks import brief, file_path, function, is_several
-from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError, MLayerError
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
-from mlayer.training.loop import Augment, train
+from mlayer.training.loop import train
+from mlayer.training.lost import all_done
 from mlayer.training.result import TrainingResult
+from mlayer.training.run import Augment
 from mlayer.training.settings import Settings
 
 
@@ -33,6 +35,30 @@ class Trained:
     settings: Settings
     model: nn.Module
     result: TrainingResult
+
+
+class RunsLostError(MLayerError, RuntimeError):
+    """Processes of some runs were killed each time; the others are in ``finished``.
+
+    Attributes:
+        lost: numbers of the runs that are lost.
+        finished: the others, in their order.
+    """
+
+    def __init__(
+        self, lost: list[int], settings: list[Settings], finished: list[Trained], kept: bool
+    ) -> None:
+        named = ", ".join(f"{i} (seed {s.seed})" for i, s in zip(lost, settings, strict=True))
+        hint = (
+            "Call it again to go on from their checkpoints."
+            if kept
+            else "Give `checkpoint` to keep their work."
+        )
+        super().__init__(
+            f"the processes of the runs {named} were killed, also when nothing ran beside them: most likely "
+            f"memory is short. The other {len(finished)} runs are in the error's `finished`. {hint}"
+        )
+        self.lost, self.finished = lost, finished
 
 
 def train_many(
@@ -50,7 +76,8 @@ def train_many(
     """Train one model for each of ``settings`` (or for each of ``seeds``), several at once.
 
     A run that diverges is given back with its best weights and ``result.stopped == "diverged"``; the
-    others go on.
+    others go on. A run whose process is killed (out of memory, say) is tried again, finally with nothing
+    beside it; what cannot be saved that way is named by a :class:`RunsLostError`, which holds the others.
 
     Args:
         build: makes the model of a run; should draw its weights from ``settings.seed``.
@@ -58,8 +85,8 @@ def train_many(
         settings: one for each run, or one for all ``seeds``.
         seeds: the seeds of the runs, when there is one settings.
         validation: as in :func:`train`.
-        n_jobs: processes; -1 for one a core; None as joblib's context says, which may be a cluster.
-        checkpoint: a folder; run i is kept in its subfolder "run-i" and taken up if it was stopped.
+        n_jobs: processes; -1 for one per core; None as joblib's context says, which may be a cluster.
+        checkpoint: a folder; run i is kept in its subfolder "run-i" and resumed if it was stopped.
         on_done: called with each finished run, in the order of the list.
         augment: as in :func:`train`.
 
@@ -101,7 +128,7 @@ def train_many(
         isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or not 0 < abs(n_jobs) < 2**15
     ):
         raise ArgumentTypeError(
-            "n_jobs", "a number of processes, -1 or None", brief(n_jobs), "-1 is one process a core."
+            "n_jobs", "a number of processes, -1 or None", brief(n_jobs), "-1 is one process per core."
         )
     as_source(data, 1, torch.device("cpu"))
     if validation is not None:
@@ -111,12 +138,16 @@ def train_many(
     arrays = [t.numpy() for t in data]
     checked = None if validation is None else [t.numpy() for t in validation]
     folders = [None if checkpoint is None else place / f"run-{i}" for i in range(len(runs))]
-    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="list", mmap_mode="c")
-    several = parallel.n_jobs != 1
-    trained: list[Trained] = parallel(
-        joblib.delayed(_one)(build, arrays, s, checked, f, augment, several)
-        for s, f in zip(runs, folders, strict=True)
-    )
+    several = joblib.Parallel(n_jobs=n_jobs).n_jobs != 1
+    tasks = [
+        joblib.delayed(_one)(i, build, arrays, s, checked, f, augment, several)
+        for i, (s, f) in enumerate(zip(runs, folders, strict=True))
+    ]
+    found = all_done(tasks, n_jobs)
+    trained = [found[i] for i in sorted(found)]
+    if len(found) < len(runs):
+        lost = [i for i in range(len(runs)) if i not in found]
+        raise RunsLostError(lost, [runs[i] for i in lost], trained, checkpoint is not None)
     if on_done is not None:
         for one in trained:
             on_done(one)
@@ -148,6 +179,7 @@ def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) 
 
 
 def _one(  # noqa: PLR0917 - a task for another process
+    number: int,
     build: Callable[[Settings], nn.Module],
     arrays: Sequence[np.ndarray],
     settings: Settings,
@@ -155,7 +187,7 @@ def _one(  # noqa: PLR0917 - a task for another process
     folder: Path | None,
     augment: Augment | None,
     several: bool,
-) -> Trained:
+) -> tuple[int, Trained]:
     threads = torch.get_num_threads()
     if several:  # a core for each run: threads of several runs would stand in each other's way
         torch.set_num_threads(1)
@@ -172,6 +204,6 @@ def _one(  # noqa: PLR0917 - a task for another process
             )
         except DivergenceError as error:
             result = error.result
-        return Trained(settings, model, result)
+        return number, Trained(settings, model, result)
     finally:
         torch.set_num_threads(threads)

@@ -103,11 +103,11 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
 
 
 def _fuses(weight: nn.Parameter) -> bool:
-    """Does torch's fused CPU kernel take it? One with gaps in memory would be trained wrongly in silence."""
+    """Whether torch's fused CPU kernel takes it; it would silently train one with gaps in memory wrongly."""
     return weight.is_floating_point() and weight.device.type == "cpu" and weight.is_contiguous()
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Does ``step`` insist on evaluating the loss itself (L-BFGS)?"""
+    """Whether ``step`` must evaluate the loss itself (L-BFGS)."""
     parameter = inspect.signature(optimizer.step).parameters.get("closure")
     return parameter is not None and parameter.default is inspect.Parameter.empty

@@ -14,7 +14,7 @@ from mlayer.training.result import Record
 
 
 class Progress(Protocol):
-    """What the loop tells while it runs; ``update`` comes at most about ten times a second."""
+    """What the loop tells while it runs; ``update`` comes at most about ten times per second."""
 
     def start(self, total_steps: int | None, done: int) -> None:
         """Training begins, or goes on after ``done`` steps."""

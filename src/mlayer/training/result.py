@@ -15,7 +15,7 @@ class TrainingResult:
     """How a run went.
 
     Attributes:
-        history: one dictionary an epoch: epoch, step, loss, learning_rate, seconds, validation_loss, ...
+        history: one dictionary per epoch: epoch, step, loss, learning_rate, seconds, validation_loss, ...
         best_epoch: the epoch of the best monitored value; 0 is the start.
         best_value: that value, or None if no epoch was completed.
         stopped: "epochs" (all done), "early" (no more improvement) or "diverged".

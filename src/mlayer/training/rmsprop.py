@@ -21,7 +21,7 @@ _SWEEP = 64
 
 
 def fits_one_call(parameters: Sequence[Tensor], options: Mapping[str, Any]) -> bool:
-    """Are these weights that Adam's kernel takes, and is there nothing in ``options`` that it does not know?
+    """Whether Adam's kernel takes these weights and knows everything in ``options``.
 
     >>> weights = [torch.zeros(3)]
     >>> fits_one_call(weights, {"alpha": 0.9}), fits_one_call(weights, {"momentum": 0.9})
@@ -90,7 +90,7 @@ class RMSprop(torch.optim.RMSprop):
 
 
 def _in_order(weight: Tensor) -> bool:
-    """Does Adam's kernel, which goes through memory and not through indices, take weight and gradient?"""
+    """Whether Adam's kernel, which walks through memory and not indices, takes weight and gradient."""
     return weight.is_contiguous() and (weight.grad is None or weight.grad.is_contiguous())
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.tensorfile import digest_of
 from mlayer.training.batches import Data, as_source
-from mlayer.training.best import Best, Weights
+from mlayer.training.best import Best, Weights, copy_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import World
+from mlayer.training.fingerprint import plain
 from mlayer.training.learning_rate import LearningRate
 from mlayer.training.optimizers import build_optimizer
 from mlayer.training.result import Record, Stopped, TrainingResult
-from mlayer.training.settings import Settings, plain
+from mlayer.training.settings import Settings
+
+# (x, generator) -> x, for training batches only.
+Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 _COUNTERS = ("epoch", "batch", "step", "loss_sum", "seen", "seconds", "stopped", "message")
 # What may differ between a run and its continuation.
@@ -25,14 +31,28 @@ _FREE = ("on_divergence", "restore_best")
 class Run:
     """Model, optimizer, best weights, generators and counters of one run."""
 
-    def __init__(self, model: nn.Module, data: Data, settings: Settings, world: World) -> None:
-        self.model, self.settings, self.world = model, settings, world
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        settings: Settings,
+        world: World,
+        *,
+        validation: Data | None = None,
+        augment: Augment | None = None,
+    ) -> None:
+        self.model, self.settings, self.world, self.augment = model, settings, world, augment
         self.optimizer = build_optimizer(model, settings)
         self.parameters: list[nn.Parameter] = [
             p for group in self.optimizer.param_groups for p in group["params"]
         ]
         self.device = self.parameters[0].device
         self.source = as_source(data, settings.batch_size, self.device)
+        self.validation = (
+            None
+            if validation is None
+            else as_source(validation, settings.batch_size, self.device, "validation")
+        )
         batches = self.source.batches
         self.total_steps = None if batches is None else batches * settings.epochs
         if settings.schedule is not None and self.total_steps is None:
@@ -55,10 +75,7 @@ class Run:
         self.message = ""
         self.history: list[Record] = []
         self.resumed_at: int | None = None
-        self._about_data = self.source.fingerprint()
-        # An optimizer that a function made says more than the function's name.
-        made = [type(self.optimizer).__name__, plain(self.optimizer.defaults)]
-        self._about_settings = settings.fingerprint() | {"the optimizer": made}
+        self._about: dict[str, Any] = {}  # what makes this run, for checkpoints
 
     def result(self) -> TrainingResult:
         """Of a run that has stopped."""
@@ -79,11 +96,13 @@ class Run:
         state = None
         if self.world.rank == 0:
             if checkpoints is not None:
+                self._about = self._fingerprint()
                 checkpoints.tidy()
                 state = checkpoints.read()
             if state is not None:
                 assert checkpoints is not None
                 self._check_same_run(state, checkpoints)
+                self._about["start"] = state["about"]["start"]
             else:
                 self.best.start_from(self.model)
                 if checkpoints is not None:
@@ -91,7 +110,7 @@ class Run:
         if not self.world.alone:
             state = self.world.same_everywhere(self.state() if state is None else state)
         if state is not None:
-            self.load_state(state)
+            self._load_or_refuse(state, checkpoints)
         self.world.where = (
             "Nothing was kept: give train a checkpoint folder."
             if checkpoints is None
@@ -102,8 +121,7 @@ class Run:
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on."""
         return {
-            "settings": self._about_settings,
-            "data": self._about_data,
+            "about": self._about,
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
             "rate": self.rate.state(),
@@ -134,17 +152,23 @@ class Run:
         if self.stopped == "epochs" and self.epoch < self.settings.epochs:  # asked to go on
             self.stopped, self.message = None, ""
 
+    def _fingerprint(self) -> dict[str, Any]:
+        """Every byte of data and weights, the code of callables, and the settings."""
+        # An optimizer that a function made says more than the function's code.
+        made = [type(self.optimizer).__name__, plain(self.optimizer.defaults)]
+        return {
+            "settings": self.settings.fingerprint() | {"the optimizer": made},
+            "data": self.source.fingerprint(),
+            "validation": None if self.validation is None else self.validation.fingerprint(),
+            "augment": plain(self.augment),
+            "start": digest_of(self.model.state_dict()),
+        }
+
     def _check_same_run(self, state: dict[str, Any], checkpoints: Checkpoints) -> None:
-        old, new = dict(state["settings"]), dict(self._about_settings)
-        # A finished run may be prolonged, unless its schedule was made for its length.
-        longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
-        for name in (*_FREE, *(["epochs"] if longer else [])):
-            old.pop(name), new.pop(name)
-        changed = [f"{k} was {old.get(k)!r} and is {v!r}" for k, v in new.items() if v != old.get(k)]
-        if state["data"] != self._about_data:
-            changed.append("the data are others")
-        if _shapes(self.model.state_dict()) != _shapes(state["model"]):
-            changed.append("the model has other parameters")
+        try:
+            changed = self._changes(state)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise self._unusable(checkpoints, error) from None
         if changed:
             raise ArgumentError(
                 "checkpoint",
@@ -152,6 +176,59 @@ class Run:
                 f"{checkpoints.folder}, where {'; '.join(changed)}",
                 "Give another folder, or delete this one to start anew.",
             )
+
+    def _changes(self, state: dict[str, Any]) -> list[str]:
+        """How this run differs from the one of a state, in words."""
+        about = state["about"]
+        old, new = dict(about["settings"]), dict(self._about["settings"])
+        # A finished run may be prolonged, unless its schedule was made for its length.
+        longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
+        for name in (*_FREE, *(["epochs"] if longer else [])):
+            old.pop(name), new.pop(name)
+        changed = [_difference(k, old.get(k), v) for k, v in new.items() if v != old.get(k)]
+        for name in ("data", "validation"):
+            if about[name] != self._about[name]:
+                what = "data are others" if name == "data" else "validation data are others, or new, or gone"
+                changed.append(f"the {what}")
+        if about["augment"] != self._about["augment"]:
+            changed.append(_difference("augment", about["augment"], self._about["augment"]))
+        if _shapes(self.model.state_dict()) != _shapes(state["model"]):
+            changed.append("the model has other parameters")
+        elif self._about["start"] not in (
+            about["start"],
+            # A model that this very run has trained: it is prolonged.
+            digest_of(state["model"]),
+            digest_of(state["best"]["weights"] or {}),
+        ):
+            changed.append("the model starts from other weights (draw them from a fixed seed)")
+        return changed
+
+    def _load_or_refuse(self, state: dict[str, Any], checkpoints: Checkpoints | None) -> None:
+        """Load a state; one that does not fit leaves the model as it was."""
+        before = copy_of(self.model)
+        try:
+            self.load_state(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            self.model.load_state_dict(before)
+            if checkpoints is None:
+                raise
+            raise self._unusable(checkpoints, error) from None
+
+    def _unusable(self, checkpoints: Checkpoints, error: Exception) -> FileFormatError:
+        return FileFormatError(
+            checkpoints.file,
+            "a checkpoint of this run",
+            f"one that does not fit it ({type(error).__name__}: {str(error)[:200]})",
+            "Delete it to start anew.",
+        )
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    if name == "augment" and (old is None or new is None):
+        return f"augment was {'none' if old is None else 'given'} and is {'none' if new is None else 'given'}"
+    if any(isinstance(value, list | dict) for value in (old, new)):
+        return f"{name} has other code or holds other values"
+    return f"{name} was {old!r} and is {new!r}"
 
 
 def _shapes(weights: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
 
 import torch
@@ -43,7 +42,7 @@ class Settings:
         epochs: passes over the data, at most.
         batch_size: for tensors in memory; data loaders bring their own.
         loss: "cross_entropy" (targets are class indices), "squared_error", or a callable
-            ``(model, x, y) -> (outputs, losses)`` with one loss an example, such as
+            ``(model, x, y) -> (outputs, losses)`` with one loss per example, such as
             :class:`mlayer.training.PeriodicLoss`.
         optimizer: a name ("adam", "adamw", "sgd", "rmsprop", "lbfgs", or any class of torch.optim), or a
             callable ``parameters -> torch.optim.Optimizer``.
@@ -144,23 +143,11 @@ class Settings:
     def fingerprint(self) -> dict[str, Any]:
         """The settings as plain data. Two runs resume each other if theirs are equal.
 
-        Functions count by their names, other callables by their class and what they hold.
+        Callables count by their code and what they hold.
         """
+        from mlayer.training.fingerprint import plain
+
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(v) for v in value]
-    if isinstance(value, partial):
-        return [plain(value.func), plain(value.args), plain(value.keywords)]
-    if callable(value) or is_dataclass(value):
-        name = getattr(value, "__qualname__", None)
-        return name if name is not None else [type(value).__qualname__, plain(vars(value))]
-    return value if isinstance(value, str | int | float | bool) or value is None else repr(value)
 
 
 def _one_of(name: str, value: object, known: Iterable[str]) -> None:

@@ -9,10 +9,11 @@ from mlayer.cli.options import common, require
 
 
 @click.command("bench")
-@click.option("--turns", type=click.IntRange(2), default=7, show_default=True, help="Of each contender.")
-@click.option("--no-others", is_flag=True, help="Leave JAX and TensorFlow out.")
+@click.option("--turns", type=click.IntRange(2), default=7, show_default=True, help="Turns of each library.")
+@click.option("--no-others", is_flag=True, help="Leave out JAX and TensorFlow.")
+@click.option("--device", default="cpu", show_default=True, help="Device of the tensors, for example cuda.")
 @common
-def command(turns: int, no_others: bool, quiet: bool, as_json: bool) -> None:
+def command(turns: int, no_others: bool, device: str, quiet: bool, as_json: bool) -> None:
     """Measure how many times longer others take: torch, and JAX and TensorFlow where installed.
 
     Contenders take turns in one run. The figures are good for this machine and this moment; close other
@@ -22,12 +23,17 @@ def command(turns: int, no_others: bool, quiet: bool, as_json: bool) -> None:
     from mlayer.speed import bench
 
     with show.bar("measuring", quiet) as bar:
-        result = bench(turns=turns, others=not no_others, on_case=lambda name: bar.update(0, None, name))
+        result = bench(
+            turns=turns,
+            others=not no_others,
+            device=device,
+            on_case=lambda name: bar.update(0, None, name),
+        )
     if as_json:
         show.emit_json(result)
         return
     show.table(
-        ["what", "beside", "times as long", "quartiles", "mlayer, ms"],
+        ["what", "compared with", "times as long", "quartiles", "mlayer, ms"],
         [
             [
                 row["what"],
@@ -40,4 +46,4 @@ def command(turns: int, no_others: bool, quiet: bool, as_json: bool) -> None:
         ],
     )
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items())
-    show.say(f"{result['threads']} threads; {result['kernel']}; {versions}", quiet)
+    show.say(f"{result['device']}; {result['threads']} threads; {result['kernel']}; {versions}", quiet)

@@ -1,45 +1,65 @@
-"""`mlayer certify`: how far each row may move before its class changes, proved."""
+"""`mlayer certify`: how far each row may move until its class changes, or where its prediction stays."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from mlayer.certificates.bounds.methods import names
 from mlayer.cli import show
-from mlayer.cli.options import FILE, Choice, Mistake, Written, check_order, check_outputs, common, reading
+from mlayer.cli.options import (
+    FILE,
+    Mistake,
+    NamedChoice,
+    Written,
+    check_order,
+    check_outputs,
+    column_numbers,
+    common,
+    reading,
+)
 
-METHODS = ("best", "fourth_order", "third_order", "second_order", "first_order", "lipschitz", "paper")
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from mlayer.tables.intervals import IntervalRows
+
+METHODS = names()[::-1]
 SHOWN = 10
-
-
-def _units(pairs: tuple[str, ...]) -> dict[str, float]:
-    units = {}
-    for pair in pairs:
-        name, equals, value = pair.rpartition("=")
-        try:
-            units[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise Mistake(f"--unit must be COLUMN=NUMBER; got {pair!r}. For example --unit age=1")
-    return units
 
 
 @click.command("certify")
 @click.argument("model", type=FILE)
 @click.argument("table", type=FILE)
 @click.option("-o", "--output", type=FILE, help="A .csv file for the certificates of all rows.")
-@click.option("--eps", type=float, help="Ask only whether rows are certified at this radius; quicker.")
-@click.option("--norm", type=Choice(["linf", "l2"]), default="linf", show_default=True)
-@click.option("--method", type=Choice(METHODS), default="best", show_default=True)
+@click.option("--eps", type=float, help="Decide only whether rows are certified at this radius; faster.")
+@click.option("--norm", type=NamedChoice(["linf", "l2"]), default="linf", show_default=True)
+@click.option("--method", type=NamedChoice(METHODS), default="best", show_default=True)
 @click.option(
-    "--unit", "units", multiple=True, metavar="COLUMN=NUMBER", help="What a radius of 1 means there."
+    "--unit",
+    "units",
+    multiple=True,
+    metavar="COLUMN=NUMBER",
+    help="Change of COLUMN that a radius of 1 stands for.",
+)
+@click.option(
+    "--vary", multiple=True, metavar="COLUMN", help="Regression: this column takes all its categories."
 )
 @click.option("--rigorous", is_flag=True, help="Check each claim again in ball arithmetic (python-flint).")
-@click.option("--rows", type=click.IntRange(min=1), help="Only the first rows.")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Threads.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option(
+    "--proof",
+    type=FILE,
+    help="A .safetensors file for the proof, which `mlayer check-proof` checks; implies --rigorous.",
+)
+@click.option("--rows", type=click.IntRange(min=1), help="Use the first rows only.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Number of threads."
+)
+@click.option("--spreadsheet", is_flag=True, help="Mark text that a spreadsheet would run as a formula.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @reading
 @common
 def command(  # noqa: PLR0917 - click gives them by name
@@ -50,32 +70,73 @@ def command(  # noqa: PLR0917 - click gives them by name
     norm: str,
     method: str,
     units: tuple[str, ...],
+    vary: tuple[str, ...],
     rigorous: bool,
+    proof: Path | None,
     rows: int | None,
     workers: int,
+    spreadsheet: bool,
     force: bool,
     written: Written,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Prove for each row of TABLE how far its numbers may move before MODEL, a classifier, changes its mind.
+    """Prove for each row of TABLE how far its numbers may move before the class that MODEL predicts changes.
 
     A radius of 0.01 means: all numbers and dates may change at once, each by one hundredth of its range in
-    the table of the fit (or of the --unit given). Categories are held still.
+    the table of the fit (or of the --unit given). Categories do not change.
+
+    For a MODEL of regression: the interval in which each prediction stays while numbers and dates change by
+    up to --eps of their ranges or units, and the columns given by --vary take each of their categories.
+
+    A proof is about these rows, this norm and these units. Keep --rows, --norm and --unit with the file:
+    `mlayer check-proof` must be given the same, and refuses a proof about anything else.
     """
     check_order(model, table)
-    given = _units(units)
-    if output is not None:
-        if output.suffix.lower() != ".csv":
-            raise Mistake(f"-o must be a file ending in .csv; got {output.name}")
-        check_outputs({"-o": output}, {"table": table, "model": model}, force=force)
+    given = column_numbers(units)
+    if eps is not None and not 0 <= eps < math.inf:
+        raise Mistake(f"--eps must be a finite number of at least 0; got {eps}. For example --eps 0.01")
+    if output is not None and output.suffix.lower() != ".csv":
+        raise Mistake(f"-o must be a file ending in .csv; got {output.name}")
+    if proof is not None and proof.suffix.lower() != ".safetensors":
+        raise Mistake(f"--proof must be a file ending in .safetensors; got {proof.name}")
+    check_outputs({"-o": output, "--proof": proof}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
     from mlayer.tables import load_table_model
     from mlayer.tables.certify import certify_table
+    from mlayer.tables.spreadsheet import without_formulas
 
     loaded = load_table_model(model)
+    if not loaded.target.classifies:
+        refused = {"--norm": norm != "linf", "--method": method != "best", "--rigorous": rigorous}
+        wrong = [
+            name for name, given_here in (refused | {"--proof": proof is not None}).items() if given_here
+        ]
+        if wrong:
+            raise Mistake(f"{wrong[0]} is for classifiers; {model.name} is a model for regression")
+        if eps is None:
+            raise Mistake(
+                "--eps must be given for a model of regression: how far the numbers may move, as a share of "
+                "their range. For example --eps 0.01"
+            )
+    elif vary:
+        raise Mistake(f"--vary is for models of regression; {model.name} is a classifier")
     source = written.open(table, quiet)
     frame = source.read(rows, text=loaded.text_columns)
+    if not loaded.target.classifies and eps is not None:
+        from mlayer.tables.intervals import interval_table
+
+        with show.bar("bounding", quiet) as bar:
+            intervals = interval_table(
+                loaded,
+                frame,
+                eps=eps,
+                units=given,
+                vary=vary,
+                progress=lambda k, n: bar.update(k, n, f"{k} of {n} rows"),
+            )
+        _report_intervals(intervals, output, spreadsheet, quiet, as_json)
+        return
     with show.bar("certifying", quiet) as bar:
         done = certify_table(
             loaded,
@@ -85,33 +146,74 @@ def command(  # noqa: PLR0917 - click gives them by name
             method=method,
             units=given,
             rigorous=rigorous,
+            proof=proof is not None,
             progress=lambda k, n: bar.update(k, n, f"{k} of {n} rows"),
             workers=workers,
         )
     show.remarks(done.remarks, quiet)
     if output is not None:
-        replace_file(output, lambda path: done.frame.to_csv(path, index=False))
+        certified = without_formulas(done.frame) if spreadsheet else done.frame
+        replace_file(output, lambda path: certified.to_csv(path, index=False))
+    if proof is not None and done.certificates.proof is not None:
+        done.certificates.proof.save(proof)
     summary = done.summary()
     if as_json:
-        show.emit_json(
-            summary | {"units": dict(done.units), "output": None if output is None else str(output)}
-        )
+        files = {
+            name: None if path is None else str(path) for name, path in (("output", output), ("proof", proof))
+        }
+        show.emit_json(summary | {"units": dict(done.units)} | files)
         return
     for name, unit in list(done.units.items())[:SHOWN]:
         show.say(f"  a radius of 1 moves {name} by {unit:g}", quiet)
     middle = summary["median_radius"]
-    click.echo(f"{summary['rows']} rows, {summary['correct']} classified correctly")
+    show.out(f"{summary['rows']} rows, {summary['correct']} classified correctly")
     if eps is not None:
-        click.echo(f"certified at {eps:g} ({norm}): {summary['certified']} rows")
+        show.out(f"certified at {eps:g} ({norm}): {summary['certified']} rows")
     elif middle is not None:
-        click.echo(f"median certified radius ({norm}): {middle:.4g}")
+        show.out(f"median certified radius ({norm}): {middle:.4g}")
     if summary["unlimited"]:
-        click.echo(f"{summary['unlimited']} rows cannot change their class at all")
+        show.out(f"{summary['unlimited']} rows cannot change their class at all")
+    if proof is not None:
+        show.out(f"proof  {proof}")
     if output is not None:
-        click.echo(f"certificates  {output}")
+        show.out(f"certificates  {output}")
     else:
-        shown = done.frame.head(SHOWN)
-        cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in shown.to_numpy()]
-        show.table(list(map(str, shown.columns)), cells)
-        if len(done.frame) > SHOWN:
-            show.say(f"the first {SHOWN} rows; -o FILE.csv writes all", quiet)
+        _first_rows(done.frame, quiet)
+
+
+def _first_rows(frame: DataFrame, quiet: bool) -> None:
+    shown = frame.head(SHOWN)
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in shown.to_numpy()]
+    show.table(list(map(str, shown.columns)), cells)
+    if len(frame) > SHOWN:
+        show.say(f"the first {SHOWN} rows; -o FILE.csv writes all", quiet)
+
+
+def _report_intervals(
+    done: IntervalRows, output: Path | None, spreadsheet: bool, quiet: bool, as_json: bool
+) -> None:
+    from mlayer.disk import replace_file
+    from mlayer.tables.spreadsheet import without_formulas
+
+    show.remarks(done.remarks, quiet)
+    if output is not None:
+        frame = without_formulas(done.frame) if spreadsheet else done.frame
+        replace_file(output, lambda path: frame.to_csv(path, index=False))
+    summary = done.summary()
+    if as_json:
+        file = None if output is None else str(output)
+        show.emit_json(summary | {"units": dict(done.units), "varied": list(done.varied), "output": file})
+        return
+    for name, unit in list(done.units.items())[:SHOWN]:
+        show.say(f"  {name} moves by up to {done.eps * unit:g}", quiet)
+    for name in done.varied:
+        show.say(f"  {name} takes all its values", quiet)
+    show.out(f"{summary['rows']} rows")
+    if summary["median_width"] is not None:
+        show.out(f"median width of the intervals: {summary['median_width']:.4g}")
+    if summary["unbounded"]:
+        show.out(f"{summary['unbounded']} rows have no bound: a smaller --eps may give one")
+    if output is not None:
+        show.out(f"intervals  {output}")
+    else:
+        _first_rows(done.frame, quiet)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from mlayer.cli.options import Choice
+from mlayer.cli.options import NamedChoice
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion")
-@click.argument("shell", type=Choice(SHELLS))
+@click.argument("shell", type=NamedChoice(SHELLS))
 def command(shell: str) -> None:
     """Print a script that completes commands, options and columns.
 

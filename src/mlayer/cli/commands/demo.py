@@ -13,13 +13,13 @@ from mlayer.cli.options import FILE, check_outputs, common
 
 @click.command("demo")
 @click.option("-o", "--output", type=FILE, default=Path("mlayer-demo.html"), show_default=True)
-@click.option("--smoke", is_flag=True, help="Seconds: does it run?")
+@click.option("--smoke", is_flag=True, help="A run of seconds that only shows that it works.")
 @common
 def command(output: Path, smoke: bool, quiet: bool, as_json: bool) -> None:
     """Learn a spiral and a wave, write down a determinant, certify digits; write one page. No data needed."""
     check_outputs({"-o": output}, force=True)
     from mlayer.experiments import demo
-    from mlayer.experiments.protocol import Where
+    from mlayer.experiments.running.protocol import Where
     from mlayer.report.demo import demo_page
 
     started = time.monotonic()
@@ -45,4 +45,4 @@ def command(output: Path, smoke: bool, quiet: bool, as_json: bool) -> None:
         show.emit_json({**facts, "page": str(output)})
         return
     show.table(["figure", "here"], [[name, f"{value:.4g}"] for name, value in facts.items()])
-    click.echo(f"page  {output}")
+    show.out(f"page  {output}")

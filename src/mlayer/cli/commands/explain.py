@@ -17,13 +17,15 @@ ROWS = 5000
 @click.argument("model", type=FILE)
 @click.argument("table", type=FILE, required=False)
 @click.option(
-    "--degree", type=click.IntRange(min=0), help="Of the polynomial, where the formula is not exact."
+    "--degree", type=click.IntRange(min=0), help="Degree of the polynomial, where the formula is not exact."
 )
-@click.option("--factor", is_flag=True, help="Factored rather than expanded.")
-@click.option("--latex", is_flag=True, help="LaTeX rather than text.")
+@click.option("--factor", is_flag=True, help="Factor the formula instead of expanding it.")
+@click.option("--latex", is_flag=True, help="Print LaTeX instead of text.")
 @click.option("--plot", type=FILE, help="Draw model and formula (.png, .svg, .pdf); one or two inputs.")
-@click.option("--rows", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Of TABLE.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Rows of TABLE to use."
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @reading
 @common
 def command(  # noqa: PLR0917 - click gives them by name
@@ -41,7 +43,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 ) -> None:
     """Print the formula of MODEL, its error against the model and, given TABLE, against the data.
 
-    Layers with nilpotent matrices or one input have an exact formula. Of others a polynomial is read where
+    Layers with nilpotent matrices or one input have an exact formula. For others a polynomial is fitted where
     the rows of TABLE lie, so they need TABLE.
     """
     check_order(model, table)
@@ -78,6 +80,11 @@ def command(  # noqa: PLR0917 - click gives them by name
     except ArgumentError as error:
         if table is None and error.argument == "data":
             raise Mistake(f"{model} has no exact formula; name a table where one shall hold") from None
+        if frame is not None and error.argument == "data" and len(frame) <= 1:
+            raise Mistake(
+                f"{table} must have two different rows or more, since {model} has no exact formula; got "
+                f"{len(frame)}. Name a table whose rows cover the region where the formula shall hold"
+            ) from None
         raise
     if plot is not None:
         figure = found.plot()
@@ -99,7 +106,7 @@ def command(  # noqa: PLR0917 - click gives them by name
         return
     lines = str(found).splitlines()
     formulas = len(found.formulas)
-    click.echo(found.latex if latex else "\n".join(lines[:formulas]))
+    show.out(found.latex if latex else "\n".join(lines[:formulas]))
     for line in lines[formulas:]:
         show.say(line, quiet)
     if plot is not None:

@@ -13,7 +13,7 @@ from mlayer.cli.options import FILE, check_outputs, common
 @click.command("export")
 @click.argument("model", type=FILE)
 @click.option("--onnx", type=FILE, required=True, help="The file to write.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @common
 def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Write MODEL as ONNX: from encoded rows to logits (classification) or values (regression).
@@ -22,13 +22,13 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
     """
     check_outputs({"--onnx": onnx}, {"model": model}, force=force)
 
-    from mlayer.tables.onnx import export_any_onnx
+    from mlayer.tables.export import export_any_onnx
 
     features = export_any_onnx(model, onnx)
     if as_json:
         show.emit_json({"onnx": str(onnx), "input": "x", "output": "p", "features": features})
         return
-    click.echo(f"onnx    {onnx}")
+    show.out(f"onnx    {onnx}")
     shown = ", ".join(features[:12]) + (f" and {len(features) - 12} more" if len(features) > 12 else "")
     show.say(
         f"its input x has a row of {len(features)} numbers: {shown}" if features else "",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mlayer.cli import show
 from mlayer.cli.options import (
     FILE,
-    Choice,
     Mistake,
+    NamedChoice,
     Written,
     check_outputs,
     common,
@@ -19,44 +22,78 @@ from mlayer.cli.options import (
     require,
 )
 
+if TYPE_CHECKING:
+    from mlayer.tables import TableModel
+
+# The report takes about this part of what the start of the process took, on a busy machine as on an idle one.
+_REPORT_SHARE = 0.6
+# The least part of a time limit that a fit gets, however long the start took.
+_LEAST_SHARE = 0.05
+
 
 @click.command("fit")
 @click.argument("table", type=FILE)
 @click.option("-t", "--target", required=True, shell_complete=complete_columns, help="The column to predict.")
-@click.option("-o", "--output", type=FILE, help="The model file; TABLE's name with .safetensors.")
-@click.option("--report", type=FILE, help="The report; the model's name with .html.")
+@click.option("-o", "--output", type=FILE, help="The model file; default: TABLE's name with .safetensors.")
+@click.option("--report", type=FILE, help="The report; default: the model's name with .html.")
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option(
     "--task",
-    type=Choice(["auto", "classification", "regression"]),
+    type=NamedChoice(["auto", "classification", "regression"]),
     default="auto",
-    help="Guessed from the target if not given.",
+    help="Default: guessed from the target.",
 )
 @click.option(
     "--drop", multiple=True, shell_complete=complete_columns, help="A column to leave out; may be repeated."
 )
 @click.option("--rows", type=click.IntRange(1), help="Read the first N rows only, of a table of any size.")
-@click.option("--test-share", type=float, default=0.2, show_default=True, help="Of the rows, held out.")
+@click.option(
+    "--test-share", type=float, default=0.2, show_default=True, help="Share of the rows that is held out."
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="Of the split and the training.",
+    help="Seed of the split and the training.",
 )
 @click.option(
     "--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS)."
 )
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds for the whole command.")
 @click.option(
-    "--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds; epochs are made fewer to fit."
+    "--effort",
+    type=NamedChoice(["quick", "default", "thorough"]),
+    default="default",
+    show_default=True,
+    help="Effort of the search for the ridge penalty.",
 )
-@click.option("--matrix-size", type=click.IntRange(1), help="n, of the matrix that is exponentiated.")
+@click.option(
+    "--split",
+    type=NamedChoice(["auto", "random", "time"]),
+    default="auto",
+    show_default=True,
+    help="Rows that are held out: drawn, or the last dates; auto: by time where that drives the target.",
+)
+@click.option("--balanced", is_flag=True, help="Weight the classes so that each counts the same.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Of two classes: predict the second from this probability on; 0.5 if not given.",
+)
+@click.option(
+    "--matrix-size", type=click.IntRange(1), help="n, the size of the matrix that is exponentiated."
+)
 @click.option("--embedding-size", type=click.IntRange(1), help="d, the features that columns are mapped to.")
 @click.option(
-    "--max-categories", type=click.IntRange(1), default=20, show_default=True, help="Of a text column."
+    "--max-categories",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Most categories of a text column.",
 )
-@click.option("--strict", is_flag=True, help="Refuse columns and cells that would be left out or mended.")
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--strict", is_flag=True, help="Refuse columns and cells that would be left out or corrected.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @reading
 @common
 def command(  # noqa: PLR0917 - click passes them by name
@@ -72,6 +109,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     seed: int,
     epochs: int | None,
     time_limit: float | None,
+    effort: str,
+    split: str,
+    balanced: bool,
+    threshold: float | None,
     matrix_size: int | None,
     embedding_size: int | None,
     max_categories: int,
@@ -83,7 +124,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Fit a model to TABLE (csv or parquet).
 
-    Numbers, truth values, dates and text columns are turned into numbers, and how is said; the way there is
+    Numbers, truth values, dates and text columns are encoded as numbers, and the encoding is reported; it is
     kept in the model file, so that `mlayer predict` takes the raw table. Part of the rows is held out, and
     the metrics are measured on it.
     """
@@ -95,9 +136,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     from mlayer.tables import Plan, Training, fit_table, read_with_target
 
     source = written.open(table, quiet)
-    frame, said = read_with_target(source, target, task, rows)
+    labeled = read_with_target(source, target, task, rows)
     if rows is not None:
-        show.say(f"the first {len(frame)} rows, as --rows asks for; they are no random sample", quiet)
+        show.say(f"the first {rows} rows only, as --rows asks for; they are no random sample", quiet)
     plan = Plan(
         target=target,
         task=task,
@@ -106,34 +147,68 @@ def command(  # noqa: PLR0917 - click passes them by name
         seed=seed,
         max_categories=max_categories,
         strict=strict,
-        training=Training(epochs, time_limit, matrix_size, embedding_size, bar=show.wants_bar(quiet)),
+        split=split,
+        balanced=balanced,
+        threshold=threshold,
+        training=Training(epochs, _time_left(time_limit, page_file), matrix_size, embedding_size, effort),
     )
-    result = fit_table(frame, plan, said=said, on_stage=lambda text: show.say(text, quiet))
-    page = None
-    summary = {**result.summary(), "source": source.said, "model": str(model_file)}
+    with show.fit_progress(quiet) as on_progress:
+        result = fit_table(
+            labeled, plan, on_stage=lambda text: show.say(text, quiet), on_progress=on_progress
+        )
+    _save(result.model, model_file)
     if page_file is not None:
         from mlayer.report import fit_page
 
-        summary["report"] = str(page_file)
-        page = fit_page(summary, result.truth, result.predictions.outputs)
-    result.model.save(model_file)
-    if page_file is not None and page is not None:
         try:
-            page.save(page_file)
+            fit_page(result, source.said, model_file).save(page_file)
         except OSError as error:
-            why = error.strerror or error
-            raise Mistake(f"the model was kept, {model_file}; the report {page_file} failed: {why}") from None
+            raise Mistake(f"the model was kept, {model_file}; the report failed: {error}") from None
 
     show.remarks(result.remarks, quiet)
     if as_json:
-        show.emit_json(summary)
+        files = {"source": source.said, "model": str(model_file)}
+        files |= {} if page_file is None else {"report": str(page_file)}
+        show.emit_json(result.summary() | files)
         return
-    click.echo(result.verdict)
+    show.out(result.verdict)
     show.metrics_table({"model": result.metrics, "best constant": result.baseline})
-    click.echo(f"model   {model_file}")
+    show.out(f"model   {model_file}")
     if page_file is not None:
-        click.echo(f"report  {page_file}")
+        show.out(f"report  {page_file}")
     show.say(f"next:   mlayer predict {model_file} TABLE -o predictions.csv", quiet)
+
+
+def _save(model: TableModel, file: Path) -> None:
+    """Save the model; in another place if its own can no longer be written: the training is not lost."""
+    try:
+        model.save(file)
+    except OSError as error:
+        try:
+            place = Path(tempfile.mkdtemp(prefix="mlayer-")) / file.name
+            model.save(place)
+        except OSError:
+            raise error from None
+        raise Mistake(f"{error} The model was kept in {place}") from None
+
+
+def _time_left(limit: float | None, page: Path | None) -> float | None:
+    """Seconds for the fit itself: the limit is for the command, from the start of the process."""
+    if limit is None:
+        return None
+    start = _process_seconds()
+    reserve = _REPORT_SHARE * start if page is not None else 0.0
+    return max(_LEAST_SHARE * limit, limit - start - reserve)
+
+
+def _process_seconds() -> float:
+    """How long this process has been running; 0 where the system does not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        up = float(Path("/proc/uptime").read_text().split()[0])
+        return max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def _stem(table: Path) -> str:

@@ -17,30 +17,30 @@ from mlayer.cli.options import FILE, common, require
 def command(model: Path, quiet: bool, as_json: bool) -> None:
     """Show what MODEL holds: target, columns and how each is handled, metrics of the fit, sizes, versions.
 
-    The file is checked against its digest on the way.
+    The file is checked against its digest.
     """
     require("rich", "pandas")
-    from mlayer.tables.describe import describe_model
+    from mlayer.tables.model import describe_model
 
     facts = describe_model(model)
     if as_json:
         show.emit_json(facts)
         return
-    click.echo(f"{facts['file']}: {facts['layer']['said']}")
+    show.out(f"{facts['file']}: {facts['layer']['said']}")
     table: dict[str, Any] | None = facts["table"]
     if table is None:
         show.say("a layer without a table; use it from Python: mlayer.load(path)", quiet)
         return
-    click.echo(f"{table['target']['task']} of {table['target']['name']!r}")
+    show.out(f"{table['target']['task']} of {table['target']['name']!r}")
     if table["target"]["classes"]:
-        click.echo("classes: " + ", ".join(map(str, table["target"]["classes"][:20])))
+        show.out("classes: " + ", ".join(map(str, table["target"]["classes"][:20])))
     show.table(["column", "how it is used"], [[c["name"], c["said"]] for c in table["columns"]], words=True)
     fit = table["facts"]
     if fit.get("metrics"):
         show.metrics_table({"held-out rows": fit["metrics"], "best constant": fit.get("baseline", {})})
     for name in ("created", "rows", "seed", "epochs", "seconds", "versions"):
         if name in fit:
-            click.echo(f"{name}: {_plain(fit[name])}")
+            show.out(f"{name}: {_plain(fit[name])}")
 
 
 def _plain(value: Any) -> str:

@@ -17,9 +17,15 @@ from mlayer.cli.options import FILE, Mistake, Written, check_order, check_output
 @click.argument("table", type=FILE)
 @click.option("-o", "--output", type=FILE, help="A .csv or .parquet file; stdout, as csv, if not given.")
 @click.option("--proba", is_flag=True, help="Add the probability of each class.")
-@click.option("--keep", is_flag=True, help="Put the columns of TABLE in front.")
-@click.option("--strict", is_flag=True, help="Refuse unseen categories, unreadable cells and the like.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Add columns low and high that hold the truth with this probability, for example 0.9; regression.",
+)
+@click.option("--keep", is_flag=True, help="Write the columns of TABLE first.")
+@click.option("--strict", is_flag=True, help="Refuse unseen categories, unreadable cells and so on.")
+@click.option("--spreadsheet", is_flag=True, help="Mark text that a spreadsheet would run as a formula.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @reading
 @common
 def command(  # noqa: PLR0917 - click passes them by name
@@ -27,8 +33,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     table: Path,
     output: Path | None,
     proba: bool,
+    interval: float | None,
     keep: bool,
     strict: bool,
+    spreadsheet: bool,
     force: bool,
     written: Written,
     quiet: bool,
@@ -36,17 +44,19 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Predict the rows of TABLE (csv or parquet, of any size) with a MODEL of `mlayer fit`.
 
-    TABLE is as raw as the one of the fit. Its columns may be in any order. If it has the target, the metrics
+    TABLE has the same raw columns as the one of the fit, in any order. If it has the target, the metrics
     are printed too.
     """
     require("rich", "pandas", "pyarrow")
     check_order(model, table)
     if as_json and output is None:
         raise Mistake("--json needs -o: without it the predictions themselves go to stdout")
+    if spreadsheet and output is not None and output.suffix.lower() not in (".csv", ".txt"):
+        raise Mistake(f"--spreadsheet is for csv; got {output.name}. Leave it out, or write .csv")
     check_outputs({"-o": output}, {"table": table, "model": model}, force=force)
 
     from mlayer.tables import load_table_model, predict_table
-    from mlayer.tables.stream import check_output
+    from mlayer.tables.predict import check_output
 
     if output is not None:
         check_output(output)
@@ -59,8 +69,10 @@ def command(  # noqa: PLR0917 - click passes them by name
             source,
             out,
             proba=proba,
+            interval=interval,
             keep=keep,
             strict=strict,
+            spreadsheet=spreadsheet,
             on_rows=lambda rows: bar.update(rows, None, f"{rows} rows"),
         )
     show.remarks(done.remarks, quiet)
@@ -78,4 +90,4 @@ def command(  # noqa: PLR0917 - click passes them by name
     if done.metrics and not (quiet and output is None):
         show.metrics_table({f"{done.measured_rows} rows": done.metrics}, err=output is None)
     if output is not None:
-        click.echo(f"{done.rows} predictions  {output}")
+        show.out(f"{done.rows} predictions  {output}")

@@ -1,4 +1,4 @@
-"""`mlayer reproduce`: an experiment of the paper, its figure, its numbers beside the paper's."""
+"""`mlayer reproduce`: an experiment of the paper, its figure, its numbers compared with the paper's."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from mlayer.cli.options import FILE, Mistake, common
 
 @click.command("reproduce")
 @click.argument("name")
-@click.option("--smoke", "scale", flag_value="smoke", help="Seconds: does it run?")
+@click.option("--smoke", "scale", flag_value="smoke", help="A run of seconds that only shows that it works.")
 @click.option("--full", "scale", flag_value="full", help="The paper's scale: hours, baselines days.")
 @click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
 @click.option("--download", is_flag=True, help="First fetch what the data folder lacks for NAME.")
-@click.option("-o", "--out", type=FILE, default=Path("results"), show_default=True, help="For results.")
-@click.option("--seed", type=click.IntRange(min=0), help="Instead of the experiment's own.")
-@click.option("--anew", is_flag=True, help="Do not take up a run that was stopped.")
+@click.option(
+    "-o", "--out", type=FILE, default=Path("results"), show_default=True, help="Folder of the results."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Seed instead of the experiment's own.")
+@click.option("--anew", is_flag=True, help="Start again instead of resuming a run that was stopped.")
 @common
 def command(  # noqa: PLR0917 - click gives them by name
     name: str,
@@ -36,18 +38,18 @@ def command(  # noqa: PLR0917 - click gives them by name
 ) -> None:
     """Run experiment NAME of the paper, or all; write OUT/NAME.json, OUT/NAME.png and OUT/report.html.
 
-    Names: spiral, periodic, temperatures, determinant, determinant5, permanent, images, baselines, timing,
-    robustness, certified; all. A run that is stopped is taken up by the same command.
+    Names: spiral, periodic, waves, temperatures, determinant, determinant5, permanent, images, baselines,
+    rivals, ingredients, timing, robustness, trained_radii, certified; all. The same command resumes a
+    stopped run.
     """
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")
     if data is not None and not data.is_dir() and not download:
         raise Mistake(f"there is no folder {data}; --data names the one with the data, --download makes it")
-    from mlayer.experiments.comparison import compare
-    from mlayer.experiments.needs import needed_sets
-    from mlayer.experiments.registry import EXPERIMENTS, experiment
-    from mlayer.experiments.runner import reproduce, reproduce_all
-    from mlayer.report.reproduction import SMOKE, write_report
+    from mlayer.experiments.running.comparison import compare
+    from mlayer.experiments.running.registry import experiment, needed_sets
+    from mlayer.experiments.running.runner import reproduce, reproduce_all
+    from mlayer.report.reproduction import SMOKE
 
     if name != "all":
         experiment(name)  # a wrong name is said before anything is written
@@ -65,15 +67,15 @@ def command(  # noqa: PLR0917 - click gives them by name
         else:
             done = reproduce(name, chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
             records = {name: done}
-    page = write_report(out, list(EXPERIMENTS), compare, "smoke" if scale == "smoke" else None)
+    page = out / ("report.smoke.html" if scale == "smoke" else "report.html")
     if as_json:
         show.emit_json({key: record.get("headline", record) for key, record in records.items()})
         return
     for key, record in records.items():
         if "skipped" in record:
-            click.echo(f"{key}: skipped. {record['skipped']}")
+            show.out(f"{key}: skipped. {record['skipped']}")
             continue
-        click.echo(f"{record['title']} ({record['seconds']:.0f} s)")
+        show.out(f"{record['title']} ({record['seconds']:.0f} s)")
         rows = [[k, f"{v:.6g}"] for k, v in record["headline"].items()]
         show.table(["figure", "here"], rows)
         compared = [] if scale == "smoke" else compare(record["headline"])
@@ -81,10 +83,10 @@ def command(  # noqa: PLR0917 - click gives them by name
             show.table(["", "paper", "here", "goal"], compared)
         beside = out / f"{key}.default.json"
         if record["scale"] == "default" and not _replaced(out / f"{key}.json"):
-            click.echo(f"the complete result of the full scale stays; this one is in {beside}")
+            show.out(f"the complete result of the full scale stays; this one is in {beside}")
     if scale == "smoke":
-        click.echo(SMOKE)
-    click.echo(f"report  {page}")
+        show.out(SMOKE)
+    show.out(f"report  {page}")
 
 
 def _replaced(kept: Path) -> bool:

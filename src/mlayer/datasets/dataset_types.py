@@ -16,7 +16,7 @@ class Split:
     """One half of an image set.
 
     Attributes:
-        pixels: uint8, (N, *image_shape); colours last.
+        pixels: uint8, (N, *image_shape); colors last.
         labels: int64, (N,).
         white: the pixel value that becomes 1.0.
     """
@@ -33,7 +33,7 @@ class Split:
 
         Args:
             index: which rows; all if None. A batch at a time keeps memory small.
-            flat: one vector an image, in the order height, width, colour.
+            flat: one vector per image, in the order height, width, color.
         """
         flag("flat", flat)
         chosen = self.pixels if index is None else self.pixels[_rows(index, len(self))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,28 +16,25 @@ VARIABLE = "MLAYER_DATA"
 DataPath = str | os.PathLike[str] | None
 
 
-class DataWarning(UserWarning):
-    """A file is readable but is not the published one."""
-
-
 @dataclass(frozen=True)
 class SourceFile:
     """One file of a set.
 
     Attributes:
         name: of the file.
-        md5: of the published file, with the sums of accepted other forms of it (unpacked) behind.
+        sha256: of the published file; behind it those of accepted other forms of it (unpacked, say).
         url: where it is published.
         folders: where under the data folder it is looked for; the first is where it should be put.
-        strict: refuse another sum; otherwise warn. (Copies of SVHN rebuilt from the full-number images
-            hold the same digits in another container.)
+        text: a table of which copies differ in quotes and line ends; the sum is taken without them.
+        archive: the SHA-256 of the archive at ``url`` that holds the file.
     """
 
     name: str
-    md5: tuple[str, ...]
+    sha256: tuple[str, ...]
     url: str
     folders: tuple[str, ...]
-    strict: bool = True
+    text: bool = False
+    archive: str = ""
 
 
 def data_folder(data: DataPath = None) -> Path | None:
@@ -100,21 +97,28 @@ def missing(folder: Path | None, file: SourceFile, why: str = "") -> MissingData
 
 
 def check_sum(path: Path, file: SourceFile) -> None:
-    """Refuse a changed file, or warn if the set allows other containers."""
-    with path.open("rb") as stream:
-        came = hashlib.file_digest(stream, "md5").hexdigest()
-    if came in file.md5:
-        return
-    if not file.strict:
-        warnings.warn(
-            f"{path} is not the published file (md5 {came}, published {file.md5[0]}); read all the same.",
-            DataWarning,
-            stacklevel=4,
+    """Refuse a file that is not the published one."""
+    came = digest(path, file)
+    if came not in file.sha256:
+        raise FileFormatError(
+            path,
+            f"the published file, SHA-256 {file.sha256[0]}",
+            f"SHA-256 {came}",
+            f"Get it again from {file.url}, or pass verify=False to read it all the same.",
         )
-        return
-    raise FileFormatError(
-        path,
-        f"the published file, md5 {file.md5[0]}",
-        f"md5 {came}",
-        f"Get it again from {file.url}, or pass verify=False to read it all the same.",
-    )
+
+
+def digest(path: Path, file: SourceFile) -> str:
+    """The SHA-256 of what is at ``path``."""
+    if file.text:
+        return hashlib.sha256(_NO_CONTENT.sub(b"", path.read_bytes()).strip()).hexdigest()
+    return sha256_of(path)
+
+
+def sha256_of(path: Path) -> str:
+    """Of the bytes of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+_NO_CONTENT = re.compile(rb'["\r]')

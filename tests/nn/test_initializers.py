@@ -1,4 +1,4 @@
-"""Initialisers: the distributions they promise, and explicit generators."""
+"""Initializers: the distributions they promise, and explicit generators."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_without_embedding_and_biases(init: str) -> None:
     assert layer(torch.ones(4)).isfinite().all()
 
 
-def test_an_initialiser_of_the_users() -> None:
+def test_an_initializer_of_the_users() -> None:
     def ones(layer: MLayer, generator: torch.Generator | None) -> None:
         layer.readout.fill_(1.0)
 

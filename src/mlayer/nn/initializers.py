@@ -1,4 +1,4 @@
-"""Initial weights. An initialiser fills a layer in place, from the generator it is given.
+"""Initial weights. An initializer fills a layer in place, from the generator it is given.
 
 Structured layers are filled in their free parameters, so that the words below are about those.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlayer.nn.layer import MLayer
 
 
-class Initialiser(Protocol):
+class Initializer(Protocol):
     """Anything that can be called like this."""
 
     def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
@@ -77,7 +77,7 @@ class Periodic:
                 "init",
                 "one that the structure allows",
                 f"'periodic', which needs a diagonal, with structure {structure.name!r}",
-                "Use structure='full' or BlockDiagonal, or another initialiser.",
+                "Use structure='full' or BlockDiagonal, or another initializer.",
             ) from None
         for parameter in (layer.free_generators, layer.free_matrix_bias):
             if parameter is not None:
@@ -149,22 +149,22 @@ def _zero(*parameters: Tensor | None) -> None:
             nn.init.zeros_(parameter)
 
 
-INITIALISERS: dict[str, Callable[[], Initialiser]] = {
+INITIALIZERS: dict[str, Callable[[], Initializer]] = {
     kind.name: kind for kind in (Normal, Periodic, Notebook, Balanced)
 }
 
 
-def as_initialiser(init: str | Initialiser) -> Initialiser:
-    """The argument ``init`` of the layer as an initialiser."""
+def as_initializer(init: str | Initializer) -> Initializer:
+    """The argument ``init`` of the layer as an initializer."""
     if isinstance(init, str):
-        if init not in INITIALISERS:
+        if init not in INITIALIZERS:
             raise ArgumentError(
                 "init",
-                f"one of {', '.join(map(repr, INITIALISERS))}, or a callable",
+                f"one of {', '.join(map(repr, INITIALIZERS))}, or a callable",
                 repr(init),
-                did_you_mean(init, INITIALISERS, "The paper's is 'normal'."),
+                did_you_mean(init, INITIALIZERS, "The paper's is 'normal'."),
             )
-        return INITIALISERS[init]()
+        return INITIALIZERS[init]()
     if isinstance(init, type):
         raise ArgumentTypeError(
             "init", "a name or a callable (layer, generator)", brief(init), f"Make one: {init.__name__}()."

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mlayer.checks import brief, is_several, one_of
+from mlayer.checks import brief, flag, is_several, one_of
 from mlayer.datasets import cifar10_binary, melbourne, mnist_idx, svhn_mat
 from mlayer.datasets.cifar10_binary import cifar10
+from mlayer.datasets.dataset_types import ImageSet, Split
 from mlayer.datasets.download import Progress, fetch
+from mlayer.datasets.local_files import DataPath, SourceFile
 from mlayer.datasets.mnist_idx import mnist
-from mlayer.datasets.places import DataPath, SourceFile
-from mlayer.datasets.sets import ImageSet
 from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
 from mlayer.errors import ArgumentTypeError
 
 _FROM_FILES: dict[str, Callable[..., ImageSet]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
+_TEST_HALVES: dict[str, Callable[[DataPath, bool, bool, Progress | None], Split]] = {
+    "mnist": mnist_idx.test_half,
+    "cifar10": cifar10_binary.test_half,
+    "svhn": svhn_mat.test_half,
+}
 IMAGE_SETS = (*_FROM_FILES, "digits")
 _MODEL = "cifar10_model.npy"
 AUTHORS_MODEL = SourceFile(
     _MODEL,
-    ("2519dd0afb4452c645d46ca84c581b21",),
+    ("abe15f55bffd5f26df664c87bd9a4db2d2cbc05dd086bc39c860cc66b7dc1d25",),
     "https://raw.githubusercontent.com/google-research/google-research/master/m_layer/" + _MODEL,
     (".",),
 )
@@ -55,6 +60,37 @@ def images(
     if name == "digits":
         return digits()
     return _FROM_FILES[name](data, download=download, verify=verify, progress=progress)
+
+
+def evaluation_split(
+    name: str,
+    data: DataPath = None,
+    *,
+    download: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+) -> Split:
+    """The test half of an image set, read without the files of the training half.
+
+    For evaluating a model that exists: CIFAR-10's test images are one file of 31 MB, the others five.
+
+    Args:
+        name: "mnist", "cifar10", "svhn", or "digits", which needs no files.
+        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
+        download: fetch files that are missing.
+        verify: check the files' sums.
+        progress: called during a download with name, bytes so far, bytes in all (or None).
+
+    >>> from mlayer.datasets import evaluation_split
+    >>> len(evaluation_split("digits"))
+    360
+    """
+    one_of("name", name, IMAGE_SETS, "digits needs no files.")
+    flag("download", download)
+    flag("verify", verify)
+    if name == "digits":
+        return digits().test
+    return _TEST_HALVES[name](data, download, verify, progress)
 
 
 def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progress | None = None) -> None:

@@ -1,7 +1,7 @@
 """Public functions called wrongly: each complaint names the argument, what it must be, what came, what to do.
 
 The rooms have tests of their own for what only they check; here is what the shared checks give to all.
-Estimators, tables, pages and experiments: test_wrong_calls_tables.py.
+Estimators, tables, pages and experiments: test_invalid_arguments_tables.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import mlayer
+from invalid_arguments import Call, Cases, names_of, says_what_is_wrong
 from mlayer import datasets, files, nn, symbolic, tables, training
 from mlayer.errors import MLayerError
 from mlayer.nn import gauge, lie, spectrum
-from wrong_calls import Call, Cases, names_of, says_what_is_wrong
 
 LAYER = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=5)
 EYE = torch.eye(3)
@@ -139,7 +139,7 @@ CASES: Cases = [
     # Formulas.
     (
         lambda: mlayer.from_polynomial(torch.ones(2, 2), "x"),
-        "expressions must be sympy expressions or strings",
+        "expressions must be sympy expressions, strings or numbers",
     ),
     (lambda: mlayer.from_polynomial("x", torch.tensor(1)), "variables must be a list of symbols or names"),
     (lambda: mlayer.from_polynomial("x", "x", largest=0), "largest must be a positive integer; got 0"),
@@ -157,7 +157,7 @@ CASES: Cases = [
     (lambda: symbolic.rotation(1.0, dtype=torch.int64), "dtype must be a real floating point torch.dtype"),
     (lambda: symbolic.sum_of_cosines(1.0, [1.0]), "amplitudes must be several numbers; got 1.0"),  # type: ignore[arg-type]
     (lambda: symbolic.rigid_body_rotation(3), "start must be several numbers; got 3"),  # type: ignore[arg-type]
-    (lambda: symbolic.draw_board("x*y"), "board must be a Plan or an MLayer; got 'x*y'"),  # type: ignore[arg-type]
+    (lambda: symbolic.draw_board("x*y"), "board must be a PolynomialPlan or an MLayer; got 'x*y'"),  # type: ignore[arg-type]
     (
         lambda: mlayer.explain(LAYER, "points"),
         "data must be points as numbers, or a pair (points, targets); got",
@@ -263,7 +263,10 @@ CASES: Cases = [
         lambda: mlayer.from_function(torch.nn.Linear(1, 1), (0, 1), 0.1),
         "f must be a function of many points at once, a float64 tensor (count, variables); got one that rai",
     ),
-    (lambda: mlayer.to_sympy(LAYER, data=XY[0], degree=10**30), "degree must be small enough for 3 inputs"),
+    (
+        lambda: mlayer.to_sympy(LAYER, data=np.eye(8, 3), degree=10**30),
+        "degree must be small enough for 3 inputs",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""From a table to a page, called wrongly: estimators, tables, pages, experiments. See test_wrong_calls.py."""
+"""Tables, estimators, pages and experiments called with invalid arguments. See test_invalid_arguments.py."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import mlayer
+from invalid_arguments import Call, Cases, names_of, says_what_is_wrong
 from mlayer import experiments, report, tables
-from wrong_calls import Call, Cases, names_of, says_what_is_wrong
+from mlayer.report.page import Drawn
 
 ROWS = np.random.default_rng(0).uniform(-1, 1, (30, 2))
 CLASSES = (ROWS[:, 0] > 0).astype(int)
@@ -39,13 +40,7 @@ def fitted() -> tables.FitResult:
 
 def page_of(**wrong: Any) -> Call:
     def call() -> None:
-        result = fitted()
-        summary = result.summary() | {"source": "t.csv", "model": "m.safetensors"}
-        given: dict[str, Any] = {
-            "summary": summary,
-            "truth": result.truth,
-            "outputs": result.predictions.outputs,
-        }
+        given: dict[str, Any] = {"result": fitted(), "source": "t.csv", "model": "m.safetensors"}
         report.fit_page(**(given | wrong))
 
     return call
@@ -73,7 +68,10 @@ CASES: Cases = [
     (regressor(alpha=[0.1]), "alpha must be a number of at least 0, or 'auto'; got of type list"),
     (regressor(learning_rate=PAIR), "learning_rate must be a number above 0, or 'auto'; got of type"),
     (regressor(early_stopping=PAIR), "early_stopping must be True, False or 'auto'; got of type ndarray"),
-    (regressor(periodic=FRAME), "periodic must be True, False or 'auto'; got of type DataFrame"),
+    (
+        regressor(periodic=FRAME),
+        "periodic must be True, False, 'auto' or numbers of inputs; got of type DataFrame",
+    ),
     (regressor(validation_fraction=PAIR), "validation_fraction must be a number of at least 0 and below 1"),
     (regressor(warm_start=torch.ones(2)), "warm_start must be True or False; got of type Tensor"),
     (regressor(warm_start="no"), "warm_start must be True or False; got 'no'"),
@@ -107,8 +105,8 @@ CASES: Cases = [
     (lambda: tables.read_with_target("t.csv", "y"), "source must be a Source; got 't.csv'. Open a file with"),  # type: ignore[arg-type]
     (lambda: tables.read_with_target(source(), "y", "regresion"), "Did you mean 'regression'?"),
     (
-        lambda: tables.fit_table(FRAME, tables.Plan("y"), said=["read"]),  # type: ignore[list-item]
-        "said must be several Remark; got of type list",
+        lambda: tables.fit_table(tables.label(FRAME, "y"), tables.Plan("b")),
+        "plan must be of the target and task of the rows, 'y' and 'classification'; got 'b' and 'auto'",
     ),
     (
         lambda: tables.fit_table(FRAME, tables.Plan("y"), on_stage="print"),  # type: ignore[arg-type]
@@ -125,13 +123,13 @@ CASES: Cases = [
     (lambda: fitted().model.outputs(PAIR), "inputs must be a tensor (rows, 2); got of type ndarray"),  # type: ignore[arg-type]
     (
         lambda: fitted().predictions.metrics(np.ones(3, int)),
-        "truth must be 2 numbers, one a row; got int64, shape (3",
+        "truth must be 2 numbers, one per row; got int64, shape (3",
     ),
     (lambda: fitted().predictions.metrics(np.full(2, 9)), "truth must be class numbers below 2; got 9"),
     (lambda: fitted().model.target.encode([1]), "series must be a pandas Series; got of type list"),
     (lambda: fitted().model.schema.check(3), "names must be several names of columns; got 3"),  # type: ignore[arg-type]
     # Pages.
-    (lambda: report.Page(3), "title must be text; got 3. Write it as you want it"),  # type: ignore[arg-type]
+    (lambda: report.Page(3), "title must be text; got 3. Format it first"),  # type: ignore[arg-type]
     (lambda: report.Page("t", PAIR), "lead must be text; got of type ndarray"),  # type: ignore[arg-type]
     (lambda: PAGE.heading("h", 1), "level must be an integer of at least 2; got 1"),
     (lambda: PAGE.heading("h", 7), "level must be from 2 to 6; got 7"),
@@ -144,11 +142,17 @@ CASES: Cases = [
     (lambda: PAGE.table(["a"], [[1.5]]), "rows must be text; got 1.5"),  # type: ignore[list-item]
     (lambda: PAGE.table(["a"], [], numbers=PAIR), "numbers must be True or False; got of type ndarray"),  # type: ignore[arg-type]
     (lambda: PAGE.figures([("f.png", "", "")]), "pictures must be triples (draw, words, caption) with a"),  # type: ignore[list-item]
-    (lambda: PAGE.picture("f.png", "", ""), "png must be the bytes of a PNG file; got 'f.png'. Use Path"),  # type: ignore[arg-type]
-    (lambda: PAGE.picture(b"GIF89a", "", ""), "png must be the bytes of a PNG file; got 6 bytes of somethi"),
-    (page_of(summary={"target": {}}), "summary must be a dictionary with target, metrics, "),
-    (page_of(truth=[0, 1]), "truth must be an array of numbers; got of type list"),
-    (page_of(outputs=np.ones(3)), "outputs must be of shape (2, 2) for 2 rows of truth; got shape (3,)"),
+    (
+        lambda: PAGE.picture(Drawn("f.png", b"", b"", b""), "", ""),  # type: ignore[arg-type]
+        "drawn must be the bytes of PNG or WebP files; got",
+    ),
+    (
+        lambda: PAGE.picture(Drawn(*4 * [b"GIF89a"]), "", ""),
+        "drawn must be the bytes of PNG or WebP files; got 6 bytes of something else. Use Path",
+    ),
+    (page_of(result={"target": {}}), "result must be a FitResult; got of type dict"),
+    (page_of(source=3), "lead must be text; got 3"),
+    (page_of(model=3), "model must be a path; got 3"),
     # Experiments.
     (reproduce(scale="ful"), "Did you mean 'full'?"),
     (reproduce(scale=PAIR), "scale must be one of 'smoke', 'default', 'full'; got of type ndarray"),

@@ -1,0 +1,77 @@
+"""Files of numpy from anywhere, ``.npy`` and ``.npz``: no pickle, no more memory than the file accounts for.
+
+A header of a hundred bytes can name an array of any size, and a packed member can unpack to any length; both
+are looked at before an array is made.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from mlayer.tensorfile import DamagedError
+
+# What zipfile, zlib and numpy raise at damaged files, as fuzzing found (tests/reliability).
+_DAMAGE = (
+    *(ValueError, EOFError, AttributeError, TypeError, KeyError, IndexError, SyntaxError, OverflowError),
+    *(MemoryError, NotImplementedError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error, struct.error),
+    *(tokenize.TokenError, RecursionError),
+)
+_MOST_MEMBERS, _MOST_BYTES = 10_000, 2**32
+
+
+def read_array(path: Path) -> np.ndarray:
+    """The array of a ``.npy`` file."""
+    data = path.read_bytes()
+    try:
+        if data[:2] == b"PK":
+            raise ValueError("an archive")
+        return _array(io.BytesIO(data), len(data))
+    except _DAMAGE as error:
+        raise DamagedError(_words(error)) from None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file, by name."""
+    data = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            members = packed.infolist()
+            if len(members) > _MOST_MEMBERS or sum(m.file_size for m in members) > _MOST_BYTES:
+                raise ValueError(f"{len(members)} members, or more than {_MOST_BYTES} bytes unpacked")
+            found = {}
+            for member in members:
+                with packed.open(member) as stream:
+                    found[member.filename.removesuffix(".npy")] = _array(stream, member.file_size)
+            return found
+    except _DAMAGE as error:
+        raise DamagedError(_words(error)) from None
+
+
+def _array(stream: IO[bytes], size: int) -> np.ndarray:
+    """The array in a stream of so many bytes, if its header does not name more."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, columns_first, dtype = read(stream)
+    count = math.prod(shape)
+    if dtype.hasobject or min((0, *shape)) < 0 or count * max(1, dtype.itemsize) > size:
+        raise ValueError(f"an array of {dtype}, shape {shape}, in {size} bytes")
+    data = stream.read(count * dtype.itemsize)
+    if len(data) != count * dtype.itemsize:
+        raise EOFError(f"{len(data)} bytes of an array of {count * dtype.itemsize}")
+    if stream.read(1):  # also has zipfile compare the checksum
+        raise ValueError("more bytes than the array has")
+    array = np.frombuffer(data, dtype, count)
+    return array.reshape(shape[::-1]).T.copy() if columns_first else array.reshape(shape).copy()
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,0 +1,58 @@
+"""What a layer does when its exponential leaves the range of its dtype: option ``on_overflow``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Literal, cast
+
+import torch
+from torch import Tensor
+
+from mlayer.checks import one_of
+from mlayer.errors import MLayerError
+
+if TYPE_CHECKING:
+    from mlayer.nn.layer import MLayer
+
+OnOverflow = Literal["ignore", "warn", "raise"]
+_CHOICES = ("ignore", "warn", "raise")
+
+
+class OverflowedOutputError(MLayerError, ArithmeticError):
+    """An M-layer with ``on_overflow="raise"`` gave an output that is not finite for inputs that are."""
+
+
+class OverflowedOutputWarning(UserWarning):
+    """The same with ``on_overflow="warn"``."""
+
+
+def check_on_overflow(value: object) -> OnOverflow:
+    """``value``, if it is one of the choices."""
+    one_of("on_overflow", value, _CHOICES, "Use 'raise' while you look for the cause of NaN.")
+    return cast(OnOverflow, value)
+
+
+def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
+    """Warn or raise where the output is not finite although the input is."""
+    if torch.compiler.is_compiling() or output.device.type == "meta":
+        return
+    finite = _finite_rows(output)
+    lost = int((_finite_rows(x) & ~finite).sum())
+    if not lost:
+        return
+    with torch.no_grad():
+        norm = torch.linalg.matrix_norm(layer.matrix(x).float()).max().item()
+    message = (
+        f"{lost} of {finite.numel()} outputs of an MLayer are not finite although their inputs are: p leaves "
+        f"the range of {output.dtype} (up to {torch.finfo(output.dtype).max:.1e}; largest Frobenius norm of "
+        f"M: {norm:.3g}). Scale the inputs, lower the learning rate, add the activity penalty, or use "
+        "init='balanced'."
+    )
+    if layer.on_overflow == "raise":
+        raise OverflowedOutputError(message)
+    warnings.warn(message, OverflowedOutputWarning, stacklevel=4)
+
+
+def _finite_rows(tensor: Tensor) -> Tensor:
+    """One flag per row.  (..., k) -> (rows,)"""
+    return tensor.detach().reshape(tensor.shape[:-1].numel(), tensor.shape[-1]).isfinite().all(-1)

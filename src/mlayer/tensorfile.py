@@ -1,0 +1,141 @@
+"""Safetensors files from anywhere: the header is checked before the rest is read, a digest covers every byte.
+
+The format is a length, a JSON header with the shapes, and the numbers. A few hundred bytes of header can name
+hundreds of thousands of tensors, or shapes of 2^31 rows of nothing; so it is read here first, with limits.
+
+A sealed file has its own SHA-256 in its metadata, taken with zeros in the digest's place: no bit of the file
+can change unnoticed. That guards against damage, not against forgery.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MOST_HEADER = 64 * 2**20
+MOST_TENSORS = 20_000
+_DIGEST = "digest"
+_EMPTY = "0" * 64
+_MARK = f'"{_DIGEST}":"'.encode()
+_LARGEST = 2**48  # of a shape
+
+
+class DamagedError(ValueError):
+    """The file is not what it should be; says why. Rooms turn it into an error that names the file."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself.
+
+    Attributes:
+        metadata: text by name.
+        shapes: of the tensors, by name.
+        size: of the file, in bytes.
+    """
+
+    metadata: dict[str, str]
+    shapes: dict[str, tuple[int, ...]]
+    size: int
+
+
+def read_header(path: Path) -> Header:
+    """The header of a file, if it keeps within the limits."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise DamagedError(f"a header of {length} bytes in a file of {size}")
+        if length > MOST_HEADER:
+            raise DamagedError(f"a header of {length} bytes; at most {MOST_HEADER} are read")
+        text = file.read(length)
+    try:
+        entries = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+        raise DamagedError(f"a header that is no JSON ({_short(error)})") from None
+    if not isinstance(entries, dict):
+        raise DamagedError("a header that is no JSON object")
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise DamagedError("metadata that are no texts")
+    if len(entries) > MOST_TENSORS:
+        raise DamagedError(f"{len(entries)} tensors; at most {MOST_TENSORS} are read")
+    return Header(metadata, {name: _shape(name, entry) for name, entry in entries.items()}, size)
+
+
+def _shape(name: str, entry: Any) -> tuple[int, ...]:
+    shape = entry.get("shape") if isinstance(entry, dict) else None
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < _LARGEST for n in shape):
+        raise DamagedError(f"no shape of the tensor {name[:60]!r}")
+    if math.prod(shape) >= _LARGEST:
+        raise DamagedError(f"a tensor {name[:60]!r} of {len(shape)} axes and too many numbers")
+    return tuple(shape)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors, each in memory of its own, aligned as torch aligns it.
+
+    Views into the file would lie anywhere, and the order in which torch adds up numbers depends on that.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OverflowError, RuntimeError) as error:
+        raise DamagedError(_short(error)) from None
+
+
+def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """The bytes of a file with its own digest."""
+    from safetensors.torch import save
+
+    data = save(tensors, metadata | {_DIGEST: _EMPTY})
+    place = _place(data)
+    return data[:place] + hashlib.sha256(data).hexdigest().encode() + data[place + len(_EMPTY) :]
+
+
+def check_seal(path: Path) -> None:
+    """Raise if the file does not have the digest that it names."""
+    data = path.read_bytes()
+    place = _place(data)
+    digest = hashlib.sha256(memoryview(data)[:place])
+    digest.update(_EMPTY.encode())
+    digest.update(memoryview(data)[place + len(_EMPTY) :])
+    if data[place : place + len(_EMPTY)] != digest.hexdigest().encode():
+        raise DamagedError("its digest does not match")
+
+
+def _place(data: bytes) -> int:
+    """Where the digest stands in the header."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    place = data.find(_MARK, 8, end)
+    if place < 0 or place + len(_MARK) + len(_EMPTY) > end:
+        raise DamagedError("no digest")
+    return place + len(_MARK)
+
+
+def digest_of(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of names, shapes and all bytes of some tensors.
+
+    >>> digest_of({"a": torch.zeros(2)}) == digest_of({"a": torch.zeros(3)})
+    False
+    """
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        if flat.numel():
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

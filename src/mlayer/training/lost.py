@@ -1,0 +1,62 @@
+"""Tasks through joblib when processes may be killed: finished ones are kept, lost ones are tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import BrokenExecutor
+from typing import Any
+
+# First all together, then what is missing once more, then each alone: one that kills its process every time
+# shall not take the others with it.
+_TOGETHER = 2
+
+
+def all_done(tasks: Sequence[Any], n_jobs: int | None) -> dict[int, Any]:
+    """The results of joblib's tasks by number; a number is missing if its process was killed every time.
+
+    Args:
+        tasks: made by ``joblib.delayed``; task i returns (i, result).
+        n_jobs: as joblib has it.
+    """
+    found: dict[int, Any] = {}
+    for _ in range(_TOGETHER):
+        missing = [task for i, task in enumerate(tasks) if i not in found]
+        if not missing or _gathered(missing, n_jobs, found):
+            return found
+    for i, task in enumerate(tasks):
+        if i not in found:
+            _gathered([task], n_jobs, found)
+    return found
+
+
+def _gathered(tasks: Iterable[Any], n_jobs: int | None, found: dict[int, Any]) -> bool:
+    """Add results to ``found`` as they come; False if a process was lost on the way."""
+    import joblib
+
+    parallel = joblib.Parallel(n_jobs=n_jobs, mmap_mode="c", return_as=_one_by_one(n_jobs))
+    try:
+        for i, result in parallel(tasks):
+            found[i] = result  # noqa: PERF403 - one by one: those before a loss are kept
+    except Exception as error:
+        if not _is_loss(error):
+            raise
+        return False
+    return True
+
+
+def _one_by_one(n_jobs: int | None) -> str:
+    """Results as they come, where the back end can; Ray's hands over all at the end."""
+    import joblib
+
+    backend = joblib.Parallel(n_jobs=n_jobs)._backend
+    return "generator_unordered" if getattr(backend, "supports_return_generator", False) else "list"
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Was it a process that failed, not the work? Loky's, Ray's and Dask's own errors."""
+    if isinstance(error, BrokenExecutor):
+        return True
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    ray = {"WorkerCrashedError", "RayActorError", "ActorDiedError", "OutOfMemoryError", "NodeDiedError"}
+    dask = {"KilledWorker", "CommClosedError", "FutureCancelledError", "FuturesCancelledError"}
+    return bool(kinds & (ray | dask)) and "torch" not in type(error).__module__

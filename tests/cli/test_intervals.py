@@ -1,0 +1,143 @@
+"""`mlayer certify` on a model of regression: the interval in which each prediction stays."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlayer.cli import main
+from mlayer.errors import ArgumentError
+from mlayer.symbolic import from_polynomial
+from mlayer.tables import TableModel, Target, learn_schema
+from mlayer.tables.intervals import interval_table
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def houses(rows: int = 12) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "length": draw.uniform(1, 7, rows).round(3),
+            "width": draw.uniform(0, 2, rows).round(3),
+            "roof": draw.choice(["flat", "steep", "green"], rows),
+            "new": draw.choice([True, False], rows),
+        }
+    )
+
+
+def model(dtype: str = "double") -> TableModel:
+    """length width + 2 [green] - 3 [new]: intervals can be told by hand."""
+    schema, _ = learn_schema(houses())
+    names = list(schema.features)
+    x = {name: f"x{k}" for k, name in enumerate(names)}
+    formula = f"{x['length']} * {x['width']} + 2 * {x['roof = green']} - 3 * {x['new']}"
+    layer = getattr(from_polynomial([formula], " ".join(x.values())), dtype)()
+    return TableModel(layer, schema, Target("price", "regression", ()))
+
+
+def exact(frame: pd.DataFrame, steps: dict[str, float], roofs: bool, ages: bool) -> np.ndarray:
+    """The range of the formula over each row's box, from its corners: it is linear in each number."""
+    ends = []
+    for row in frame.itertuples():
+        values = [
+            (row.length + a) * (row.width + b) + 2 * (roof == "green") - 3 * new
+            for a, b in product((-steps["length"], steps["length"]), (-steps["width"], steps["width"]))
+            for roof in (("flat", "steep", "green") if roofs else (row.roof,))
+            for new in ((True, False) if ages else (row.new,))
+        ]
+        ends.append((min(values), max(values)))
+    return np.array(ends)
+
+
+@pytest.mark.parametrize(
+    ("roofs", "ages", "dtype"), [(False, False, "double"), (True, False, "float"), (True, True, "double")]
+)
+def test_intervals_are_those_that_can_be_told_by_hand(
+    roofs: bool, ages: bool, dtype: str, capsys: Captured
+) -> None:
+    model(dtype).save("m.safetensors")
+    frame = houses()
+    frame.to_csv("t.csv", index=False)
+    vary = ["--vary", "roof"] * roofs + ["--vary", "new"] * ages
+    command = ["certify", "m.safetensors", "t.csv", "--eps", "0.1", "--unit", "length=2", *vary]
+    assert main([*command, "-o", "i.csv", "--json", "-q"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    steps = {"length": 0.2, "width": 0.1 * float(np.ptp(frame["width"]))}
+    truth, found = exact(frame, steps, roofs, ages), pd.read_csv("i.csv")
+    assert (found["lower"] <= truth[:, 0] + 1e-12).all()
+    assert (found["upper"] >= truth[:, 1] - 1e-12).all()
+    np.testing.assert_allclose(found[["lower", "upper"]], truth, atol=1e-2)
+    assert (found["lower"] <= found["prediction"]).all()
+    assert (found["prediction"] <= found["upper"]).all()
+    assert facts["rows"] == 12
+    assert facts["unbounded"] == 0
+    assert facts["median_width"] == pytest.approx(float(np.median(np.ptp(truth, axis=1))), rel=1e-2)
+
+
+def test_categories_alone_may_vary() -> None:
+    found = interval_table(model(), houses(), eps=0.0, vary=["roof"]).frame
+    np.testing.assert_allclose(found["upper"] - found["lower"], 2.0, atol=1e-9)
+
+
+def test_said_in_words(capsys: Captured) -> None:
+    model().save("m.safetensors")
+    houses().to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "--eps", "0.01", "--vary", "new"]) == 0
+    shown = capsys.readouterr()
+    assert "median width of the intervals" in shown.out
+    assert "length moves by up to" in shown.err
+    assert "new takes all its values" in shown.err
+    assert main(["certify", "m.safetensors", "t.csv", "--eps", "1e90", "-q"]) == 0
+    assert "no bound: a smaller --eps may give one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--eps must be given for a model of regression"),
+        (["--eps", "0.1", "--norm", "l2"], "--norm is for classifiers"),
+        (["--eps", "0.1", "--method", "paper"], "--method is for classifiers"),
+        (["--eps", "0.1", "--rigorous"], "--rigorous is for classifiers"),
+        (["--eps", "0.1", "--proof", "p.safetensors"], "--proof is for classifiers"),
+        (["--eps", "0.1", "--vary", "rof"], "Did you mean 'roof'"),
+        (["--eps", "0.1", "--vary", "length"], "whose cells are neither"),
+        (["--eps", "0.1", "--unit", "lenght=1"], "Did you mean 'length'"),
+    ],
+)
+def test_mistakes(arguments: list[str], words: str, capsys: Captured) -> None:
+    model().save("m.safetensors")
+    houses().to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_classifier_does_not_vary(capsys: Captured) -> None:
+    schema, _ = learn_schema(houses())
+    names = " ".join(f"x{k}" for k in range(len(schema.features)))
+    layer = from_polynomial(["x0 - 4", "0"], names).double()
+    TableModel(layer, schema, Target("kind", "classification", ("a", "b"))).save("m.safetensors")
+    houses().to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "--vary", "roof"]) == 2
+    assert "--vary is for models of regression" in capsys.readouterr().err
+
+
+def test_too_many_combinations() -> None:
+    frame = pd.DataFrame({f"c{k}": [f"x{j % 6}" for j in range(60)] for k in range(6)} | {"a": range(60)})
+    schema, _ = learn_schema(frame.assign(a=np.linspace(0, 1, 60)))
+    names = [f"x{k}" for k in range(len(schema.features))]
+    layer = from_polynomial([f"{names[-1]}"], " ".join(names)).double()
+    found = TableModel(layer, schema, Target("y", "regression", ()))
+    with pytest.raises(ArgumentError, match="at most 1,000 combinations"):
+        interval_table(found, frame, eps=0.1, vary=[f"c{k}" for k in range(6)])

@@ -1,0 +1,87 @@
+"""What others wrote never commands the terminal: names of columns, values, files, arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import mlayer
+from mlayer.cli import show
+from mlayer.cli.run import run
+
+ESCAPES = [
+    "\x1b[31mred",
+    "\x1b]0;title\x07",
+    "\x9b2J",
+    "a\rb",
+    "a\bb",
+    "\u202ereversed",
+    "\u200bhidden",
+    "\x7f",
+]
+COMMANDS = Path(show.__file__).parent
+
+
+def is_clean(text: str) -> bool:
+    return all(c in "\n\t" or c.isprintable() for c in text)
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+def test_escapes_are_written_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert is_clean(show.plain(text))
+    show.say(text)
+    show.out(text)
+    show.table([text, "b"], [[text, text]])
+    show.emit_json({text: text})
+    out, err = capsys.readouterr()
+    assert is_clean(out + err)
+    assert text.replace("\r", "") not in out + err
+
+
+def test_plain_text_stays() -> None:
+    text = "Größe 日本 café: 3 \u00b5m\n\ttab, emoji 🙂"
+    assert show.plain(text) == text
+
+
+def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    content = {text: [text, 1.5] for text in ESCAPES}
+    show.emit_json(content)
+    assert json.loads(capsys.readouterr().out) == content
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+@pytest.mark.parametrize(
+    "command", ["info", "explain", "predict", "certify", "fit", "export", "reproduce", ""]
+)
+def test_hostile_arguments(command: str, text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = [word for word in (command, text, text) if word]
+    assert run(arguments) == 2
+    captured = capfd.readouterr()
+    assert is_clean(captured.out + captured.err)
+
+
+MORE = {"predict": ["t.csv"], "certify": ["t.csv"], "fit": ["--target", "y"]}
+
+
+@pytest.mark.parametrize("command", ["info", "explain", "predict", "certify", "fit", "export"])
+def test_a_nul_in_a_path_is_a_mistake(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "a\0b", *MORE.get(command, [])]) == 2
+    assert "bug" not in capfd.readouterr().err
+
+
+def test_a_model_with_hostile_notes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for k, text in enumerate(ESCAPES):
+        file = tmp_path / f"{k}.safetensors"
+        mlayer.save(mlayer.MLayer(1, 1, 2), file, notes={text: text, "table": {text: text}})
+        assert run(["info", str(file)]) == 2
+        captured = capfd.readouterr()
+        assert is_clean(captured.out + captured.err)
+
+
+def test_commands_print_through_show_alone() -> None:
+    for file in (COMMANDS / "commands").glob("*.py"):
+        if file.name != "completion.py":  # a script for the shell, made by click
+            assert "click.echo" not in file.read_text(encoding="utf-8"), file.name
+            assert "print(" not in file.read_text(encoding="utf-8"), file.name

@@ -1,0 +1,114 @@
+"""The pictures of a fit: precision over recall, the forecast, and figures that people can read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from mlayer.report import LIGHT, fit_page, plots
+from mlayer.tables import FitResult, Plan, Training, fit_table, load_table_model
+
+QUICK = Training(epochs=30, effort="quick")
+
+
+def drawn(draw: Any) -> Any:
+    figure = Figure()
+    draw(figure, LIGHT)
+    return figure.axes[0]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_precision_and_recall_against_scikit_learn(ties: bool) -> None:
+    from sklearn.metrics import precision_recall_curve
+
+    draw = np.random.default_rng(2)
+    positive = draw.random(80) < 0.2
+    score = draw.integers(0, 5, 80) / 5 if ties else draw.random(80)
+    line = drawn(plots.precision_recall(positive, score)).lines[1]
+    precision, recall, _ = precision_recall_curve(positive, score)
+    np.testing.assert_allclose(line.get_xdata()[1:], recall[-2::-1])
+    np.testing.assert_allclose(line.get_ydata()[1:], precision[-2::-1])
+
+
+def test_a_forecast_shows_truth_forecast_and_band() -> None:
+    days = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]").astype("datetime64[s]")
+    values = np.arange(60.0)
+    axes = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:] + 1), 2.0))
+    assert [len(line.get_xdata()) for line in axes.lines] == [30, 10, 10]
+    low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
+    assert (low, high) == (values[50] + 1 - 2, values[59] + 1 + 2)
+    bare = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:]), np.inf))
+    assert not bare.collections
+
+
+@pytest.fixture(scope="module")
+def sales() -> FitResult:
+    t = np.arange(400)
+    noise = np.random.default_rng(0).normal(0, 100, len(t))
+    values = 60_000 + 20 * t + 4000 * np.sin(2 * np.pi * t / 7) + noise
+    dates = pd.date_range("2022-01-01", periods=len(t)).strftime("%Y-%m-%d")
+    return fit_table(pd.DataFrame({"date": dates, "revenue": values}), Plan(target="revenue"))
+
+
+def test_the_page_of_a_series(sales: FitResult) -> None:
+    html = fit_page(sales, "sales.csv", "sales.safetensors").html()
+    assert "The last 80 moments of date were held out and forecast" in html
+    assert "Periods found: 7.0 days" in html
+    assert "holds nine tenths of them" in html
+    assert "Loss during training" not in html  # least squares has no curve of losses
+    assert "e+0" not in html
+    assert f"{sales.baseline['RMSE']:,.0f}" in html  # a baseline of thousands, with its comma
+
+
+def test_a_loss_of_one_dot_is_not_shown(sales: FitResult) -> None:
+    line = {"epoch": 1, "loss": 0.5}
+    one = fit_page(replace(sales, history=[line]), "sales.csv", "sales.safetensors").html()
+    two = fit_page(replace(sales, history=[line, line | {"epoch": 2}]), "s.csv", "s.safetensors").html()
+    assert ("Loss during training" in one, "Loss during training" in two) == (False, True)
+
+
+def rare(rows: int = 600) -> pd.DataFrame:
+    draw = np.random.default_rng(3)
+    x, z = draw.normal(size=rows), draw.normal(size=rows)
+    ill = draw.random(rows) < 1 / (1 + np.exp(3.5 - 1.5 * x))
+    return pd.DataFrame({"x": x, "z": z, "ill": np.where(ill, "yes", "no")})
+
+
+def fitted(**options: Any) -> FitResult:
+    return fit_table(rare(), Plan(target="ill", training=QUICK, **options))
+
+
+def test_of_rare_classes_the_curve_and_the_count_are_told() -> None:
+    result = fitted()
+    count = int((result.predictions.choices == 0).sum())
+    assert next(iter(result.metrics)) == "ROC AUC"
+    assert f"{count:,} of {len(result.truth):,} predictions are 'no'" in result.verdict
+    html = fit_page(result, "ill.csv", "ill.safetensors").html()
+    assert "Precision and recall for the class yes" in html
+
+
+def test_balanced_classes_are_those_of_scikit_learns_weights() -> None:
+    plain, balanced = fitted(), fitted(balanced=True)
+    assert (balanced.predictions.choices == 1).sum() > (plain.predictions.choices == 1).sum()
+    # Weights inverse to the frequencies: the mean probability of the rare class comes near one half of both.
+    assert balanced.predictions.outputs[:, 1].mean() > 2 * plain.predictions.outputs[:, 1].mean()
+    assert balanced.metrics["balanced accuracy"] > plain.metrics["balanced accuracy"]
+
+
+def test_a_threshold_decides_and_is_kept(tmp_path: Any) -> None:
+    result = fitted(threshold=0.1)
+    chosen = result.predictions.outputs[:, 1] >= 0.1
+    assert (result.predictions.choices == chosen).all()
+    assert chosen.sum() > (result.predictions.outputs[:, 1] >= 0.5).sum()
+    assert result.metrics["accuracy"] == pytest.approx((chosen == result.truth).mean())
+    result.model.save(tmp_path / "m.safetensors")
+    again = load_table_model(tmp_path / "m.safetensors").predict(rare())
+    assert (again.choices == (again.outputs[:, 1] >= 0.1)).all()
+    # The confusion matrix counts the answers that are given.
+    axes = drawn(plots.confusion(result.truth, result.predictions.choices, ("no", "yes")))
+    assert int(axes.texts[1].get_text()) == int((chosen & (result.truth == 0)).sum())

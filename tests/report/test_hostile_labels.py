@@ -1,0 +1,71 @@
+"""Names from anywhere in pictures and pages: every SVG is well-formed, in a page and alone."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from mlayer.report import plots
+from mlayer.report.page import Page
+from mlayer.report.theme import DARK, LIGHT, svg
+
+LABELS = [
+    "<script>alert(1)</script>",
+    "a & b",
+    "]]>",
+    "-->",
+    "<!--",
+    "\"'`",
+    "&#0;",
+    "&nope;",
+    "$\\frac{1}{$",
+    "$",
+    "a\x00b",
+    "\x01\x08\x0b\x0c\x0e\x1f",
+    "\x1b[31mred",
+    "\x7f\x85\x9f",
+    "\ufffe\uffff",
+    "\ud800",
+    "\u202eabc",
+    "\U0001f600",
+    "a\nb\r\nc\td",
+    "",
+    " ",
+    "x" * 5000,
+    "]]><svg/onload=1>",
+]
+
+
+def well_formed(data: bytes) -> None:
+    ElementTree.fromstring(data)
+
+
+@pytest.mark.parametrize("label", LABELS, ids=range(len(LABELS)))
+def test_pictures_with_any_label_are_well_formed(label: str) -> None:
+    truth = np.array([0, 1, 0, 1])
+    for draw in (
+        plots.importance_bars({label: [0.1, 0.2], f"{label}2": [0.3, 0.1]}, label),
+        plots.confusion(truth, truth[::-1], [label, f"{label}2"]),
+    ):
+        for theme in (LIGHT, DARK):
+            well_formed(svg(draw, theme))
+
+
+@pytest.mark.parametrize("label", LABELS, ids=range(len(LABELS)))
+def test_pages_with_any_label_can_be_written_and_hold_whole_pictures(label: str, tmp_path: Path) -> None:
+    page = Page(label, label)
+    page.paragraph(label).heading(label).table([label, "b"], [[label, label]]).items([label])
+    page.figures([(plots.confusion(np.array([0, 1]), np.array([0, 1]), [label, "b"]), label, label)])
+    page.save(tmp_path / "p.html")
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    found = re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", text)
+    found += re.findall(r"(<svg .*?</svg>)", text, re.DOTALL)
+    assert found
+    for picture in found:
+        well_formed(picture.encode() if picture.startswith("<") else base64.b64decode(picture))

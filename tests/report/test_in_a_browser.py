@@ -1,0 +1,92 @@
+"""Pages in a real browser: at the width of a desk and of a phone, light and dark.
+
+Nothing may need sideways scrolling, no text may be pale, no picture cut or missing, and dark must be dark.
+Without Chromium these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from browser import BROWSER, look
+from mlayer.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+WIDTHS = (1200, 390)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
+pytestmark = [pytest.mark.slow, needs_browser]
+
+
+def brightness(picture: Path) -> float:
+    image = pytest.importorskip("PIL.Image")
+    with image.open(picture) as opened:
+        return float(np.asarray(opened.convert("L")).mean())
+
+
+def inspect(page: Path, folder: Path) -> None:
+    for width in WIDTHS:
+        bright = []
+        for dark in (False, True):
+            picture = folder / f"{page.stem}-{width}-{'dark' if dark else 'light'}.png"
+            seen = look(page, folder, width, dark, picture)
+            assert seen.width == width
+            assert seen.faults() == [], f"{page.name}, {width} pixels, {'dark' if dark else 'light'}"
+            bright.append(brightness(picture))
+        assert bright[0] > 150, f"{page.name} at {width}: light is not light"
+        assert bright[1] < 100, f"{page.name} at {width}: dark is not dark"
+
+
+def test_the_measuring_itself(tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text(
+        "<!doctype html><body><p style='color:#aaa'>pale</p><p style='color:#000'>black</p>"
+        "<pre style='width:600px'>" + 200 * "wide " + "</pre><img src='none.png' alt='' width=10 height=10>"
+    )
+    seen = look(page, tmp_path, 390, dark=False)
+    assert [text for text in seen.pale if "pale" in text]
+    assert not [text for text in seen.pale if "black" in text]
+    assert seen.scroll > 390
+    assert seen.wide
+    assert seen.broken
+
+
+def test_the_report_of_the_experiments(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "results/report.html", tmp_path / "report.html")
+    inspect(tmp_path / "report.html", tmp_path)
+
+
+def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--smoke", "-q", "-o", "demo.html"]) == 0
+    inspect(tmp_path / "demo.html", tmp_path)
+
+
+@pytest.mark.parametrize("task", ["quantity", "class"])
+def test_the_report_of_a_fit(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pd = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(150, 3))
+    y = x[:, 0] * x[:, 1] if task == "quantity" else np.where(x[:, 0] * x[:, 1] > 0, "yes", "no")
+    table = pd.DataFrame(x, columns=["a_rather_long_name_of_a_column", "b", "c"]).assign(target=y)
+    table.to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "target", "-q"]) == 0
+    inspect(next(tmp_path.glob("*.html")), tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="needs zensical, of the extra docs")
+def test_the_site(tmp_path: Path) -> None:
+    site = ROOT / "out" / "docs"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "docs"), str(ROOT / "src")])}
+    subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "zensical", "build"], cwd=ROOT, env=environment, check=True)
+    for page in ("index", "results", "paper-map", "layer", "start/table", "theory/expm", "api/nn"):
+        inspect(site / f"{page}.html", tmp_path)

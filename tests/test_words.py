@@ -1,0 +1,99 @@
+"""One spelling (American, as torch and scikit-learn) and the field's own words in all that people read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ENDINGS = {".py", ".md", ".h", ".cpp", ".toml", ".yml", ".css"}
+FOLDERS = ("src", "docs", "benchmarks", "examples", "tools", "tests")
+FILES = sorted(
+    file
+    for folder in FOLDERS
+    for file in (ROOT / folder).rglob("*")
+    if file.suffix in ENDINGS and "generated" not in file.parts and file != Path(__file__).resolve()
+) + [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")]
+
+# Beginnings of British words; each is wrong inside identifiers too.
+BRITISH = re.compile(
+    r"colour|behaviour|neighbour|favour|honour|\bcentre|centred|_centre|labelled|labelling|modelled|modelling"
+    r"|travelling|\bcancelling|\bcancelled|learnt|misspelt|\bgrey|per cent\b|catalogue|artefact|judgement"
+    r"|(?:optim|minim|maxim|initial|normal|standard|symmetr|factor|recogn|regular|linear|general|summar|organ"
+    r"|serial|quant|vector|parametr|diagonal|orthogonal|discret|random|special|visual|util|penal|categor"
+    r"|stabil|local|synchron|final|memor)is(?:e|ing|ation|er)",
+    re.IGNORECASE,
+)
+
+# What sounds translated, with the field's word for it.
+PHRASES = {
+    r"\b(?:[Oo]ne|[Nn]umbers?|entry|line|draw) an? (?:row|line|example|image|class|core)\b": "per",
+    r"(?:taken|takes|take) up (?:a run|by the|only|if|and)|\btaken up\b": "resume",
+    r"\bdear(?:er|est)?\b": "expensive, in order of cost",
+    r"\bis off by\b|\bare off by\b|what M is off": "error of",
+    r"\bin silence\b": "silently",
+    r"\b[Mm]end(?:ed|s|ing)?\b": "correct, repair",
+    r"at the door|front door": "on entry, top-level package",
+    r"\brooms?\b(?! for)": "package, subpackage",
+    r"\bthe bend\b": "curvature",
+    r"\bby custom\b": "usually",
+}
+# CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
+SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}
+READ = [file for file in FILES if not file.is_relative_to(ROOT / "tests")]
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def slips(pattern: re.Pattern[str], text: str) -> list[str]:
+    return [f"line {text[: m.start()].count(chr(10)) + 1}: {m[0]}" for m in pattern.finditer(text)]
+
+
+def test_files_are_found() -> None:
+    assert {"README.md", "docs/layer.md", "src/mlayer/nn/layer.py"} <= {name(file) for file in FILES}
+
+
+@pytest.mark.parametrize("word", ["colours", "as_initialiser", "optimiser", "labelled", "Normalised"])
+def test_the_spelling_test_sees(word: str) -> None:
+    assert slips(BRITISH, f"the {word} of it")
+
+
+@pytest.mark.parametrize("word", ["color", "otherwise", "promise", "noise", "centered", "raises", "precise"])
+def test_the_spelling_test_passes_over(word: str) -> None:
+    assert not slips(BRITISH, f"the {word} of it")
+
+
+def test_spelling_is_american() -> None:
+    found = {name(file): slips(BRITISH, file.read_text()) for file in FILES}
+    assert {file: words for file, words in found.items() if words} == {}
+    assert not [name(file) for file in FILES if BRITISH.search(file.name)]
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_words_are_those_of_the_field(phrase: str) -> None:
+    pattern = re.compile(phrase)
+    found = {
+        name(file): slips(pattern, file.read_text())
+        for file in READ
+        if not ("room" in phrase and (file.name in SPEAKS_OF_ROOMS or "decisions" in file.parts))
+    }
+    found = {file: words for file, words in found.items() if words}
+    assert found == {}, f"better: {PHRASES[phrase]}"
+
+
+def test_docstrings_are_statements() -> None:
+    asking = []
+    for file in READ:
+        if file.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                first = (ast.get_docstring(node) or "").split("\n", 1)[0]
+                if first.endswith("?"):
+                    asking.append(f"{name(file)}: {first}")
+    assert asking == []

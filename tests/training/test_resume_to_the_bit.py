@@ -1,0 +1,71 @@
+"""Every optimizer with every schedule, stopped at every step, ends with the very same weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from problems import product, same_weights, with_dropout
+
+from mlayer.training import Plateau, Settings, train
+from mlayer.training.optimizers import OPTIMIZERS
+
+EPOCHS, BATCHES = 3, 2
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {},
+    "cosine": {"schedule": "cosine"},
+    "one_cycle": {"schedule": "one_cycle"},
+    "callable": {"schedule": lambda done: 1 - 0.5 * done},
+    "time_decay": {"time_decay": 0.1},
+    "plateau": {"plateau": Plateau(0.5, 1)},
+}
+# Optimizers of torch that take only matrices.
+MATRICES_ONLY = {"muon"}
+
+
+class StoppedError(Exception):
+    pass
+
+
+class Noise:
+    """The same each time, for the checkpoint: what stops it is no part of it."""
+
+    stop: int | None = None
+    calls = 0
+
+    def __call__(self, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        Noise.calls += 1
+        if Noise.calls == Noise.stop:
+            raise StoppedError
+        return x + 0.01 * torch.randn(x.shape, generator=generator)
+
+
+def settings(optimizer: str, schedule: str) -> Settings:
+    rate = {"lbfgs": 0.02, "sgd": 0.1, "adadelta": 1.0}.get(optimizer, 1e-2)
+    return Settings(
+        epochs=EPOCHS, batch_size=16, optimizer=optimizer, learning_rate=rate, **SCHEDULES[schedule]
+    )
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name not in MATRICES_ONLY])
+def test_every_stop_resumes_to_the_bit(optimizer: str, schedule: str, every: bool, tmp_path: Path) -> None:
+    data, validation = product(16 * BATCHES), product(20, 1)
+    how = settings(optimizer, schedule)
+    Noise.stop, Noise.calls = None, 0
+    whole = with_dropout()
+    train(whole, data, how, validation=validation, augment=Noise())
+    stops = range(1, Noise.calls + 1) if every or schedule == "constant" else (4,)
+    for stop in stops:
+        folder, model = tmp_path / str(stop), with_dropout()
+        Noise.stop, Noise.calls = stop, 0
+        options: dict[str, Any] = {"checkpoint": folder, "checkpoint_seconds": 0, "validation": validation}
+        with pytest.raises(StoppedError):
+            train(model, data, how, augment=Noise(), **options)
+        Noise.stop = None
+        again = with_dropout()
+        train(again, data, how, augment=Noise(), **options)
+        assert same_weights(whole, again), f"stopped in step {stop}"
