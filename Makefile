@@ -5,29 +5,53 @@ VENV ?= .venv
 # For more of pip's options, for example PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu".
 PIP_FLAGS ?=
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
-SOURCES := pyproject.toml constraints.txt setup.py $(wildcard src/mlayer/exponential/kernel/*)
+INSTALL := $(PYTHON) tools/old_python.py && $(PYTHON) tools/environment.py $(VENV)
+SOURCES := pyproject.toml constraints.txt setup.py tools/environment.py $(shell find src/mlayer/exponential/kernel -type f)
 
 # What matplotlib keeps about fonts: here, not in the home folder.
 export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
 
 # What libraries keep while the tests run (onnxruntime does) goes here too; pip's own cache stays where it is.
-TEST := XDG_CACHE_HOME=$(abspath $(VENV))/cache $(BIN)/python -m pytest -q
+CACHE := XDG_CACHE_HOME=$(abspath $(VENV))/cache
+# One process a core, each with one thread: make test WORKERS=8, or WORKERS=0 for everything in this process.
+WORKERS ?= auto
+TEST := $(CACHE) PYTHONPATH=tests OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MLAYER_TEST_STRICT=1 \
+	$(BIN)/python -m pytest -q -p progress -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-slow package lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
+.PHONY: help demo test test-slow test-machines test-versions test-compilers test-arm test-triton fuzz package lint types format bench bench-others bench-tables reproduce docs examples sanitize clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(VENV)/.ready  ## learns, writes down and certifies, in under a minute: out/demo.html
+demo: $(VENV)/.demo  ## learns, writes down and certifies, in under a minute: out/demo.html
 	@mkdir -p out
 	$(BIN)/mlayer demo -o out/demo.html
 
-test: $(VENV)/.ready  ## the tests, a few minutes
+test: $(VENV)/.ready  ## the tests, about six minutes on two cores
+	@echo "the tests: about six minutes on two cores, less on more"
 	$(TEST)
 
 test-slow: $(VENV)/.ready  ## the tests that take longer
 	$(TEST) -m slow
+
+test-machines: $(VENV)/.ready  ## numeric tests as other machines run them: another BLAS, threads, instruction sets
+	$(CACHE) $(BIN)/python tools/machines.py
+
+test-versions: $(VENV)/.ready  ## one case of every test with the oldest and the newest versions, and other Pythons
+	$(CACHE) $(BIN)/python tools/versions.py
+
+test-compilers: $(VENV)/.ready  ## kernel and node built by g++ and by clang++, and their tests
+	$(CACHE) $(BIN)/python tools/compilers.py
+
+test-arm: $(VENV)/.ready  ## the kernel cross-compiled for ARM and run by an emulator, beside this machine's results
+	PYTHONPATH=tests $(BIN)/python tools/arm.py
+
+test-triton: $(VENV)/.ready  ## the GPU kernel without a GPU: compiled, executed as PTX, interpreted (700 MB more)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --no-deps --target $(VENV)/triton triton==3.7.1
+	PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest -q tests/exponential/test_triton.py
+
+fuzz: $(VENV)/.ready  ## thousands of random and hostile cases
+	$(TEST) -m fuzz
 
 package: $(VENV)/.ready  ## sdist and wheel, tried in empty environments, with and without a compiler; minutes
 	$(BIN)/python -m pytest -q -m "slow or not slow" tests/packaging
@@ -43,17 +67,17 @@ format: $(VENV)/.ready  ## rewrite files in our style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.ready  ## speed as ratios in one run, and the README's tables; a quiet machine, please
+bench: $(VENV)/.ready  ## speed as ratios in one run, and the tables of README and docs; a quiet machine, please
 	-$(BIN)/python benchmarks/expm.py $(BENCH_FLAGS)
 	-$(BIN)/python benchmarks/threads.py
 	-$(BIN)/python benchmarks/layer.py
 	-$(BIN)/python benchmarks/loop.py
 	-$(BIN)/python benchmarks/rmsprop.py
-	-$(BIN)/python benchmarks/initialisers.py
-	$(BIN)/python benchmarks/readme.py
+	-$(BIN)/python benchmarks/initializers.py
+	$(BIN)/python benchmarks/write_tables.py
 
 bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow beside (a gigabyte more to install)
-	$(INSTALL) -e .[bench-others]
+	$(INSTALL) test,lint,bench-others $(PIP_FLAGS)
 	$(MAKE) bench BENCH_FLAGS=--others
 
 bench-tables: $(VENV)/.ready  ## the estimators beside scikit-learn's, 5-fold; an hour
@@ -61,7 +85,7 @@ bench-tables: $(VENV)/.ready  ## the estimators beside scikit-learn's, 5-fold; a
 
 reproduce: $(VENV)/.ready  ## every experiment of the paper at its default scale; hours
 	$(BIN)/mlayer reproduce all
-	$(BIN)/python benchmarks/readme.py
+	$(BIN)/python benchmarks/write_tables.py
 
 docs: $(VENV)/.docs  ## the documentation site: out/docs/index.html
 	$(BIN)/python docs/generate.py
@@ -78,16 +102,19 @@ examples: $(VENV)/.docs  ## runs them, and renews their pictures in docs/ and th
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernel/sanitize.py
 
-$(VENV)/.ready: $(SOURCES)
-	@$(PYTHON) -c 'import sys; sys.exit("mlayer needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e .[test,lint,bench]
-	@$(BIN)/python -c 'import mlayer; print("mlayer is installed:", mlayer.expm_path().reason)'
+# Only what the demo needs; what the tests need includes it.
+$(VENV)/.demo: $(SOURCES)
+	@$(INSTALL) demo $(PIP_FLAGS)
 	@touch $@
 
+$(VENV)/.ready: $(SOURCES)
+	@$(INSTALL) test,lint,bench $(PIP_FLAGS)
+	@$(BIN)/python -m mlayer.exponential.compile || true  # the autograd node needs torch, which is there now
+	@touch $@ $(VENV)/.demo
+
 $(VENV)/.docs: $(VENV)/.ready
-	$(INSTALL) -e .[docs]
+	@$(INSTALL) test,lint,bench,docs $(PIP_FLAGS)
 	@touch $@
 
 clean:  ## everything that was built, the virtual environment too
-	rm -rf $(VENV) build dist out docs/generated .cache src/*.egg-info src/mlayer/exponential/_kernel*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out docs/generated .cache src/*.egg-info src/mlayer/exponential/_kernel*.so src/mlayer/exponential/_node*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import platform
+import runpy
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-KERNEL = Path("src/mlayer/exponential/kernel")
-COMMON = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-# Each instruction set is a file of its own, compiled for it alone; entry.cpp chooses at run time.
-INSTRUCTIONS = {
-    "isa_avx512.cpp": [
-        "-mavx512f",
-        "-mavx512dq",
-        "-mavx512bw",
-        "-mavx512vl",
-        "-mfma",
-        "-mprefer-vector-width=512",
-    ],
-    "isa_avx2.cpp": ["-mavx2", "-mfma"],
-}
+PACKAGE = Path("src/mlayer/exponential")
+KERNEL = PACKAGE / "kernel"
+# The flags, and the build of the autograd node: a file without imports from mlayer, run where it stands.
+build_py: dict[str, Any] = runpy.run_path(str(PACKAGE / "build.py"))
 
 
 class BuildKernel(build_ext):
@@ -35,11 +28,18 @@ class BuildKernel(build_ext):
         return str(Path(*fullname.split("."))) + (".pyd" if sys.platform == "win32" else ".so")
 
     def build_extension(self, ext: Extension) -> None:
-        x86 = platform.machine().lower() in ("x86_64", "amd64")
+        # `build_ext --inplace` has built it already: tools/environment.py does so while pip downloads.
+        built = PACKAGE / Path(self.get_ext_filename(ext.name)).name
+        if self.editable_mode and built.exists():
+            sources = [*ext.sources, *ext.depends, __file__, PACKAGE / "build.py"]
+            if all(Path(source).stat().st_mtime < built.stat().st_mtime for source in sources):
+                Path(self.get_ext_fullpath(ext.name)).parent.mkdir(parents=True, exist_ok=True)
+                self.copy_file(str(built), self.get_ext_fullpath(ext.name))
+                return
         try:
 
             def compiled(source: str) -> list[str]:
-                flags = COMMON + (INSTRUCTIONS.get(Path(source).name, []) if x86 else [])
+                flags = [*build_py["COMMON"], *build_py["instruction_flags"](source)]
                 return self.compiler.compile(
                     [source], output_dir=self.build_temp, extra_postargs=flags, depends=ext.depends
                 )
@@ -56,11 +56,33 @@ class BuildKernel(build_ext):
         except Exception as error:
             # An older kernel must not stand in for the one that failed. (Editable: in the tree.)
             target = Path(self.get_ext_fullpath(ext.name))
-            for folder in (target.parent, KERNEL.parent):
+            for folder in (target.parent, PACKAGE):
                 for stale in folder.glob("_kernel.*"):
                     stale.unlink()
             print(f"mlayer: the kernel was not built ({error}).", file=sys.stderr)
             print("mlayer: everything works without it, slower; mlayer.expm_path() says so.", file=sys.stderr)
+            return
+        self.build_node(Path(self.get_ext_fullpath(ext.name)).parent)
+
+    def copy_extensions_to_source(self) -> None:
+        super().copy_extensions_to_source()
+        for ext in self.extensions:
+            # The kernel was built there and has been copied; by now get_ext_fullpath leads to the sources.
+            for node in Path(self.build_lib, *ext.name.split(".")[:-1]).glob("_node.*"):
+                shutil.copy(node, PACKAGE)
+
+    def build_node(self, folder: Path) -> None:
+        """The autograd node, where the environment of the build has torch; ctypes serves without it."""
+        for stale in folder.glob("_node.*"):
+            stale.unlink()
+        if find_spec("torch") is None:
+            print("mlayer: no torch in this build, so no autograd node; build it later with", file=sys.stderr)
+            print("mlayer:   python -m mlayer.exponential.compile", file=sys.stderr)
+            return
+        try:
+            build_py["build_node"](folder)
+        except Exception as error:
+            print(f"mlayer: the autograd node was not built ({error}); ctypes serves.", file=sys.stderr)
 
 
 class HonestWheel(bdist_wheel):

@@ -3,7 +3,7 @@
     python benchmarks/certificates.py DATA               all correctly classified test images; resumable
     python benchmarks/certificates.py DATA --images 200  only so many (a fixed random order)
     python benchmarks/certificates.py DATA --workers 2   in two processes of one thread each
-    python benchmarks/certificates.py DATA --summary     no new images: summarise what the checkpoints hold
+    python benchmarks/certificates.py DATA --summary     no new images: summarize what the checkpoints hold
 
 DATA holds cifar10_model.npy and cifar-10-batches-bin/. For every image: the paper's radius (Lambert W), our
 radius (method "best"), and the radius of the attack, an upper bound of the truth. Every such certificate is
@@ -37,11 +37,12 @@ from measure import RESULTS, Target, circumstances, save, verdict
 from torch import Tensor
 
 from mlayer.certificates import Certifier, attack
-from mlayer.certificates.cascade import METHODS
+from mlayer.certificates.bounds.methods import names
 from mlayer.files import load_authors_model
 from mlayer.nn import MLayer
 
 CHUNK = 20
+METHODS = names()
 ALL_BALLS = 24  # images
 SAMPLES = 32  # random points, and random corners, for each method's radius of a checked image
 TEST_IMAGES = 10000
@@ -279,7 +280,7 @@ def curves(column: dict[str, Any], total: int) -> dict[str, list[float]]:
 
 
 def write_radii(lines: list[dict[str, Any]]) -> None:
-    """One line an image, for pictures."""
+    """One line per image, for pictures."""
     rows = [f"{k['image']},{k['paper']:.6g},{k['radius']:.6g},{k['attack']:.6g}" for k in lines]
     text = "image,paper,radius,attack\n" + "\n".join(rows) + "\n"
     (RESULTS / "certificates.csv").write_text(text)

@@ -1,235 +1,190 @@
 """Claim: mlayer.expm is the fastest differentiable matrix exponential on a CPU.
 
-    python benchmarks/expm.py [--quick] [--others] [--results DIR]
+    python benchmarks/expm.py                      everything that is not measured yet, then the targets
+    python benchmarks/expm.py --others             JAX, TensorFlow and SciPy beside, where installed
+    python benchmarks/expm.py --parts avx2:float32 this part only; the others another time
+    python benchmarks/expm.py --seconds 60         a minute's worth of what is missing
+    python benchmarks/expm.py --so-far --parts     no measurement: what there is, as JSON, picture and targets
+    python benchmarks/expm.py --quick              a few small cells, in seconds; no targets
 
-Forward and forward+backward beside torch.linalg.matrix_exp, and with --others beside JAX,
-TensorFlow and SciPy where they are installed: every cell of the grid is a block of calls of each
-library in turn, repeated, medians taken. The other libraries come in a second round: once they are
-loaded their thread pools take the cores from torch's, and so from torch and mlayer. Errors are measured
-on the same matrices. Writes expm.json and expm.png into the results folder and ends with the targets.
-Some five minutes on two cores, keep the machine quiet.
+Forward and forward+backward beside torch.linalg.matrix_exp: in every cell of the grid a block of calls of
+each contender in turn, repeated, medians taken. Two floors stand in the table: an operator that does nothing,
+forward+backward through autograd; and our products at the rate of one large product.
+
+Each instruction set that the machine has is measured in processes of its own: MLAYER_EXPM_ISA holds our
+kernel to it, ATEN_CPU_CAPABILITY torch, MKL_ENABLE_INSTRUCTIONS and ONEDNN_MAX_CPU_ISA the products behind
+torch and TensorFlow, XLA_FLAGS JAX. A cell is kept in out/expm until the code of the exponential or of this
+benchmark changes, and measured a second time if the quartiles of a contender are further apart
+than a fifth of its median; the steadier try counts. So the whole can be measured in several quiet minutes.
+Writes expm.json and expm.png into the results folder. About fifteen minutes on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import hashlib
+import json
+import math
+import os
+import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import expm_others
 import torch
-from measure import (
-    RESULTS,
-    Target,
-    Timing,
-    circumstances,
-    geometric_mean,
-    interleaved,
-    save,
-    verdict,
-)
-from torch import Tensor
+from expm_cells import NORM, Cell, measure_cell, measure_others, told
+from expm_targets import BATCHES, LARGE, SIZES, InstructionSet, targets
+from measure import RESULTS, Timing, circumstances, save, verdict
 
-import mlayer
-from mlayer.exponential.schedule import root_of_square_norm, schedule_for
+from mlayer.exponential import native
 
-SIZES = (6, 12, 24, 30, 32)
-BATCHES = (32, 256, 2048)
-LARGE = ((64, 256), (128, 64))
-# The released CIFAR-10 model has 2-norms of M between 3 and 4 (the paper, section 4.5).
-NORM = 3.5
-Call = Callable[[], object]
+ROOT = Path(__file__).resolve().parents[1]
+PARTS_FOLDER = ROOT / "out" / "expm"
+REPETITIONS = 7
+TRIES = 2  # of a cell whose times are unsteady
+
+# Instruction set -> what holds each library to it. Torch calls AVX-512 the default of such a machine.
+HELD: dict[str, dict[str, str]] = {
+    "avx512": {"MLAYER_EXPM_ISA": "avx512"},
+    "avx2": {
+        "MLAYER_EXPM_ISA": "avx2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+    },
+}
 
 
-@dataclass
-class Cell:
-    """One size, batch and dtype: times, ratios to ours, errors, memory kept for the backward pass."""
+@dataclass(frozen=True)
+class Spec:
+    """One cell to be measured."""
 
     n: int
     batch: int
-    dtype: str
-    products: float  # k + s, mean over the batch, of our forward pass
-    forward: dict[str, Timing] = field(default_factory=dict)
-    both: dict[str, Timing] = field(default_factory=dict)
-    forward_others: dict[str, Timing] = field(default_factory=dict)  # of the second round
-    both_others: dict[str, Timing] = field(default_factory=dict)
-    forward_error: dict[str, float] = field(default_factory=dict)
-    gradient_error: dict[str, float] = field(default_factory=dict)
-    kept_bytes: dict[str, int] = field(default_factory=dict)
-    gemm_fraction: float | None = None
+    dtype: torch.dtype
+    path: str = "auto"
 
-    def ratio(self, other: str, kind: str = "both") -> float:
-        times: dict[str, Timing] = getattr(self, kind) | getattr(self, f"{kind}_others")
-        return times[other].median / times["mlayer"].median
-
-    def rivals(self, kind: str = "both") -> list[str]:
-        """Every library that was measured here, but ours."""
-        times: dict[str, Timing] = getattr(self, kind) | getattr(self, f"{kind}_others")
-        return [name for name in times if name != "mlayer"]
+    def measure(self, repetitions: int = REPETITIONS) -> Cell:
+        if self.path == "others":
+            return measure_others(self.n, self.batch, self.dtype, repetitions)
+        return measure_cell(self.n, self.batch, self.dtype, repetitions, self.path)
 
 
-def matrices(n: int, batch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(n * 10007 + batch)
-    A = torch.randn(batch, n, n, generator=generator, dtype=torch.float64)
-    A *= NORM / torch.linalg.matrix_norm(A, 2)[:, None, None]
-    return A.to(dtype), torch.randn(batch, n, n, generator=generator, dtype=torch.float64).to(dtype)
+def grid(dtype: torch.dtype, path: str = "auto") -> list[Spec]:
+    return [Spec(n, batch, dtype, path) for n in SIZES for batch in BATCHES]
 
 
-def products(A: Tensor) -> float:
-    schedule = schedule_for(A.dtype)
-    cost = {2: 1, 4: 2, 8: 3, 16: 4}
-    sizes = root_of_square_norm(A.double() @ A.double()).tolist()
-    return sum(cost[schedule.degree(d)] + schedule.squarings(d) for d in sizes) / len(sizes)
+def small_and_large(dtypes: tuple[torch.dtype, ...], path: str) -> list[Spec]:
+    """From the smallest matrix to one that the kernel leaves to torch's products."""
+    sizes = [(n, b) for n in (2, 3, 6, 16, 32) for b in (1, 32, 512)] + [(64, 64), (128, 8), (200, 2)]
+    return [Spec(n, batch, dtype, path) for dtype in dtypes for n, batch in sizes]
 
 
-def gradient(f: Callable[[Tensor], Tensor], A: Tensor, G: Tensor) -> Tensor:
-    return torch.autograd.grad(f(A), A, G)[0]
+PARTS: dict[str, list[Spec]] = {
+    "float32": grid(torch.float32),
+    "float64": grid(torch.float64),
+    "large": [Spec(n, batch, torch.float32) for n, batch in LARGE],
+    "complex": small_and_large((torch.complex64, torch.complex128), "auto"),
+    "matmul": small_and_large((torch.float32, torch.complex64), "matmul"),
+    "others": grid(torch.float32, "others"),
+}
 
 
-def kept(f: Callable[[Tensor], Tensor], A: Tensor) -> int:
-    """Bytes of distinct tensors that the graph holds on to for the backward pass."""
-    held: dict[int, int] = {}
-
-    def pack(t: Tensor) -> Tensor:
-        held[t.data_ptr()] = t.numel() * t.element_size()
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        f(A)
-    return sum(held.values())
+def fingerprint() -> str:
+    """Of the code that is measured and of the code that measures."""
+    package = ROOT / "src/mlayer/exponential"
+    files = [p for ext in ("py", "h", "cpp") for p in package.rglob(f"*.{ext}")]
+    files += [Path(__file__).with_name(name) for name in ("expm_cells.py", "expm_others.py", "measure.py")]
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(files))).hexdigest()
 
 
-def relative_error(X: Tensor, exact: Tensor) -> float:
-    """Largest normwise error of a batch."""
-    return float(((X.double() - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1)).max())
+def part_file(isa: str, part: str) -> Path:
+    return PARTS_FOLDER / f"{isa}-{part}.json"
 
 
-def reference(A: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(A) and the gradient by Arb balls, from the exponential of the 2n x 2n block matrix."""
-    import flint
-
-    n = A.shape[-1]
-    block = torch.zeros(len(A), 2 * n, 2 * n, dtype=torch.float64)
-    block[:, :n, :n] = block[:, n:, n:] = A.double().mT
-    block[:, :n, n:] = G.double()
-    flint.ctx.prec = 150
-    exact = [flint.arb_mat(matrix.tolist()).exp().tolist() for matrix in block]
-    X = torch.tensor(
-        [[[float(entry.mid()) for entry in row] for row in m] for m in exact], dtype=torch.float64
-    )
-    return X[:, :n, :n].mT, X[:, :n, n:]
+def kept(isa: str, part: str) -> dict[str, Any]:
+    """What was measured of a part, with the code as it is."""
+    file = part_file(isa, part)
+    content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return content if content.get("fingerprint") == fingerprint() else {"cells": {}, "tries": {}}
 
 
-def measure_cell(n: int, batch: int, dtype: torch.dtype, repetitions: int) -> Cell:
-    A, G = matrices(n, batch, dtype)
-    leaf = A.clone().requires_grad_()
-    ours: dict[str, Callable[[Tensor], Tensor]] = {"mlayer": mlayer.expm, "torch": torch.linalg.matrix_exp}
-    forward: dict[str, Call] = {name: lambda f=f: f(A) for name, f in ours.items()}  # type: ignore[misc]
-    both: dict[str, Call] = {
-        name: lambda f=f: gradient(f, leaf, G)  # type: ignore[misc]
-        for name, f in ours.items()
-    }
-    cell = Cell(n, batch, str(dtype).removeprefix("torch."), products(A))
-    cell.forward = interleaved(forward, repetitions)
-    cell.both = interleaved(both, repetitions)
-    few = slice(0, 8 if n <= 32 else 1)
-    exact, exact_gradient = reference(A[few], G[few])
-    for name, f in ours.items():
-        cell.forward_error[name] = relative_error(f(A[few]), exact)
-        few_leaf = A[few].clone().requires_grad_()
-        cell.gradient_error[name] = relative_error(gradient(f, few_leaf, G[few]), exact_gradient)
-        cell.kept_bytes[name] = kept(f, leaf)
-    return cell
+def is_steady(cell: Cell) -> bool:
+    """Quartiles within a fifth of the median, of every contender in both passes."""
+    timings = [*cell.forward.values(), *cell.both.values()]
+    return all(timing.high - timing.low <= 0.2 * timing.median for timing in timings)
 
 
-def measure_others(cell: Cell, repetitions: int) -> None:
-    A, G = matrices(cell.n, cell.batch, getattr(torch, cell.dtype))
-    cell.forward_others = interleaved(expm_others.forward(A), repetitions)
-    cell.both_others = interleaved(expm_others.both(A, G), repetitions)
+def spread(cell: Cell) -> float:
+    timings = [*cell.forward.values(), *cell.both.values()]
+    return max((timing.high - timing.low) / timing.median for timing in timings)
 
 
-def measure_gemm_fraction(cell: Cell, repetitions: int) -> None:
-    """Our rate, counting only the 3 (k + s) products, against one large product, in one run."""
-    dtype = getattr(torch, cell.dtype)
-    A, G = matrices(cell.n, cell.batch, dtype)
-    leaf = A.requires_grad_()
-    large = torch.randn(2048, 2048, dtype=dtype)
-    times = interleaved(
-        {"mlayer": lambda: gradient(mlayer.expm, leaf, G), "gemm": lambda: large @ large}, repetitions
-    )
-    ours = 3 * cell.products * 2 * cell.n**3 * cell.batch / times["mlayer"].median
-    cell.gemm_fraction = ours / (2 * 2048**3 / times["gemm"].median)
-
-
-def show(cell: Cell) -> None:
-    def column(kind: str) -> str:
-        ours: Timing = getattr(cell, kind)["mlayer"]
-        spread = (ours.high - ours.low) / ours.median
-        others = "  ".join(f"{name} {cell.ratio(name, kind):5.1f}x" for name in cell.rivals(kind))
-        return f"{ours.median * 1e6:9.0f} us (spread {spread:3.0%})  {others}"
-
-    print(f"{cell.dtype} n={cell.n:3d} batch={cell.batch:4d}  forward {column('forward')}")
-    print(f"{'':25}  both    {column('both')}")
-    errors = "  ".join(
-        f"{name} {cell.forward_error[name]:.1e}/{cell.gradient_error[name]:.1e}, "
-        f"keeps {cell.kept_bytes[name] / 1e6:.2f} MB"
-        for name in cell.forward_error
-    )
-    fraction = f"  {cell.gemm_fraction:.2f} of the large-product rate" if cell.gemm_fraction else ""
-    print(f"{'':25}  error of value/gradient: {errors}{fraction}", flush=True)
-
-
-def targets(cells: list[Cell]) -> list[Target]:
-    single = [c for c in cells if c.dtype == "float32" and c.n in SIZES]
-    double = [c for c in cells if c.dtype == "float64" and c.n in SIZES]
-    large = [c for c in cells if c.n > max(SIZES)]
-    found = [
-        Target(
-            "float32 forward+backward, geometric mean over torch",
-            30,
-            geometric_mean([c.ratio("torch") for c in single]),
-        ),
-        Target("float32 forward+backward, worst cell", 12, min(c.ratio("torch") for c in single)),
-        Target(
-            "float32 forward, geometric mean over torch",
-            15,
-            geometric_mean([c.ratio("torch", "forward") for c in single]),
-        ),
-        Target(
-            "fraction of the large-product rate, n = 32, batch 2048",
-            0.5,
-            next(c.gemm_fraction or 0.0 for c in single if c.n == 32 and c.batch == 2048),
-        ),
-        Target("n = 64 and 128 over torch, worst", 6, min(c.ratio("torch") for c in large)),
-        Target(
-            "float64 forward+backward, geometric mean over torch",
-            12,
-            geometric_mean([c.ratio("torch") for c in double]),
-        ),
-        Target(
-            "memory kept for backward, in units of M",
-            1,
-            max(
-                c.kept_bytes["mlayer"] / (c.batch * c.n**2 * (4 if c.dtype == "float32" else 8))
-                for c in cells
-            ),
-            at_most=True,
-        ),
-    ]
-    contested = [c for c in single if c.batch == 2048 and c.both_others]
-    if contested:
-        best = [min(c.ratio(name) for name in c.rivals()) for c in contested]
-        found.append(
-            Target(
-                "batch 2048, forward+backward, geometric mean over the best other library",
-                12,
-                geometric_mean(best),
-            )
+def open_specs(isa: str, part: str) -> list[Spec]:
+    """Cells that were not measured, or not steadily while tries are left."""
+    done = kept(isa, part)
+    return [
+        spec
+        for spec in PARTS[part]
+        if str(spec) not in done["cells"]
+        or (
+            done["tries"][str(spec)] < TRIES and not is_steady(cell_from(copy.copy(done["cells"][str(spec)])))
         )
-    return found
+    ]
+
+
+def measure_part(isa: str, part: str, seconds: float) -> None:
+    """In a process that is held to the instruction set; saved after every cell."""
+    begun = time.monotonic()
+    facts = circumstances()
+    if f"{isa} instructions" not in facts["path"]:
+        raise SystemExit(f"the kernel does not run with {isa}: {facts['path']}")
+    if part == "others":
+        import expm_others
+
+        facts["others"] = expm_others.versions()
+    content = kept(isa, part) | {"fingerprint": fingerprint(), "circumstances": facts}
+    PARTS_FOLDER.mkdir(parents=True, exist_ok=True)
+    for spec in open_specs(isa, part):
+        cell, name = spec.measure(), str(spec)
+        print(told(cell), flush=True)
+        before = content["cells"].get(name)
+        # The steadier try counts, whatever its ratios are.
+        if before is None or spread(cell) < spread(cell_from(copy.copy(before))):
+            content["cells"][name] = asdict(cell)
+        content["tries"][name] = content["tries"].get(name, 0) + 1
+        part_file(isa, part).write_text(json.dumps(content) + "\n")
+        if time.monotonic() - begun > seconds:
+            return
+
+
+def start_part(isa: str, part: str, seconds: float) -> None:
+    print(f"\n{isa}, {part}", flush=True)
+    command = [sys.executable, __file__, "--this-part", f"{isa}:{part}", "--seconds", str(seconds)]
+    if subprocess.run(command, env=os.environ | HELD[isa], check=False).returncode:
+        raise SystemExit(f"{isa}:{part} failed")
+
+
+def cell_from(record: dict[str, Any]) -> Cell:
+    for kind in ("forward", "both"):
+        record[kind] = {name: Timing(**timing) for name, timing in record[kind].items()}
+    return Cell(**record)
+
+
+def read_parts(isa: str) -> InstructionSet:
+    parts = {}
+    facts: dict[str, Any] = {}
+    for part, specs in PARTS.items():
+        content = kept(isa, part)
+        measured = [cell_from(content["cells"][str(spec)]) for spec in specs if str(spec) in content["cells"]]
+        if measured:
+            parts[part] = measured
+            facts |= content["circumstances"]
+    return InstructionSet(isa, facts, HELD[isa], parts)
 
 
 def main() -> int:
@@ -240,41 +195,66 @@ def main() -> int:
     parser.add_argument(
         "--others", action="store_true", help="JAX, TensorFlow and SciPy beside, where installed"
     )
+    parser.add_argument("--parts", nargs="*", metavar="SET:PART", help="only these are measured")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no cell after this long")
+    parser.add_argument("--so-far", action="store_true", help="write what is measured, whatever is missing")
+    parser.add_argument("--this-part", metavar="SET:PART", help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=RESULTS, help="where expm.json and expm.png go")
     options = parser.parse_args()
-    facts = circumstances() | {"norm": NORM, "others": {}}
-    print(facts, flush=True)
-    cells: list[Cell] = []
-    grid: list[tuple[int, int, torch.dtype]] = [(n, b, torch.float32) for n in SIZES for b in BATCHES]
-    grid += [(n, b, torch.float64) for n in SIZES for b in BATCHES] + [
-        (n, b, torch.float32) for n, b in LARGE
-    ]
     if options.quick:
-        grid = [(6, 32, torch.float32), (12, 32, torch.float64)]
-    repetitions = 3 if options.quick else 7
-    for n, batch, dtype in grid:
-        cell = measure_cell(n, batch, dtype, repetitions)
-        if n == 32 and batch == 2048 and dtype == torch.float32:
-            measure_gemm_fraction(cell, repetitions)
-        show(cell)
-        cells.append(cell)
-    if options.others:
-        facts["others"] = expm_others.versions()
-        print(f"\nWith {facts['others']}", flush=True)
-        for cell in cells:
-            if cell.dtype == "float32" and cell.n in SIZES:
-                measure_others(cell, repetitions)
-                show(cell)
-    content: dict[str, Any] = {"circumstances": facts, "cells": [asdict(cell) for cell in cells]}
-    if options.quick:
+        for n, dtype in ((6, torch.float32), (12, torch.float64), (4, torch.complex64)):
+            print(told(Spec(n, 32, dtype).measure(3)))
         return 0
-    found = targets(cells)
-    content["targets"] = [asdict(t) | {"holds": t.holds} for t in found]
+    if options.this_part:
+        isa, part = options.this_part.split(":")
+        measure_part(isa, part, options.seconds)
+        return 0
+    sets = [isa for isa in HELD if native.use_instruction_set(isa)]
+    # The path without a kernel is torch's own products: measured once.
+    left_out = {"matmul"} if options.others else {"matmul", "others"}
+    wanted = [f"{isa}:{part}" for isa in sets for part in PARTS if part not in left_out]
+    wanted += [f"{isa}:matmul" for isa in sets[:1]]
+    begun = time.monotonic()
+    for name in wanted if options.parts is None else options.parts:
+        left = options.seconds - (time.monotonic() - begun)
+        isa, part = name.split(":")
+        if left > 0 and open_specs(isa, part):
+            start_part(isa, part, left)
+    missing = [f"{isa}:{part}" for isa, part in (name.split(":") for name in wanted) if open_specs(isa, part)]
+    if missing:
+        print(f"not measured, or not steadily, yet: {' '.join(missing)}")
+        if not options.so_far:
+            return 3
+    measured_sets = [read_parts(isa) for isa in sets]
+    found = {s.name: targets(s) for s in measured_sets}
+    facts = circumstances() | {
+        "norm": NORM,
+        "unmeasured": missing,
+        "command": "python benchmarks/expm.py --others",
+    }
+    if not options.others:
+        facts["command"] = "python benchmarks/expm.py"
+    content: dict[str, Any] = {
+        "circumstances": facts,
+        "sets": {
+            s.name: {
+                "circumstances": s.facts,
+                "held": s.held,
+                "cells": [asdict(cell) for cells in s.parts.values() for cell in cells],
+                "targets": [asdict(t) | {"holds": t.holds} for t in found[s.name]],
+            }
+            for s in measured_sets
+        },
+    }
     save("expm", content, options.results)
     from expm_plot import draw
 
     draw(content).savefig(options.results / "expm.png", dpi=150)
-    return verdict(found)
+    codes = []
+    for name, its in found.items():
+        print(f"\n{name}")
+        codes.append(verdict(its))
+    return max(codes)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart by colour-blind readers.
-COLOURS = {"torch": "#0072B2", "jax": "#E69F00", "tensorflow": "#009E73", "scipy": "#CC79A7"}
+# Okabe and Ito's palette: told apart by color-blind readers.
+COLORS = {"torch": "#0072B2", "jax": "#E69F00", "tensorflow": "#009E73", "scipy": "#CC79A7"}
 
 
 def draw(content: Mapping[str, Any]) -> Figure:
@@ -19,11 +19,18 @@ def draw(content: Mapping[str, Any]) -> Figure:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    cells = [c for c in content["cells"] if c["dtype"] == "float32"]
+    first = next(iter(content["sets"].values()))  # the widest instruction set
+    ours = [c for c in first["cells"] if c["dtype"] == "float32" and c["path"] == "auto"]
+    beside = {(c["n"], c["batch"]): c for c in first["cells"] if c["path"] == "others"}
+    empty: dict[str, Any] = {"forward": {}, "both": {}}
+    cells = [
+        c | {f"{kind}_others": beside.get((c["n"], c["batch"]), empty)[kind] for kind in ("forward", "both")}
+        for c in ours
+    ]
     labels = [f"{c['n']}\n{c['batch']}" for c in cells]
     figure, axes = plt.subplots(2, 1, figsize=(9, 6.2), sharex=True, layout="constrained")
     for axis, kind, title in zip(axes, ("forward", "both"), ("forward", "forward + backward"), strict=True):
-        names = [n for n in COLOURS if any(n in c[kind] or n in c[f"{kind}_others"] for c in cells)]
+        names = [n for n in COLORS if any(n in c[kind] or n in c[f"{kind}_others"] for c in cells)]
         width = 0.8 / len(names)
         for k, name in enumerate(names):
             measured = [c[kind] | c[f"{kind}_others"] for c in cells]
@@ -32,7 +39,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
             ratio = [other["median"] / ours["median"] for other, ours in times]
             low = [r - other["low"] / ours["high"] for r, (other, ours) in zip(ratio, times, strict=True)]
             high = [other["high"] / ours["low"] - r for r, (other, ours) in zip(ratio, times, strict=True)]
-            axis.bar(place, ratio, width, color=COLOURS[name], label=name)
+            axis.bar(place, ratio, width, color=COLORS[name], label=name)
             axis.errorbar(place, ratio, [low, high], fmt="none", ecolor="0.25", elinewidth=0.8)
         axis.set_yscale("log")
         axis.set_yticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
@@ -43,7 +50,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
         axis.legend(ncols=len(names), loc="upper right", frameon=False)
     axes[1].set_xticks(range(len(cells)), labels)
     axes[1].set_xlabel("matrix size n (above), batch (below)")
-    facts = content["circumstances"]
+    facts = first["circumstances"]
     figure.suptitle(
         f"mlayer.expm, float32, {facts['threads']} threads, torch {facts['torch']}", x=0.01, ha="left"
     )

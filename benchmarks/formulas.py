@@ -33,8 +33,8 @@ from torch import Tensor
 
 import mlayer
 from mlayer.symbolic import read_formula
-from mlayer.symbolic.reading import parse
-from mlayer.symbolic.waves import Wave, waves_of
+from mlayer.symbolic.compile.wave_terms import Wave, waves_of
+from mlayer.symbolic.parse.expressions import parse
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "formulas.json"
 NOISES = (0.0, 0.01)
@@ -66,7 +66,7 @@ LAWS = {
     "damped oscillation": Law("exp(-0.4*t)*cos(5*t)", "t", 0, 4, 4, True),
     "beat": Law("cos(6*t)*cos(t)", "t", 0, 5, 6, True),
     "Rabi probability": Law("sin(2*t)**2", "t", 0, 4, 4, True),
-    "travelling wave": Law("1.5*sin(2*x - 3*t)", "x t", -1.5, 1.5, 6, True),
+    "traveling wave": Law("1.5*sin(2*x - 3*t)", "x t", -1.5, 1.5, 6, True),
     "Lorentz force": Law("q*(E1 + v*sin(s))", "q E1 v s", -2, 2, 10),
 }
 
@@ -97,18 +97,18 @@ def train(law: Law, x: Tensor, y: Tensor, seed: int, steps: int) -> tuple[mlayer
         dtype=torch.float64,
     )
     split = len(x) - HELD_OUT
-    optimiser = torch.optim.Adam(layer.parameters(), 0.02)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    optimizer = torch.optim.Adam(layer.parameters(), 0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     rows = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         batch = torch.randint(0, split, (128,), generator=rows)
         loss = (layer(x[batch]) - y[batch]).square().mean()
         if not loss.isfinite():
             return layer, math.inf
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     polish = torch.optim.LBFGS(layer.parameters(), max_iter=steps // 4, line_search_fn="strong_wolfe")
 

@@ -64,7 +64,7 @@ def relu_net() -> nn.Module:
 
 
 def parameters(model: nn.Module) -> int:
-    """How many numbers are trained?"""
+    """The number of trained parameters."""
     return sum(p.numel() for p in model.parameters())
 
 
@@ -74,13 +74,13 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
     With a learning rate of 0 the arithmetic is that of a step but the weights stay: thousands of steps on
     one batch would let the norm of M run away, and with it the cost of every exponential.
     """
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
 
     def step() -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss: Tensor = cross_entropy(model(x), y)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return step
 

@@ -105,7 +105,7 @@ def main() -> int:
             "times": {k: asdict(t) for k, t in times.items()},
         }
         print(
-            f"{name:18s} bare {micro['bare']:7.0f} us a step; the loop's share {100 * share:5.1f} %, "
+            f"{name:18s} bare {micro['bare']:7.0f} us per step; the loop's share {100 * share:5.1f} %, "
             f"a DataLoader by hand {100 * hand:5.1f} %"
         )
         targets.append(Target(f"{name}: share of the loop at batch 32", 0.10, share, at_most=True))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import mlayer
+from mlayer.experiments.running.provenance import commit
 from mlayer.speed import interleaved_times
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -52,6 +53,8 @@ def circumstances() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "mlayer": mlayer.__version__,
+        "commit": commit(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "processor": _processor(),
         "path": mlayer.expm_path().reason,

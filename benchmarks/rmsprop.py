@@ -24,7 +24,7 @@ import torch
 from measure import Target, circumstances, interleaved, save, verdict
 from torch import Tensor, nn
 
-from mlayer.experiments.polynomials import dnn, m_layer
+from mlayer.experiments.shared.polynomials import dnn, m_layer
 from mlayer.training.rmsprop import RMSprop
 
 OPTIONS: dict[str, Any] = {"lr": 1e-3, "alpha": 0.9, "eps": 1e-7}

@@ -4,7 +4,7 @@
     python benchmarks/tables.py --sets digits,iris    these anew, the others as the file has them
     python benchmarks/tables.py --quick    two small sets, two folds; no file, no claims
 
-Every method has its library defaults. But mlayer's defaults (optimiser, penalties, sizes, range of alpha)
+Every method has its library defaults. But mlayer's defaults (optimizer, penalties, sizes, range of alpha)
 were chosen on these same bundled tables and synthetic generators, with other seeds of folds and data; the
 competitors got no such choice. Products and seasonal were designed to suit the M-layer. So a place here is no
 measurement of how the defaults do on new tables.

@@ -64,7 +64,7 @@ def picture(x: Tensor, labels: Tensor, proved: Tensor, broken: mlayer.Attack) ->
     left.set_xticks(list(place), [str(int(labels[k])) for k in order])
     left.set(xlabel="digit", ylabel="change of every pixel (0 white, 1 black)", ylim=(0, None))
     left.legend(frameon=False, loc="upper left")
-    left.set_title("the truth is on the grey lines", loc="left")
+    left.set_title("the truth is on the gray lines", loc="left")
     for column, k in enumerate((order[0], order[-1])):
         for row, (image, said) in enumerate(
             ((x[k], f"a {labels[k]}"), (broken.adversarial[k], f"read as {broken.target[k]}"))

@@ -1,4 +1,4 @@
-"""The layer in a model of yours: digits, beside Linear, ReLU, Linear.
+"""The layer in your own model: digits, compared with Linear, ReLU, Linear.
 
 Both models have about as many parameters and go through the same plain torch loop. The M-layer's penalty
 keeps exp(M) small; nothing else is special.
@@ -20,7 +20,7 @@ OUT = Path("out")
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> list[float]:
-    """Test error, in per cent, after each epoch."""
+    """Test error, in percent, after each epoch."""
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     errors = []
@@ -65,10 +65,8 @@ def picture(curves: dict[str, list[float]], model: nn.Module, test: tuple[Tensor
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", width_ratios=(3, 2))
-    for (name, errors), colour, mark in zip(
-        curves.items(), ("#D55E00", "#0072B2"), ("s-", "o-"), strict=True
-    ):
-        left.plot(range(1, len(errors) + 1), errors, mark, color=colour, label=name, markersize=4)
+    for (name, errors), color, mark in zip(curves.items(), ("#D55E00", "#0072B2"), ("s-", "o-"), strict=True):
+        left.plot(range(1, len(errors) + 1), errors, mark, color=color, label=name, markersize=4)
     left.set(xlabel="epoch", ylabel="wrong, % of unseen digits", ylim=(0, None))
     left.legend(frameon=False)
     left.set_title("the same loop for both", loc="left")

@@ -98,19 +98,19 @@ def picture(
     import matplotlib.pyplot as plt
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    colours = {"mlayer": "#0072B2", "torch": "#D55E00"}
+    colors = {"mlayer": "#0072B2", "torch": "#D55E00"}
 
     # What an exponential does: a spiral sink, the orbit of one point under exp(tA).
     A = torch.tensor([[-0.15, -1.0], [1.0, -0.15]])
     t = torch.linspace(0, 22, 600)
     orbit = mlayer.expm(t[:, None, None] * A)[:, :, 0]
-    left.plot(orbit[:, 0], orbit[:, 1], color=colours["mlayer"])
+    left.plot(orbit[:, 0], orbit[:, 1], color=colors["mlayer"])
     left.plot(*orbit[0], "o", color="0.2")
     left.set_aspect("equal")
     left.set_title("one matrix, 600 exponentials: exp(tA) x", loc="left")
 
     for name, values in errors.items():
-        middle.loglog(sizes, values, "o-", color=colours[name], label=name)
+        middle.loglog(sizes, values, "o-", color=colors[name], label=name)
     middle.axhline(torch.finfo(torch.float32).eps, color="0.5", linestyle=":", label="float32 epsilon")
     middle.set_xlabel("s")
     middle.set_title("relative error, [[1, s], [0, -1]]", loc="left")

@@ -1,7 +1,7 @@
-"""Beyond the data: two waves and a trend, learnt on ten years and asked about the next ten.
+"""Beyond the data: two waves and a trend, learned on ten years and asked about the next ten.
 
 A rotation in M is a wave in the output, so an M-layer goes on where the data end. Support vectors and
-gradient boosting follow the data and then do not. The formula that was learnt is read back at the end.
+gradient boosting follow the data and then do not. The formula that was learned is read back at the end.
 
     python examples/extrapolate_wave.py      some seconds; writes out/extrapolate_wave.png
 """
@@ -42,7 +42,7 @@ def main() -> None:
         error = np.sqrt(((curves[name][len(t) :] - truth(later)) ** 2).mean())
         print(f"{name:18} error in the ten years after: {error:.2f}")
     formula = mlayer.to_sympy(models["M-layer"].to_mlayer(), "t", tolerance=1e-3)
-    print("learnt:", sympy.N(formula, 3))
+    print("learned:", sympy.N(formula, 3))
     print(f"Picture: {picture(t, y, later, curves)}")
 
 
@@ -54,18 +54,18 @@ def picture(t: np.ndarray, y: np.ndarray, later: np.ndarray, curves: dict[str, n
 
     figure, axes = plt.subplots(3, 1, figsize=(9, 5), layout="constrained", sharex=True, sharey=True)
     whole = np.concatenate([t, later])
-    for axis, (name, curve), colour in zip(
+    for axis, (name, curve), color in zip(
         axes, curves.items(), ("#0072B2", "#D55E00", "#009E73"), strict=True
     ):
         axis.axvspan(10, 20, color="0.94")
         axis.plot(later, truth(later), color="0.55", linewidth=3, label="what comes")
         axis.plot(t, y, ".", color="0.2", markersize=2, label="data")
-        axis.plot(whole, curve, color=colour, linewidth=1.3, label=name)
+        axis.plot(whole, curve, color=color, linewidth=1.3, label=name)
         axis.set_title(name, loc="left")
     axes[0].legend(loc="upper left", ncols=3, frameon=False, fontsize=8)
     axes[0].set(xlim=(0, 20), ylim=(4, 24))
     axes[1].set_ylabel("what is measured")
-    axes[-1].set_xlabel("years; grey: not in the data")
+    axes[-1].set_xlabel("years; gray: not in the data")
     OUT.mkdir(exist_ok=True)
     file = OUT / "extrapolate_wave.png"
     figure.savefig(file, dpi=90)

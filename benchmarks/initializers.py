@@ -1,12 +1,12 @@
-"""Claim: the initialiser "balanced" trains as well as the paper's and the authors', at any input size.
+"""Claim: the initializer "balanced" trains as well as the paper's and the authors', at any input size.
 
-    python benchmarks/initialisers.py            some minutes on one core; writes results/initialisers.json
-    python benchmarks/initialisers.py --quick    one step of each, to see that it runs; asserts nothing
+    python benchmarks/initializers.py            some minutes on one core; writes results/initializers.json
+    python benchmarks/initializers.py --quick    one step of each, to see that it runs; asserts nothing
 
-Three small tasks, 2, 9 and 2000 inputs of about unit variance. Every initialiser is trained from three seeds
+Three small tasks, 2, 9 and 2000 inputs of about unit variance. Every initializer is trained from three seeds
 at each of several learning rates, all else alike (Adam, batch 32, no penalty). What counts is the loss after
 the last epoch on examples not trained on, divided by the loss of the best constant: the median over the seeds
-at the initialiser's own best rate. Asserted: "balanced" is best or within 10 % of it on each task, and
+at the initializer's own best rate. Asserted: "balanced" is best or within 10 % of it on each task, and
 beats "normal", the paper's, on each.
 """
 
@@ -27,10 +27,10 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 import mlayer
 
-INITIALISERS = ("normal", "notebook", "balanced")
+INITIALIZERS = ("normal", "notebook", "balanced")
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 SEEDS = (0, 1, 2)
-RESULT = Path(__file__).resolve().parents[1] / "results" / "initialisers.json"
+RESULT = Path(__file__).resolve().parents[1] / "results" / "initializers.json"
 
 
 def spirals(generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -91,7 +91,7 @@ def train(task: Task, init: str, rate: float, seed: int, epochs: int) -> float:
         init=init,
         generator=generator,
     )
-    optimiser = torch.optim.Adam(layer.parameters(), rate)
+    optimizer = torch.optim.Adam(layer.parameters(), rate)
     split = len(x) * 4 // 5
     for _ in range(epochs):
         order = torch.randperm(split, generator=generator)
@@ -100,9 +100,9 @@ def train(task: Task, init: str, rate: float, seed: int, epochs: int) -> float:
             loss = loss_of(layer(x[rows]), y[rows])
             if not loss.isfinite():
                 return math.inf
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
     with torch.no_grad():
         value = loss_of(layer(x[split:]), y[split:]).item()
     if classes:
@@ -115,7 +115,7 @@ def train(task: Task, init: str, rate: float, seed: int, epochs: int) -> float:
 
 def main() -> int:
     """Train, print, write, judge."""
-    parser = argparse.ArgumentParser(description="Initialisers of the M-layer on three small tasks.")
+    parser = argparse.ArgumentParser(description="Initializers of the M-layer on three small tasks.")
     parser.add_argument("--quick", action="store_true", help="a smoke run: no file, no claims")
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
@@ -126,7 +126,7 @@ def main() -> int:
     for name, task in TASKS.items():
         record[name] = {}
         best = {}
-        for init in INITIALISERS:
+        for init in INITIALIZERS:
             epochs = 1 if arguments.quick else task.epochs
             runs = {rate: [train(task, init, rate, seed, epochs) for seed in seeds] for rate in rates}
             rate = min(runs, key=lambda rate: statistics.median(runs[rate]))
@@ -148,7 +148,7 @@ def main() -> int:
         print("quick: a smoke run, nothing is judged")
         return 0
     setting = {
-        "command": "python benchmarks/initialisers.py",
+        "command": "python benchmarks/initializers.py",
         "torch": torch.__version__,
         "mlayer": mlayer.__version__,
     }

@@ -1,0 +1,129 @@
+"""Claim: in double precision mlayer.expm is as accurate as SciPy's everywhere, and fails far less often.
+
+    python benchmarks/accuracy.py            writes results/accuracy.json; exit code 1 if a goal is missed
+
+Value and derivative of every matrix of tests/gallery.py, against Arb, beside SciPy's expm and expm_frechet.
+Errors are normwise and relative, in units of the unit roundoff. The rule: where our error exceeds 4 units,
+it is at most twice SciPy's. A failure is an error of more than 10 units times the condition number of
+the exponential there (or 1, if that is larger), or a result that is not finite.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import scipy
+import scipy.linalg
+import torch
+from measure import Target, circumstances, save, verdict
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+import gallery
+import mlayer
+import oracle
+
+UNIT_ROUNDOFF = 2.0**-53
+SMALL, FAILURE = 4.0, 10.0
+
+
+def real_form(a: Tensor) -> Tensor:
+    """Arb's side of complex matrices."""
+    if not a.is_complex():
+        return a
+    return torch.cat([torch.cat([a.real, -a.imag], 1), torch.cat([a.imag, a.real], 1)])
+
+
+def direction(a: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(a.shape, dtype=a.dtype, generator=generator)
+
+
+def ours(a: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(A), and L(A, E) as the gradient at the adjoint, which is what users differentiate."""
+    leaf = a.mH.resolve_conj().contiguous().requires_grad_()
+    return mlayer.expm(a), torch.autograd.grad(mlayer.expm(leaf), leaf, e)[0]
+
+
+def scipys(a: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        value = scipy.linalg.expm(a.numpy())
+        derivative = scipy.linalg.expm_frechet(a.numpy(), e.numpy(), compute_expm=False)
+    return torch.from_numpy(value), torch.from_numpy(derivative)
+
+
+def measure(name: str, a: Tensor) -> dict[str, Any]:
+    e = direction(a)
+    exact = oracle.exact_exp(oracle.to_arb(real_form(a)))
+    exact_derivative = oracle.exact_frechet(oracle.to_arb(real_form(a)), oracle.to_arb(real_form(e)))
+    condition = max(1.0, oracle.condition_number(real_form(a)))
+    row: dict[str, Any] = {"name": name, "condition": condition}
+    for who, (value, derivative) in {"mlayer": ours(a, e), "scipy": scipys(a, e)}.items():
+        errors = (
+            oracle.relative_error(real_form(value), exact),
+            oracle.relative_error(real_form(derivative), exact_derivative),
+        )
+        row[who] = [error / UNIT_ROUNDOFF for error in errors]
+    return row
+
+
+def broken(row: dict[str, Any]) -> list[str]:
+    """Where the rule does not hold."""
+    return [
+        what
+        for k, what in enumerate(("value", "derivative"))
+        if row["mlayer"][k] > max(SMALL, 2 * row["scipy"][k])
+    ]
+
+
+def failures(rows: list[dict[str, Any]], who: str) -> int:
+    return sum(not row[who][k] <= FAILURE * row["condition"] for row in rows for k in range(2))
+
+
+def main() -> int:
+    rows = []
+    for name, a in gallery.MATRICES.items():
+        row = measure(name, a)
+        rows.append(row)
+        marks = " ".join(f"BROKEN: {what}" for what in broken(row))
+        mine, theirs = row["mlayer"], row["scipy"]
+        print(
+            f"{name:36} condition {row['condition']:8.2g}  value {mine[0]:8.2g} / {theirs[0]:8.2g}  "
+            f"derivative {mine[1]:8.2g} / {theirs[1]:8.2g} {marks}",
+            flush=True,
+        )
+    worst = max(
+        (row["mlayer"][k] / max(row["scipy"][k], SMALL / 2) for row in rows for k in range(2)),
+        default=math.nan,
+    )
+    targets = [
+        Target("cases that break the rule", 0, sum(len(broken(row)) for row in rows), at_most=True),
+        Target(
+            "failures, ours over SciPy's",
+            0.5,
+            failures(rows, "mlayer") / max(1, failures(rows, "scipy")),
+            at_most=True,
+        ),
+        Target("largest ratio to SciPy's error", 2, worst, at_most=True),
+    ]
+    content = {
+        "circumstances": circumstances() | {"others": {"scipy": scipy.__version__}},
+        "matrices": len(rows),
+        "failures": {who: failures(rows, who) for who in ("mlayer", "scipy")},
+        "rows": rows,
+        "targets": [
+            {"claim": t.claim, "wanted": t.wanted, "reached": t.reached, "at_most": True, "holds": t.holds}
+            for t in targets
+        ],
+    }
+    save("accuracy", content)
+    return verdict(targets)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""Writes the tables of README.md and of the docs from results/: python benchmarks/write_tables.py [--check].
+
+A table stands between two comment lines, <!-- name --> and <!-- /name -->, on the page that PAGES names.
+With --check nothing is written and the exit code says whether every page is up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from mlayer.experiments.running.comparison import all_rows
+from mlayer.experiments.running.rows import PaperRow
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# README's table: at most ten figures; every other one is on the page of results.
+HEADLINES = (
+    "spiral.extra_turn_accuracy",
+    "periodic.figure_rmse_max",
+    "determinant3.best_mse",
+    "determinant5.best_mse",
+    "images.mnist.our_recipe",
+    "images.cifar10.our_recipe",
+    "robustness.median_ratio",
+    "robustness.median_part_of_attack",
+)
+# Results from before they named their commit.
+EARLIER = "earlier"
+SPEED = "float32 forward+backward, geometric mean over torch"
+
+
+def read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    return content
+
+
+def circumstances(facts: dict[str, Any]) -> str:
+    others = "".join(f", {name} {version}" for name, version in facts.get("others", {}).items())
+    return (
+        f"`{facts['command']}`, {facts['threads']} threads, {facts['path']}, "
+        f"torch {facts['torch']}{others}, {facts['date']}."
+    )
+
+
+ISA_NAMES = {"avx512": "AVX-512", "avx2": "AVX2"}
+
+
+def ratio(cell: dict[str, Any] | None, kind: str) -> str:
+    """Times slower than mlayer, of torch."""
+    if cell is None:
+        return ""
+    return f"{cell[kind]['torch']['median'] / cell[kind]['mlayer']['median']:.0f} x"
+
+
+def floors(cell: dict[str, Any] | None) -> tuple[str, str]:
+    """Of forward+backward: times the sum of both floors, and the fraction of the large-product rate."""
+    if cell is None or cell["floor_products"] is None:
+        return "", ""
+    time = cell["both"]["mlayer"]["median"]
+    floor = cell["both"]["empty"]["median"] + cell["floor_products"]
+    return f"{time / floor:.2f}", f"{cell['floor_products'] / time:.2f}"
+
+
+def expm() -> str:
+    content = read("expm")
+    sets = content["sets"]
+    found = {
+        isa: {(c["n"], c["batch"]): c for c in s["cells"] if (c["dtype"], c["path"]) == ("float32", "auto")}
+        for isa, s in sets.items()
+    }
+    kinds = ("torch, forward", "torch, forward + backward", "over the floors", "of the large product")
+    heads = [f"{ISA_NAMES[isa]}: {kind}" for isa in sets for kind in kinds]
+    lines = ["| n | batch | " + " | ".join(heads) + " |", "|---" * (len(heads) + 2) + "|"]
+    for place in next(iter(found.values())):
+        row = []
+        for isa in sets:
+            cell = found[isa].get(place)
+            row += [ratio(cell, "forward"), ratio(cell, "both"), *floors(cell)]
+        lines.append(f"| {place[0]} | {place[1]} | " + " | ".join(row) + " |")
+    lines += ["", errors([c for cells in found.values() for c in cells.values()])]
+    for isa, s in sets.items():
+        held = " ".join(f"{name}={value}" for name, value in s["held"].items())
+        told = circumstances(s["circumstances"] | {"command": content["circumstances"]["command"]})
+        lines += ["", f"{ISA_NAMES[isa]} ({held}): {told}", "", *targets(s)]
+    missing = content["circumstances"]["unmeasured"]
+    if missing:
+        lines += ["", f"Not measured, or not in full: {', '.join(missing)}."]
+    return "\n".join(lines)
+
+
+def errors(cells: list[dict[str, Any]]) -> str:
+    def worst(kind: str, name: str) -> str:
+        return f"{max(c[kind][name] for c in cells):.1e}"
+
+    parts = [
+        f"{worst('forward_error', name)} and {worst('gradient_error', name)} ({name})"
+        for name in ("mlayer", "torch")
+    ]
+    return f"Largest relative error of value and gradient on these matrices, against Arb: {', '.join(parts)}."
+
+
+def targets(content: dict[str, Any]) -> list[str]:
+    lines = ["| goal | wanted | measured | |", "|---|---|---|---|"]
+    for t in content["targets"]:
+        sign = "<=" if t["at_most"] else ">="
+        reached = f"{t['reached']:.3g}"
+        lines.append(
+            f"| {t['claim']} | {sign} {t['wanted']:g} | {reached} | {'yes' if t['holds'] else 'missed'} |"
+        )
+    return lines
+
+
+def accuracy() -> str:
+    content = read("accuracy")
+    facts, missed = content["circumstances"], []
+    for row in content["rows"]:
+        for k, what in enumerate(("value", "derivative")):
+            mine, theirs = row["mlayer"][k], row["scipy"][k]
+            if mine > max(4.0, 2 * theirs):
+                missed.append(
+                    f"| {row['name']} | {what} | {mine:.2g} | {theirs:.2g} | {row['condition']:.2g} |"
+                )
+    count, failed = content["matrices"], content["failures"]
+    told = (
+        f"{count} matrices, value and derivative: {failed['mlayer']} failures, SciPy's {failed['scipy']}. "
+        f"The {len(missed)} cases of {2 * count} where our error exceeds 4 units and twice SciPy's:"
+    )
+    heads = ["| matrix | | ours | SciPy | condition number |", "|---|---|---|---|---|"]
+    return "\n".join([told, "", *heads, *missed, "", *targets(content), "", circumstances(facts)])
+
+
+def layer() -> str:
+    content = read("layer")
+    shares = (
+        f"At batch 256 the exponential and its derivative take {content['share_of_exponential']:.0%} "
+        f"of a step, writing and reading M and its like {content['share_of_passes']:.0%}."
+    )
+    return "\n".join([*targets(content), "", f"{shares} {circumstances(content['circumstances'])}"])
+
+
+def comparison(rows: Iterable[PaperRow], *, code: bool) -> list[str]:
+    """The measured figures next to the paper's, with the commit that measured them."""
+    summary = read("summary")
+    figures = {name: entry["value"] for name, entry in summary.items()}
+    more = " code |" if code else ""
+    lines = ["| | paper | here | goal | command |" + more, "|---|---|---|---|---|" + ("---|" if code else "")]
+    for row in rows:
+        entry = summary.get(row.name, summary.get(f"{row.name}.mean"))
+        if entry is not None:
+            lines.append(
+                f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} "
+                f"| `{entry['command']}` |" + (f" {entry.get('commit') or EARLIER} |" if code else "")
+            )
+    return lines
+
+
+def paper() -> str:
+    return "\n".join(comparison(all_rows(), code=True))
+
+
+def headlines() -> str:
+    lines = comparison((row for row in all_rows() if row.name in HEADLINES), code=False)
+    content = read("expm")
+    for isa, measured in content["sets"].items():
+        speed = next(target for target in measured["targets"] if target["claim"] == SPEED)
+        state = "met" if speed["holds"] else "missed"
+        lines.append(
+            f"| `expm` with {ISA_NAMES[isa]}: {SPEED} | | {speed['reached']:.3g} x "
+            f"| ≥ {speed['wanted']:g}: {state} | `{content['circumstances']['command']}` |"
+        )
+    return "\n".join(lines)
+
+
+def loop() -> str:
+    content = read("loop")
+    return "\n".join([*targets(content), "", circumstances(content["circumstances"])])
+
+
+def tables() -> str:
+    content = read("tables")
+    names = list(content["mean_rank"])
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for table, entry in content["tables"].items():
+        methods = entry["methods"]
+        cells = [f"{methods[name]['mean']:.3f} ({methods[name]['rank']:g})" for name in names]
+        lines.append(f"| {table} | " + " | ".join(cells) + " |")
+    lines.append("| mean rank | " + " | ".join(f"{content['mean_rank'][name]:.2f}" for name in names) + " |")
+    facts = content["setting"]
+    told = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['date']}."
+    return "\n".join([*lines, "", told])
+
+
+def networks() -> str:
+    content = read("networks")
+    heads = "| | eps | clean, % | certified, % | attacked, % | radius / attack's: median (5 %) | images |"
+    lines = [heads, "|---|---|---|---|---|---|---|"]
+    for name, entry in content["tasks"].items():
+        for kind in ("plain", "for bounds"):
+            found = entry[kind]
+            share = f"{found['share']['0.5']:.2f} ({found['share']['0.05']:.2f})"
+            accuracies = [found[f"{of}accuracy"] for of in ("", "certified_", "attacked_")]
+            cells = " | ".join(f"{100 * value:.1f}" for value in accuracies)
+            lines.append(
+                f"| {name}, {kind} | {entry['task']['eps']:g} | {cells} | {share} | {found['images']} |"
+            )
+    return "\n".join([*lines, "", circumstances(content["circumstances"]), "", *targets(content)])
+
+
+def fuzz() -> str:
+    found = {name: counts for name, counts in read("reliability").items() if name.startswith("fuzz ")}
+    lines = ["| reader | tried | of these forged | refused | read | failed |", "|---|---|---|---|---|---|"]
+    for name, counts in found.items():
+        forged = counts.get("forged_read", 0) + counts.get("forged_refused", 0)
+        accepted = counts.get("read", 0) + counts.get("forged_read", 0)
+        # A failure ends the test, so that a row without figures would be missing here.
+        cells = (counts["tried"], forged, counts["tried"] - accepted, accepted, 0)
+        lines.append(f"| {name.removeprefix('fuzz ')} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
+    total = sum(counts["tried"] for counts in found.values())
+    return "\n".join([*lines, "", f"{total:,} trials, none failed."])
+
+
+def large_table() -> str:
+    content = read("large_table")
+    lines = ["| command | peak memory | processor time |", "|---|---|---|"]
+    lines += [
+        f"| `mlayer {name}` | {content[name]['peak_bytes'] / 1e9:.1f} GB "
+        f"| {content[name]['processor_seconds']:.0f} s |"
+        for name in ("fit", "predict")
+    ]
+    told = (
+        f"A csv of {content['bytes'] / 1e9:.1f} GB: {content['rows']:,} rows, {content['columns']} columns, "
+        f"one epoch, one thread: `{content['command']}`."
+    )
+    return "\n".join([*lines, "", told])
+
+
+def user_tables() -> str:
+    content = read("user_tables")
+    names = ["mlayer", "boosting", "linear", "MLP", "Prophet"]
+    lines = ["| | score | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for table, entry in content["tables"].items():
+        methods = entry["methods"]
+        best = max(round(method["score"], 3) for method in methods.values())
+        cells = []
+        for name in names:
+            if name not in methods:
+                cells.append("")
+                continue
+            score = f"{methods[name]['score']:.3f}"
+            score = f"**{score}**" if float(score) == best else score
+            cells.append(f"{score} ({methods[name]['seconds']:.1f} s)")
+        lines.append(f"| {table} | {entry['score'].replace('R2', 'R^2')} | " + " | ".join(cells) + " |")
+    facts = content["setting"]
+    told = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['path']}, {facts['date']}."
+    return "\n".join([*lines, "", told])
+
+
+def fit_command() -> str:
+    content = read("fit_command")
+    return "\n".join([*targets(content), "", circumstances(content["circumstances"])])
+
+
+# Page -> the tables that stand on it.
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"headlines": headlines},
+    "docs/results.md": {"paper": paper},
+    "docs/certificates.md": {"networks": networks},
+    "docs/expm.md": {"expm": expm, "accuracy": accuracy},
+    "docs/layer.md": {"layer": layer},
+    "docs/training.md": {"loop": loop},
+    "docs/estimators.md": {"tables": tables, "user_tables": user_tables, "fit_command": fit_command},
+    "docs/reliability.md": {"fuzz": fuzz, "large table": large_table},
+}
+
+
+def rewritten(text: str, page: str) -> str:
+    """The page with its tables as they follow from results/."""
+    for name, table in PAGES[page].items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text, count = pattern.subn(lambda m, table=table: m[1] + table() + "\n" + m[2], text)  # type: ignore[misc]
+        if count != 1:
+            raise SystemExit(f"{page} has {count} places for the table {name}, not 1")
+    return text
+
+
+def main() -> int:
+    stale = []
+    for page in PAGES:
+        before = (ROOT / page).read_text()
+        after = rewritten(before, page)
+        if before == after:
+            continue
+        stale.append(page)
+        if "--check" not in sys.argv[1:]:
+            (ROOT / page).write_text(after)
+    if "--check" in sys.argv[1:]:
+        print("\n".join(f"{page} is out of date" for page in stale))
+        return int(bool(stale))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
