@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mlayer
 from mlayer.certificates import Certifier
 from mlayer.certificates.bounds.of_pair import Bounds
-from mlayer.certificates.bounds.remainder import norm_bend, norm_remainder
+from mlayer.certificates.bounds.remainder import norm_curvature, norm_remainder
 from mlayer.certificates.derivatives.ending import FinitePath, degree_of
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.problem.expansion import Row
@@ -78,7 +78,7 @@ def test_no_remainder_beyond_the_degree(blocks: int) -> None:
     for K in range(2, 6):
         ends = blocks - 1 < K
         assert (norm_remainder(pair, 0.3, K) == 0) == ends
-        assert (norm_bend(pair, 0.3, K) == 0) == ends
+        assert (norm_curvature(pair, 0.3, K) == 0) == ends
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.floats(0.02, 0.6))

@@ -116,8 +116,8 @@ def test_touching_functions_stay_below(kind: str) -> None:
                 for eps in (0.05, 0.5):
                     radius = row.radius(eps)
                     low, high = row.model.region.interval(row.x, eps)
-                    bend = order.bend(radius)
-                    box = BoxQuadratic(pair, low, high, 9, bend)
+                    curvature = order.curvature(radius)
+                    box = BoxQuadratic(pair, low, high, 9, curvature)
                     found = tangent.tangent(pair, box, low, high, radius)
                     assert found is not None
                     for k in range(40):
@@ -159,7 +159,7 @@ def test_caps_hold_what_they_should(seed: int, m: int, share: float) -> None:
 
 
 def exact_case(change: float) -> tuple[float, float]:
-    """Touching functions of 3 - exp(x) against 0, with the bend scaled: radius and truth."""
+    """Touching functions of 3 - exp(x) against 0, with the curvature scaled: radius and truth."""
     from mlayer import MLayer
 
     readout = torch.tensor([[[-1.0]], [[0.0]]], dtype=torch.float64)
@@ -170,13 +170,13 @@ def exact_case(change: float) -> tuple[float, float]:
     row = Row(certifier._model, np.zeros(1), 0)
     bounds = Bounds(row.pair(1))
     eps = math.log(3)
-    return change * bounds.second.bend(eps), 0.5 * 3.0 - 0.5
+    return change * bounds.second.curvature(eps), 0.5 * 3.0 - 0.5
 
 
-def test_bend_is_exact_where_it_should_be_and_counts() -> None:
-    """Half the second derivative of 3 - e^x falls from -1/2 at 0 to -3/2 at log 3: the bend is 1."""
-    bend, true = exact_case(1.0)
-    assert true <= bend <= true * (1 + 1e-6)
+def test_curvature_is_exact_where_it_should_be_and_counts() -> None:
+    """Half the second derivative of 3 - e^x falls from -1/2 at 0 to -3/2 at log 3: the curvature is 1."""
+    curvature, true = exact_case(1.0)
+    assert true <= curvature <= true * (1 + 1e-6)
     assert exact_case(0.95)[0] < true
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import mlayer
 import oracle
 from cases import random_matrix
-from mlayer.exponential import careful, native
+from mlayer.exponential import native, wide_exponents
 from rounding import agree
 
 POISONS = [torch.nan, torch.inf, -torch.inf]
@@ -141,16 +141,16 @@ def test_squaring_stops_when_every_entry_is_infinite_or_zero(
 ) -> None:
     """A norm of 1e300 asks for a thousand squarings; counted, since time depends on the machine."""
     products = 0
-    multiply = careful._sum
+    multiply = wide_exponents._sum
 
-    def counted(*arguments: Any, **more: Any) -> careful.Wide:
+    def counted(*arguments: Any, **more: Any) -> wide_exponents.Wide:
         nonlocal products
         products += 1
         return multiply(*arguments, **more)
 
-    monkeypatch.setattr(careful, "_sum", counted)
+    monkeypatch.setattr(wide_exponents, "_sum", counted)
     a = sign * 1e300 * torch.eye(3, dtype=torch.float64) + 1e299 * random_matrix(3, 1.0)
-    value = careful.careful(a[None], torch.ones(1, 3, 3, dtype=torch.float64) if derivative else None)
+    value = wide_exponents.careful(a[None], torch.ones(1, 3, 3, dtype=torch.float64) if derivative else None)
     assert (value.isinf() if sign > 0 else value == 0).all()
     assert products <= (2 if derivative else 1) * 100
 
@@ -175,12 +175,12 @@ def test_squaring_goes_on_while_one_entry_is_ordinary() -> None:
     """One entry is infinite long before the others are done: a block that grows, a path that fills up."""
     a = torch.zeros(3, 3, dtype=torch.float64)
     a[0, 0], a[1, 2] = 2.0**60, 1.0  # exp of the second block is [[1, 1], [0, 1]], doubled up from 2^-60
-    value = careful.careful(a[None], None)[0]
+    value = wide_exponents.careful(a[None], None)[0]
     assert value[0, 0] == torch.inf
     assert value[1:, 1:].tolist() == [[1.0, 1.0], [0.0, 1.0]]
     long = torch.diag(torch.full((39,), 2.0**60, dtype=torch.float64), 1)
     # A path of 39 steps: the polynomial of degree 20 fills half of the triangle, the squarings the rest.
-    value = careful.careful((long + 2.0**60 * torch.eye(40))[None], None)[0]
+    value = wide_exponents.careful((long + 2.0**60 * torch.eye(40))[None], None)[0]
     assert int((value.triu() == torch.inf).sum()) == 40 * 41 // 2
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.exponential.careful import careful
 from mlayer.exponential.precision import full_precision
 from mlayer.exponential.schedule import (
     DEGREES,
@@ -26,6 +25,7 @@ from mlayer.exponential.schedule import (
     root_of_square_norm,
     schedule_for,
 )
+from mlayer.exponential.wide_exponents import careful
 
 
 @dataclass(frozen=True)

@@ -136,11 +136,11 @@ class Caps:
             cuts.append(Minorant(linear.constant + level, linear.slopes))
             if cuts[0].minimum(low, high) > 0:
                 return View(0.0, np.zeros(len(low)), 0.0, None)
-        bend = order.bend(radius) if order is not self._first else np.inf
-        if 4 * bend * radius**2 < _TANGENT_LARGEST_COST * self._first.pair.margin:
-            extra = pair.bend_of_basis(radius, float((high - low).max()))
-            bent = BoxQuadratic(pair, low, high, _ROUNDS, bend, box.shift, extra)
-            found = tangent(pair, bent, low, high, radius)
+        curvature = order.curvature(radius) if order is not self._first else np.inf
+        if 4 * curvature * radius**2 < _TANGENT_LARGEST_COST * self._first.pair.margin:
+            extra = pair.curvature_of_basis(radius, float((high - low).max()))
+            convexified = BoxQuadratic(pair, low, high, _ROUNDS, curvature, box.shift, extra)
+            found = tangent(pair, convexified, low, high, radius)
             if found is not None:
                 cuts.append(found.linear)
                 there = found.there

@@ -38,13 +38,13 @@ class FourthOrder:
         exact = cubic + fall + third.second.remainder(radius, 5) + self.pair.tensor_slack(radius, 3)
         return min(exact, third.rest(radius))
 
-    def bend(self, radius: float) -> float:
+    def curvature(self, radius: float) -> float:
         """Half the second derivative of the margin is at least H minus this, rounding included."""
         third = self.third
         cubic, fall = 3 * third.cubic_norm(radius) * radius, 6 * self._fall() * radius**2
         slack = 6 * self.pair.tensor_slack(radius, 3) / radius**2 if radius > 0 else 0.0
-        exact = cubic + fall + third.second.remainder_bend(radius, 5) + slack
-        return min(exact, third.bend(radius))
+        exact = cubic + fall + third.second.remainder_curvature(radius, 5) + slack
+        return min(exact, third.curvature(radius))
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""

@@ -75,11 +75,11 @@ class Bounds:
         at, box = self._tangents.get(order.name, (0.0, None))
         # The curvature grows with the radius: a fit serves for smaller ones too.
         if box is None or not _TANGENT_REFIT_BELOW * at < eps <= at:
-            bend = order.bend(radius)
-            extra = self.pair.bend_of_basis(radius, float((high - low).max()))
-            if not (math.isfinite(bend) and math.isfinite(extra)):
+            curvature = order.curvature(radius)
+            extra = self.pair.curvature_of_basis(radius, float((high - low).max()))
+            if not (math.isfinite(curvature) and math.isfinite(extra)):
                 return -math.inf
-            box = BoxQuadratic(self.pair, low, high, _TANGENT_FIT_ROUNDS, bend, extra=extra)
+            box = BoxQuadratic(self.pair, low, high, _TANGENT_FIT_ROUNDS, curvature, extra=extra)
             self._tangents[order.name] = eps, box
         found = tangent(self.pair, box, low, high, radius)
         if found is None:

@@ -33,5 +33,5 @@ class TaylorBound(Bound, Protocol):
     def rest(self, radius: float) -> float:
         """What lies beyond the quadratic terms is at least minus this."""
 
-    def bend(self, radius: float) -> float:
+    def curvature(self, radius: float) -> float:
         """Half the second derivative is at least H minus this."""

@@ -68,7 +68,7 @@ class BoxQuadratic:
         low: lower ends of the box to fit at, (m,).
         high: its upper ends.
         rounds: of the fit; 1 takes the model's own weights.
-        bend: the form made convex is H - bend |y|^2.
+        curvature: the form made convex is H - curvature |y|^2.
         start: a shift to begin with, such as one fitted for another center.
         extra: added to the shift, times the model's weights: half the second derivative that the form does
             not know of.
@@ -80,14 +80,14 @@ class BoxQuadratic:
         low: Array,
         high: Array,
         rounds: int = _ROUNDS,
-        bend: float = 0.0,
+        curvature: float = 0.0,
         start: Array | None = None,
         extra: float = 0.0,
     ) -> None:
         self._pair = pair
         self._rows = pair.row.model.white.rows
         self._near: Array | None = None  # the last point, from 0 (low end) to 1 (high end)
-        self._form: Array = pair.second - bend * np.eye(len(pair.second))
+        self._form: Array = pair.second - curvature * np.eye(len(pair.second))
         self._form_size = float(np.linalg.norm(self._form))
         self.shift = self._fit(low, high, rounds, start) + extra * pair.row.model.white.w
 

@@ -47,7 +47,7 @@ def norm_remainder(pair: Pair, radius: float, K: int) -> float:
     return factor * pair.growth * exponential_tail(radius * constants.delta_2, K) * INFLATE
 
 
-def norm_bend(pair: Pair, radius: float, K: int) -> float:
+def norm_curvature(pair: Pair, radius: float, K: int) -> float:
     """Half the second derivative of the terms from order K on, at most: theorem 7 with theorem 2's factor."""
     constants = pair.row.model.constants
     if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
@@ -88,10 +88,10 @@ class ReadoutRemainder:
         b = self._norms(Z.mT @ Z, model.left_products, d, entries) + off
         # Between nodes: linear interpolation plus h^2 / 8 times the largest second derivative.
         h = times[1]
-        bend = h * h / 8 * constants.delta_2 * rounded_up_exp(max(mu, 0.0) * h) * INFLATE
-        a_bend = bend * np.linalg.norm(M @ (M @ V), axis=(1, 2))[:-1]
-        b_bend = bend * np.linalg.norm((Z @ M) @ M, axis=(1, 2))[:-1]
-        self.coefficients = self._integrate(_cells(a, a_bend), _cells(b, b_bend), mu)
+        curvature = h * h / 8 * constants.delta_2 * rounded_up_exp(max(mu, 0.0) * h) * INFLATE
+        a_curvature = curvature * np.linalg.norm(M @ (M @ V), axis=(1, 2))[:-1]
+        b_curvature = curvature * np.linalg.norm((Z @ M) @ M, axis=(1, 2))[:-1]
+        self.coefficients = self._integrate(_cells(a, a_curvature), _cells(b, b_curvature), mu)
 
     @staticmethod
     def _norms(grams: Array, products: Array, d: int, entries: float) -> Array:
@@ -128,7 +128,7 @@ class ReadoutRemainder:
             total += self.coefficients[m] * q**m / math.factorial(m)
         return float(radius**2 * total * INFLATE)
 
-    def bend(self, radius: float, K: int) -> float:
+    def curvature(self, radius: float, K: int) -> float:
         """Half the second derivative of the terms from order K on, at most: theorem 7."""
         q = radius * self._delta_2
         # (m + 2)(m + 1) = m (m - 1) + 4 m + 2, so the tail is one of three exponential tails.
@@ -145,9 +145,9 @@ class ReadoutRemainder:
         return float(self.coefficients[m] * self._delta_2**m / math.factorial(m))
 
 
-def _cells(nodes: Array, bend: Array) -> Array:
+def _cells(nodes: Array, curvature: Array) -> Array:
     """Upper bounds of a function on fine cells, from its values at the nodes."""
     share = np.arange(_CELLS + 1) / _CELLS
     line = nodes[:-1, None] * (1 - share) + nodes[1:, None] * share
-    result: Array = (np.maximum(line[:, :-1], line[:, 1:]) + bend[:, None]).reshape(-1)
+    result: Array = (np.maximum(line[:, :-1], line[:, 1:]) + curvature[:, None]).reshape(-1)
     return result

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic, linear_minimum
-from mlayer.certificates.bounds.remainder import ReadoutRemainder, norm_bend, norm_remainder
+from mlayer.certificates.bounds.remainder import ReadoutRemainder, norm_curvature, norm_remainder
 from mlayer.certificates.linalg import top_eigenvalue
 from mlayer.certificates.problem.expansion import Pair
 
@@ -65,21 +65,21 @@ class SecondOrder:
         by_norms = norm_remainder(self.pair, radius, K)
         return min(by_norms, self.readout(radius, K)) if by_norms > 0 else 0.0
 
-    def remainder_bend(self, radius: float, K: int) -> float:
+    def remainder_curvature(self, radius: float, K: int) -> float:
         """Half the second derivative of the terms from order K on, at most (theorem 7)."""
-        by_norms = norm_bend(self.pair, radius, K)
-        return min(by_norms, self.readout.bend(radius, K)) if by_norms > 0 else 0.0
+        by_norms = norm_curvature(self.pair, radius, K)
+        return min(by_norms, self.readout.curvature(radius, K)) if by_norms > 0 else 0.0
 
     def rest(self, radius: float) -> float:
         """What lies beyond the quadratic terms is at least minus this, rounding included."""
         pair = self.pair
         return self.remainder(radius, 3) + pair.tensor_slack(radius, 2)
 
-    def bend(self, radius: float) -> float:
+    def curvature(self, radius: float) -> float:
         """Half the second derivative of the margin is at least H minus this, rounding included."""
-        return self.remainder_bend(radius, 3) + self.bend_slack(radius)
+        return self.remainder_curvature(radius, 3) + self.curvature_slack(radius)
 
-    def bend_slack(self, radius: float) -> float:
+    def curvature_slack(self, radius: float) -> float:
         """Rounding of H, as a norm."""
         return self.pair.tensor_slack(radius, 2) / radius**2 if radius > 0 else 0.0
 

@@ -30,8 +30,8 @@ def tangent(pair: Pair, box: BoxQuadratic, low: Array, high: Array, radius: floa
 
     Args:
         pair: the margin, expanded at the center.
-        box: its quadratic terms, with a bend such that half the second derivative of the margin is at least
-            H - bend for |y| <= radius.
+        box: its quadratic terms, with a curvature such that half the second derivative of the margin is at
+            least H - curvature for |y| <= radius.
         low: lower ends of the box around the center.
         high: its upper ends.
         radius: of the ball.

@@ -42,10 +42,10 @@ class ThirdOrder:
         cubic = self.cubic_norm(radius) * radius**3
         return cubic + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
 
-    def bend(self, radius: float) -> float:
+    def curvature(self, radius: float) -> float:
         """Half the second derivative of the margin is at least H minus this, rounding included."""
         cubic = 3 * self.cubic_norm(radius) * radius
-        return cubic + self.second.remainder_bend(radius, 4) + 6 * self._slack(radius)
+        return cubic + self.second.remainder_curvature(radius, 4) + 6 * self._slack(radius)
 
     def _slack(self, radius: float) -> float:
         return self.pair.tensor_slack(radius, 3) / radius**2 if radius > 0 else 0.0

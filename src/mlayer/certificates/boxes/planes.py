@@ -155,13 +155,13 @@ class Expansion:
 
     def second_order(self) -> list[Planes]:
         """The tangents at the center and at corners."""
-        bend = self._bend()
+        curvature = self._curvature()
         third = self._rest(3)
         slopes, slack = self._slopes(self.g, self.g_error)
-        found = [Planes(self.f - (self.f_error + slack + bend + third) * _MORE, slopes)]
+        found = [Planes(self.f - (self.f_error + slack + curvature + third) * _MORE, slopes)]
         corner = -torch.sign(slopes)
         for _ in range(_CORNERS):
-            plane = self._tangent(corner, bend, third)
+            plane = self._tangent(corner, curvature, third)
             found.append(plane)
             corner = -torch.sign(plane.slopes)
         return found
@@ -173,7 +173,7 @@ class Expansion:
         off = error @ size.mT + (gamma(g.shape[-1]) + 2 * UNIT) * (g.abs() @ size.mT)
         return slopes, off.sum(-1)
 
-    def _bend(self) -> Tensor:
+    def _curvature(self) -> Tensor:
         """Some c >= 0 with H[z, z] >= -c sum w_i t_i^2.  (rows, k)"""
         d = self.H.shape[-1]
         L = self.L[:, None]
@@ -181,8 +181,8 @@ class Expansion:
         sizes = L.abs().mT @ (self.H_error + 2 * gamma(d) * self.H.abs()) @ L.abs()
         return (top(-(form + form.mT) / 2) + frobenius(sizes)) * _MORE
 
-    def _tangent(self, p: Tensor, bend: Tensor, third: Tensor) -> Planes:
-        """The tangent at p of the expansion to second order plus sum_i bend w_i (t_i^2 - 1)."""
+    def _tangent(self, p: Tensor, curvature: Tensor, third: Tensor) -> Planes:
+        """The tangent at p of the expansion to second order plus sum_i curvature w_i (t_i^2 - 1)."""
         m, d = self.U.shape[1:]
         z, z_size = p @ self.U, p.abs() @ self.U.abs()  # (rows, k, d)
         z_error = (gamma(m) + 2 * UNIT) * z_size
@@ -197,7 +197,7 @@ class Expansion:
         slopes, slack = self._slopes(
             gradient, self.g_error + 2 * Hz_error + 2 * UNIT * (self.g.abs() + 2 * Hz.abs())
         )
-        shift = bend[..., None] * self.w[:, None]  # (rows, k, m)
+        shift = curvature[..., None] * self.w[:, None]  # (rows, k, m)
         slack = slack + 4 * UNIT * (slopes.abs().sum(-1) + 4 * shift.sum(-1))
         slopes = slopes + 2 * shift * p
         value = self.f + (self.g * z).sum(-1) + (z * Hz).sum(-1) + (shift * (p * p - 1)).sum(-1)

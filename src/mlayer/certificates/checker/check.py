@@ -9,9 +9,9 @@ from threading import Lock
 from typing import Any
 
 from mlayer.certificates.checker.balls import ProofError, precision
-from mlayer.certificates.checker.frame import Frame, Region
+from mlayer.certificates.checker.frame import Frame, ProofRegion
 from mlayer.certificates.checker.layer import Layer, digest, floats
-from mlayer.certificates.checker.margins import INFINITE, Rival, Row
+from mlayer.certificates.checker.margins import INFINITE, ProofRow, Rival
 
 _BITS = range(53, 4097)
 _ONE_AT_A_TIME = Lock()
@@ -43,7 +43,7 @@ class Checker:
         proof: as :func:`read_proof` gives it.
     """
 
-    def __init__(self, layer: Layer, region: Region, proof: Mapping[str, Any]) -> None:
+    def __init__(self, layer: Layer, region: ProofRegion, proof: Mapping[str, Any]) -> None:
         self._layer, self._region, self._proof = layer, region, proof
         self._frames: dict[int, Frame] = {}
         self._same_weights = proof.get("weights") == layer.digest
@@ -69,7 +69,7 @@ class Checker:
                 raise ProofError("the proof does not treat every rival once")
             eps = claims.get("eps")
             with _ONE_AT_A_TIME, precision(bits):  # the precision belongs to the process
-                row = Row(self._frame(bits), x, eps)  # type: ignore[arg-type]
+                row = ProofRow(self._frame(bits), x, eps)  # type: ignore[arg-type]
                 for rival in sorted(int(j) for j in wanted):
                     Rival(row, label, rival, rivals[str(rival)]).prove()
         except ProofError as refusal:

@@ -38,7 +38,7 @@ def number(claims: Mapping[str, Any], name: str, least: float | None = None) -> 
 
 
 @dataclass(frozen=True)
-class Region:
+class ProofRegion:
     """The question: which steps count. It comes from whoever asks, and the proof must be about the same.
 
     A radius eps allows |delta_i| <= eps scale_i, or sum (delta_i / scale_i)^2 <= eps^2, and with a box
@@ -82,7 +82,7 @@ class Region:
 class Frame:
     """The directions in which M moves, with the gauge and the ellipsoid that a proof uses."""
 
-    def __init__(self, layer: Layer, region: Region, claims: Mapping[str, Any]) -> None:
+    def __init__(self, layer: Layer, region: ProofRegion, claims: Mapping[str, Any]) -> None:
         region.prove_same(layer.m, claims)
         self.layer, self.shape = layer, region
         self.generators = layer.generators()

@@ -45,7 +45,7 @@ def _positive(least: Ball) -> None:
         raise ProofError("the lower bound of the margin is not positive")
 
 
-class Row:
+class ProofRow:
     """An input with its region."""
 
     def __init__(self, frame: Frame, x: Sequence[float], eps: float | str) -> None:
@@ -82,7 +82,7 @@ class Row:
             self._at_row[order] = found
         return found
 
-    def half(self, i: int, at: Ball, upper: bool) -> Row:
+    def half(self, i: int, at: Ball, upper: bool) -> ProofRow:
         """The part of the box on one side of delta_i = at."""
         part = copy(self)
         part.low, part.high = list(self.low), list(self.high)
@@ -113,13 +113,13 @@ class Row:
         return dot(self.frame.w, far)
 
 
-class Plane:
+class ProofPlane:
     """The linear function value + slopes . (delta - at)."""
 
     def __init__(self, value: Ball, slopes: Sequence[Ball], at: Sequence[Ball]) -> None:
         self.value, self.slopes, self.at = value, slopes, at
 
-    def least(self, row: Row) -> Ball:
+    def least(self, row: ProofRow) -> Ball:
         """A lower bound of its minimum over the box."""
         terms = [
             (s * (low - p)).min(s * (high - p))
@@ -127,7 +127,7 @@ class Plane:
         ]
         return self.value + sum(terms, ball(0.0))
 
-    def cap(self, row: Row, nu: Ball, center: Sequence[Ball]) -> Ball:
+    def cap(self, row: ProofRow, nu: Ball, center: Sequence[Ball]) -> Ball:
         """Theorem 6: sum w_i (delta_i - center_i)^2 is at most this where the function is <= 0."""
         total = -nu * self.value
         for i, (s, p, c) in enumerate(zip(self.slopes, self.at, center, strict=True)):
@@ -139,7 +139,7 @@ class Plane:
 class Rival:
     """The margin f of the label over one rival: W and what its size is in the gauge."""
 
-    def __init__(self, row: Row, label: int, rival: int, claims: Mapping[str, Any]) -> None:
+    def __init__(self, row: ProofRow, label: int, rival: int, claims: Mapping[str, Any]) -> None:
         self.row, self.frame, self._claims = row, row.frame, claims
         layer = row.frame.layer
         self.W, bias = layer.difference(label, rival)
@@ -202,7 +202,7 @@ class Rival:
         else:
             self._prove_box(self.row, self._claims, 0)
 
-    def _prove_box(self, row: Row, claims: Mapping[str, Any], depth: int) -> None:
+    def _prove_box(self, row: ProofRow, claims: Mapping[str, Any], depth: int) -> None:
         """By levels, or in two parts on both sides of a split, each with a proof of its own."""
         if "split" not in claims:
             _positive(self._over_box(row, claims))
@@ -249,14 +249,14 @@ class Rival:
         square = (gradient.transpose() * inverse(form, "the form") * gradient)[0, 0]
         return value - square / 4 - shift * eps**2 - rest
 
-    def _over_box(self, row: Row, claims: Mapping[str, Any]) -> Ball:
+    def _over_box(self, row: ProofRow, claims: Mapping[str, Any]) -> Ball:
         first, *others = self._levels(claims)
         plane = self._plane(row, first, None)
         for level in others:
             plane = self._plane(row, level, plane)
         return plane.least(row)
 
-    def _plane(self, row: Row, level: Mapping[str, Any], before: Plane | None) -> Plane:
+    def _plane(self, row: ProofRow, level: Mapping[str, Any], before: ProofPlane | None) -> ProofPlane:
         """A linear function below the margin wherever in the box the one before is <= 0."""
         frame, kind = self.frame, level.get("kind")
         if kind not in ("linear", "quadratic", "touching"):
@@ -275,19 +275,19 @@ class Rival:
         )
         size = self.size * self._growth(M, level)
         if H is None:
-            return Plane(value - size * exponential_tail(q, 2), self._slopes(gradient), center)
+            return ProofPlane(value - size * exponential_tail(q, 2), self._slopes(gradient), center)
         shift = self._vector(level, "shift", zero) if level.get("shift") is not None else None
         if kind == "touching":
-            bend = size * frame.delta_2**2 * exponential_tail(q, 1) / 2
-            self._prove_convex(H - frame.metric * bend, shift, level)
+            curvature = size * frame.delta_2**2 * exponential_tail(q, 1) / 2
+            self._prove_convex(H - frame.metric * curvature, shift, level)
             _, _, value, gradient, _ = self.expand(point, 1)
         else:
             self._prove_convex(H, shift, level)
             away = frame.step(point)[0] - z
-            bent = H * away
-            value += (gradient.transpose() * away)[0, 0] + (away.transpose() * bent)[0, 0]
+            H_away = H * away
+            value += (gradient.transpose() * away)[0, 0] + (away.transpose() * H_away)[0, 0]
             value -= size * exponential_tail(q, 3)
-            gradient = gradient + bent * 2
+            gradient = gradient + H_away * 2
         slopes = self._slopes(gradient)
         if (
             shift is not None
@@ -296,7 +296,7 @@ class Rival:
                 low, high = row.low[i], row.high[i]
                 value += s * (p - low) * (p - high)
                 slopes[i] += s * (2 * p - low - high)
-        return Plane(value, slopes, point)
+        return ProofPlane(value, slopes, point)
 
     def _vector(self, level: Mapping[str, Any], name: str, default: Sequence[Ball]) -> Sequence[Ball]:
         given = level.get(name)

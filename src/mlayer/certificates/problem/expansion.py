@@ -325,7 +325,7 @@ class Pair:
             return min(rounded_up_exp(row.mu + q), polynomial)
         return rounded_up_exp(row.mu + q)
 
-    def bend_of_basis(self, radius: float, eps: float) -> float:
+    def curvature_of_basis(self, radius: float, eps: float) -> float:
         """The error of half the second derivative of the margin is at most this times sum w_i delta_i^2.
 
         Lemma 5: the derivative along v has N(v) and E(v) in the place of N(v).

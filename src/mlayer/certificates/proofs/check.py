@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer
-from mlayer.certificates.checker import Checker, Layer, Region, Verdict
+from mlayer.certificates.checker import Checker, Layer, ProofRegion, Verdict
 from mlayer.certificates.problem.region import Norm, make_region
 from mlayer.certificates.problem.weights import float64_copy, weights_of
 from mlayer.certificates.proofs.frame import plain_layer
@@ -41,11 +41,11 @@ def check_proof(
     ends = [None if end is None else end.tolist() for end in (region.low, region.high)]
     rows = [(row.tolist(), int(label)) for row, label in zip(x, labels, strict=True)]
     plain = plain_layer(weights_of(layer, region))
-    return check_rows(plain, Region(region.norm, region.scale.tolist(), *ends), proof, rows)
+    return check_rows(plain, ProofRegion(region.norm, region.scale.tolist(), *ends), proof, rows)
 
 
 def check_rows(
-    layer: Layer, region: Region, proof: dict[str, Any], rows: list[tuple[list[float], int]]
+    layer: Layer, region: ProofRegion, proof: dict[str, Any], rows: list[tuple[list[float], int]]
 ) -> list[Verdict]:
     """The checker's word on every row of a table, in order."""
     checker = Checker(layer, region, proof)

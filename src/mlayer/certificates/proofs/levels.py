@@ -192,9 +192,11 @@ class Chain:
             if found[0].least(low, high) > _SPARE * self._pair.margin:
                 return found
         for kind in ("quadratic", "touching"):
-            bend = 0.5 * size * self._frame.delta_2**2 * exponential_tail(q, 1) if kind == "touching" else 0.0
-            if math.isfinite(bend):
-                plane = self._bent(pair, center, low, high, bend)
+            curvature = (
+                0.5 * size * self._frame.delta_2**2 * exponential_tail(q, 1) if kind == "touching" else 0.0
+            )
+            if math.isfinite(curvature):
+                plane = self._convexified_plane(pair, center, low, high, curvature)
                 rest = 0.0 if kind == "touching" else size * exponential_tail(q, 3)
                 found.append(
                     Plane(plane.value - rest, plane.slopes, plane.at, {"kind": kind, "mu": mu, **plane.level})
@@ -203,20 +205,22 @@ class Chain:
                     break
         return found
 
-    def _bent(self, pair: Pair, center: Array, low: Array, high: Array, bend: float) -> Plane:
-        """The tangent of the convexified margin (bend > 0) or of its quadratic terms."""
+    def _convexified_plane(
+        self, pair: Pair, center: Array, low: Array, high: Array, curvature: float
+    ) -> Plane:
+        """The tangent of the convexified margin (curvature > 0) or of its quadratic terms."""
         active = self._frame.active
         ends = np.zeros(len(active)), np.zeros(len(active))
         ends[0][active], ends[1][active] = low - center, high - center
-        box = BoxQuadratic(pair, *ends, _ROUNDS, bend)
+        box = BoxQuadratic(pair, *ends, _ROUNDS, curvature)
         shift = box.shift[active] * _SHIFT_ABOVE
         H = pair.second
-        least = _LEAST_SHIFT * (float(np.abs(H).max(initial=0.0)) + bend) * self._frame.w
+        least = _LEAST_SHIFT * (float(np.abs(H).max(initial=0.0)) + curvature) * self._frame.w
         shift = short(np.maximum(shift, least + 1e-300))
         step = np.clip(box.descend(*ends)[active], ends[0][active], ends[1][active])
         point = short(step + center)
         step = point - center
-        if bend > 0:
+        if curvature > 0:
             there = self._moved(point)
             if not there.margin > 0 and (low <= point).all() and (point <= high).all():
                 self._parts = 0  # broken: there is no proof

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlayer.certificates.checker import Checker, Region, digest
+from mlayer.certificates.checker import Checker, ProofRegion, digest
 from mlayer.certificates.checker.margins import INFINITE
 from mlayer.certificates.problem.expansion import Model, Row
 from mlayer.certificates.proofs.frame import FrameClaims, Frames, plain_layer
@@ -31,7 +31,7 @@ class Prover:
         self.layer = plain_layer(model.weights)
         self._frames = Frames(model)
         shape = plain(self._frames.shape)
-        self.region = Region(shape["norm"], shape["scale"], shape["low"], shape["high"])
+        self.region = ProofRegion(shape["norm"], shape["scale"], shape["low"], shape["high"])
         self._checker: Checker | None = None
 
     @property

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError
-from mlayer.exponential.action.careful import Entries
 from mlayer.exponential.action.sparse import Pattern, multiply, multiply_adjoint, sample
+from mlayer.exponential.action.wide_exponents import Entries
 
 
 class Map(Protocol):

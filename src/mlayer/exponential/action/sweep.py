@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError
-from mlayer.exponential.action.careful import careful_sweep
 from mlayer.exponential.action.maps import Function, Matrix
 from mlayer.exponential.action.plan import ActionPlan, Growth, plan_for, with_derivative
 from mlayer.exponential.action.taylor import SeriesStep, recorded_step, taylor_step, taylor_sum
 from mlayer.exponential.action.thresholds import Precision
+from mlayer.exponential.action.wide_exponents import careful_sweep
 
 # Cancellation that a step may have, in units of roundoff per unit of norm; see `cautious_degree`.
 _CANCELLATION = 8.0

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "balance.h"
-#include "careful.h"
+#include "wide_exponents.h"
 #include "chain.h"
 #include "job.h"
 #include "nilpotent.h"

@@ -2,7 +2,7 @@
 
 Entries are a double and an exponent of their own, so that nothing over- or underflows on the way: an
 entry of the result is infinite only where its true value is too large, and the others are right beside
-it. Slow, and only for the matrices that need it; kernel/careful.h does the same for the kernel.
+it. Slow, and only for the matrices that need it; kernel/wide_exponents.h does the same for the kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The front: results, errors, constants on disk, attack, loss."""
+"""Certify and attack as a user calls them: results, errors, constants on disk, attack, loss."""
 
 from __future__ import annotations
 
