@@ -43,7 +43,7 @@ test-versions: $(VENV)/.ready  ## one case of every test with the oldest and the
 test-compilers: $(VENV)/.ready  ## kernel and node built by g++ and by clang++, and their tests
 	$(CACHE) $(BIN)/python tools/compilers.py
 
-test-arm: $(VENV)/.ready  ## the kernel cross-compiled for ARM and run by an emulator, beside this machine's results
+test-arm: $(VENV)/.ready  ## the kernel cross-compiled for ARM and run by an emulator, compared with this machine's results
 	PYTHONPATH=tests $(BIN)/python tools/arm.py
 
 test-triton: $(VENV)/.ready  ## the GPU kernel without a GPU: compiled, executed as PTX, interpreted (700 MB more)
@@ -76,11 +76,11 @@ bench: $(VENV)/.ready  ## speed as ratios in one run, and the tables of README a
 	-$(BIN)/python benchmarks/initializers.py
 	$(BIN)/python benchmarks/write_tables.py
 
-bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow beside (a gigabyte more to install)
+bench-others: $(VENV)/.ready  ## the same, with JAX and TensorFlow (a gigabyte more to install)
 	$(INSTALL) test,lint,bench-others $(PIP_FLAGS)
 	$(MAKE) bench BENCH_FLAGS=--others
 
-bench-tables: $(VENV)/.ready  ## the estimators beside scikit-learn's, 5-fold; an hour
+bench-tables: $(VENV)/.ready  ## the estimators compared with scikit-learn's, 5-fold; an hour
 	$(BIN)/python benchmarks/tables.py
 
 reproduce: $(VENV)/.ready  ## every experiment of the paper at its default scale; hours

@@ -2,10 +2,10 @@
 
     python benchmarks/accuracy.py            writes results/accuracy.json; exit code 1 if a goal is missed
 
-Value and derivative of every matrix of tests/gallery.py, against Arb, beside SciPy's expm and expm_frechet.
-Errors are normwise and relative, in units of the unit roundoff. The rule: where our error exceeds 4 units,
-it is at most twice SciPy's. A failure is an error of more than 10 units times the condition number of
-the exponential there (or 1, if that is larger), or a result that is not finite.
+Value and derivative of every matrix of tests/gallery.py, against Arb, compared with SciPy's expm and
+expm_frechet. Errors are normwise and relative, in units of the unit roundoff. The rule: where our error
+exceeds 4 units, it is at most twice SciPy's. A failure is an error of more than 10 units times the condition
+number of the exponential there (or 1, if that is larger), or a result that is not finite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Claim: radii a thousand times the paper's, proved, on the authors' CIFAR-10 model and the real test set.
 
     python benchmarks/certificates.py DATA               all correctly classified test images; resumable
-    python benchmarks/certificates.py DATA --images 200  only so many (a fixed random order)
+    python benchmarks/certificates.py DATA --images 200  only this many (a fixed random order)
     python benchmarks/certificates.py DATA --workers 2   in two processes of one thread each
     python benchmarks/certificates.py DATA --summary     no new images: summarize what the checkpoints hold
 
@@ -9,7 +9,7 @@ DATA holds cifar10_model.npy and cifar-10-batches-bin/. For every image: the pap
 radius (method "best"), and the radius of the attack, an upper bound of the truth. Every such certificate is
 attacked by random points, random corners and each rival's corner of steepest descent, and the smallest margin
 there is enclosed by an Arb ball; for a sample of images (--checked, else 24) so is every method's, on the
-first 24 with a ball for each rival. Each finished image is a line of a checkpoint; a second start goes on
+first 24 with a ball for each rival. Each finished image is a line of a checkpoint; a second start continues
 where the first stopped (after a change of the bounds delete the checkpoints).
 Writes results/certificates.json, and the radii of every image to results/certificates.csv; exit code 1 if a
 target is missed.
@@ -57,7 +57,7 @@ def images(path: Path, rows: int | None = None) -> tuple[Tensor, Tensor]:
 
 
 def make_certifier(layer: MLayer, data: Path, file: Path) -> Certifier:
-    """The certifier with its constants, kept beside the checkpoint."""
+    """The certifier with its constants, kept next to the checkpoint."""
     if file.exists():
         return Certifier(layer, constants=file)
     train, _ = images(data / "cifar-10-batches-bin/data_batch_1.bin", 64)
@@ -335,7 +335,7 @@ def main() -> int:
         Target(
             "broken certificates in the sample", 0, sum(figures["broken_in_checked"].values()), at_most=True
         ),
-        Target("processor seconds an image, mean", 0.2, figures["processor_seconds_mean"], at_most=True),
+        Target("processor seconds per image, mean", 0.2, figures["processor_seconds_mean"], at_most=True),
     ]
     figures["targets"] = [str(target) for target in targets]
     command = "python benchmarks/certificates.py DATA"  # without the path of the data here

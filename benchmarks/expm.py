@@ -1,17 +1,17 @@
 """Claim: mlayer.expm is the fastest differentiable matrix exponential on a CPU.
 
     python benchmarks/expm.py                      everything that is not measured yet, then the targets
-    python benchmarks/expm.py --others             JAX, TensorFlow and SciPy beside, where installed
+    python benchmarks/expm.py --others             also JAX, TensorFlow and SciPy, where installed
     python benchmarks/expm.py --parts avx2:float32 this part only; the others another time
     python benchmarks/expm.py --seconds 60         a minute's worth of what is missing
     python benchmarks/expm.py --so-far --parts     no measurement: what there is, as JSON, picture and targets
     python benchmarks/expm.py --quick              a few small cells, in seconds; no targets
 
-Forward and forward+backward beside torch.linalg.matrix_exp: in every cell of the grid a block of calls of
-each contender in turn, repeated, medians taken. Two floors stand in the table: an operator that does nothing,
-forward+backward through autograd; and our products at the rate of one large product.
+Forward and forward+backward compared with torch.linalg.matrix_exp: in every cell of the grid a block of calls
+of each contender in turn, repeated, medians taken. Two floors stand in the table: an operator that does
+nothing, forward+backward through autograd; and our products at the rate of one large product.
 
-Each instruction set that the machine has is measured in processes of its own: MLAYER_EXPM_ISA holds our
+Each instruction set that the machine has is measured in separate processes: MLAYER_EXPM_ISA holds our
 kernel to it, ATEN_CPU_CAPABILITY torch, MKL_ENABLE_INSTRUCTIONS and ONEDNN_MAX_CPU_ISA the products behind
 torch and TensorFlow, XLA_FLAGS JAX. A cell is kept in out/expm until the code of the exponential or of this
 benchmark changes, and measured a second time if the quartiles of a contender are further apart
@@ -193,7 +193,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a few small cells, in seconds; no targets")
     parser.add_argument(
-        "--others", action="store_true", help="JAX, TensorFlow and SciPy beside, where installed"
+        "--others", action="store_true", help="also JAX, TensorFlow and SciPy, where installed"
     )
     parser.add_argument("--parts", nargs="*", metavar="SET:PART", help="only these are measured")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no cell after this long")

@@ -4,9 +4,9 @@
     python benchmarks/expm_action.py --quick    small matrices, in seconds; asserts no speed
 
 Three tables, each cell measured side by side in one run. (1) A generator of 100,000 states (two queues side
-by side), forward, beside `scipy.sparse.linalg.expm_multiply`, by columns and time. (2) Beside forming the
-exponential, `mlayer.expm(A) @ V`, for dense and sparse A: from which n, columns and density it pays. (3)
-Forward and backward beside forward alone.
+by side), forward, compared with `scipy.sparse.linalg.expm_multiply`, by columns and time. (2) Compared with
+forming the exponential, `mlayer.expm(A) @ V`, for dense and sparse A: from which n, columns and density it
+pays. (3) Forward and backward compared with forward alone.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def reference(A: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def measure_cell(n: int, batch: int, dtype: torch.dtype, repetitions: int, path: str = "auto") -> Cell:
-    """Ours beside torch's, and beside the floors where ours is the kernel."""
+    """Ours relative to torch's, and relative to the floors where ours is the kernel."""
     A, G = matrices(n, batch, dtype)
     leaf = A.clone().requires_grad_()
     os.environ[VARIABLE] = path  # a machine without a kernel has no argument to say so either

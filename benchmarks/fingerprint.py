@@ -1,6 +1,7 @@
 """Claim: what `train` compares before it resumes from a checkpoint costs less than 1 % of a run.
 
-Digests of every byte of data, validation data and weights, beside the training of one epoch, in the same
+Digests of every byte of data, validation data and weights, compared with the training of one epoch, in the
+same
 process: data in memory of the size and shape of CIFAR-10, batch 32, one epoch cut short and scaled up by
 the number of its steps (a run has many epochs, so that the share of a real run is smaller still).
 

@@ -3,7 +3,7 @@
     python benchmarks/fit_command.py               about three minutes on an idle machine
     python benchmarks/fit_command.py --quick       one small table; no file, no claims
 
-Three parts, each with the whole command as a process of its own, start and report included:
+Three parts, each with the whole command as a separate process, start and report included:
 
 - seconds: processor time of a default fit of tables with up to 4,000 rows and 20 columns, less that of a fit
   of two iterations on the same table, which is the start of Python and its libraries, and the report;
@@ -36,7 +36,7 @@ TABLES: dict[str, Callable[[], table_data.Case]] = {
     "twenty columns": table_data.twenty_columns,
 }
 LIMITS = (5, 8, 12)
-# A fit that would go on for long, to be cut short.
+# A long fit, to be cut short.
 LONG = ("--effort", "thorough", "--epochs", "5000")
 
 
@@ -85,7 +85,7 @@ def main() -> int:
             record["seconds"][name] = whole - start
             record["seconds"][f"{name}, start and report"] = start
             print(
-                f"{name:16} {whole - start:5.2f} s of processor time beside {start:.2f} s of start and report"
+                f"{name:16} {whole - start:5.2f} s of processor time, and {start:.2f} s of start and report"
             )
         for limit in LIMITS[: 1 if quick else None]:
             took, _ = fit(*files["twenty columns"], *LONG, "--time-limit", str(limit))

@@ -2,7 +2,7 @@
 
     python benchmarks/large_table.py        writes results/large_table.json
 
-Both commands run as processes of their own; peak memory and processor time are what the system says of them.
+Both commands run as separate processes; peak memory and processor time are those that the system reports.
 The reader holds the table some four times over while it fits; predictions are read and written in pieces.
 """
 

@@ -23,7 +23,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call: median and quartiles over the repetitions."""
+    """Seconds per call: median and quartiles over the repetitions."""
 
     median: float
     low: float

@@ -4,11 +4,11 @@
     python benchmarks/rmsprop.py --quick    a few steps, to see that it runs; asserts no speed
 
 Two models of the paper's section 4.3: the M-layer for 5 x 5 determinants (3 tensors, 14,977 parameters) and
-the dense net beside it (12 tensors, 43,101 parameters). Three contenders take turns on the same gradients:
-torch's RMSprop as it comes, torch's with foreach=True, and ours. The net is measured a second time as
-training leaves it: with a part of its weights behind dead units, whose gradients are 0 and whose running
+the dense net compared with it (12 tensors, 43,101 parameters). Three contenders take turns on the same
+gradients: torch's RMSprop as it comes, torch's with foreach=True, and ours. The net is measured a second time
+as training leaves it: with a part of its weights behind dead units, whose gradients are 0 and whose running
 squares torch's update leaves at subnormal numbers. How far the weights are apart after the same steps is the
-accuracy beside it.
+accuracy next to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How `mlayer fit` does on ten tables like those of its users, beside what they would use instead.
+"""How `mlayer fit` does on ten tables like those of its users, compared with what they would use instead.
 
-    python benchmarks/user_tables.py             goes on where it was stopped; writes results/user_tables.json
+    python benchmarks/user_tables.py             resumes where it was stopped; writes results/user_tables.json
     python benchmarks/user_tables.py --quick     one table, one seed; no file
 
 Tables from seeds (benchmarks/table_data.py): messy, grouped, seasonal, imbalanced, products, quotients. Each
@@ -132,7 +132,7 @@ METHODS: dict[str, Method] = {
 
 
 def processor_seconds() -> float:
-    """Of this process and of those it started and waited for: Prophet computes in one of its own."""
+    """Of this process and of those it started and waited for: Prophet computes in a child process."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

@@ -1,4 +1,4 @@
-"""The exponential at work: accuracy and speed beside torch.
+"""The exponential at work: accuracy and speed compared with torch.
 
 The ratios are a first look, measured in seconds on whatever else the machine does; benchmarks/expm.py
 measures them with care. `MLAYER_EXPM=matmul` shows the path without the compiled kernel.
@@ -22,7 +22,7 @@ OUT = Path("out")
 
 
 def seconds(call: Callable[[], object], block: float = 0.008) -> float:
-    """Seconds a call, over a block of calls long enough to measure."""
+    """Seconds per call, over a block of calls long enough to measure."""
     call()
     calls, start = 0, time.perf_counter()
     while time.perf_counter() - start < block:

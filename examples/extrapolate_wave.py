@@ -1,6 +1,6 @@
 """Beyond the data: two waves and a trend, learned on ten years and asked about the next ten.
 
-A rotation in M is a wave in the output, so an M-layer goes on where the data end. Support vectors and
+A rotation in M is a wave in the output, so an M-layer continues where the data end. Support vectors and
 gradient boosting follow the data and then do not. The formula that was learned is read back at the end.
 
     python examples/extrapolate_wave.py      some seconds; writes out/extrapolate_wave.png

@@ -1,7 +1,7 @@
 """A table, a target, an estimator: scikit-learn's diabetes data from a CSV file.
 
-The estimator is used as any other of scikit-learn: cross-validated beside two others, then fitted and asked
-which columns it leans on.
+The estimator is used as any other of scikit-learn: cross-validated along with two others, then fitted and
+asked which columns matter most.
 
     python examples/table_estimator.py       some seconds; writes out/table_estimator.png
 """
@@ -31,7 +31,7 @@ def main() -> None:
     csv = OUT / "diabetes.csv"
     load_diabetes(as_frame=True, scaled=False).frame.to_csv(csv, index=False)
 
-    table = pd.read_csv(csv)  # ten measurements of 442 people; target: how the illness went on in a year
+    table = pd.read_csv(csv)  # ten measurements of 442 people; target: disease progression after a year
     X, y = table.drop(columns="target"), table["target"]
 
     # A given alpha saves the search for one. Columns and target are scaled inside.

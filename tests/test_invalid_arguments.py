@@ -1,4 +1,5 @@
-"""Public functions called wrongly: each complaint names the argument, what it must be, what came, what to do.
+"""Public functions called wrongly: each complaint names the argument, what it must be, what it was, what to
+do.
 
 The rooms have tests of their own for what only they check; here is what the shared checks give to all.
 Estimators, tables, pages and experiments: test_invalid_arguments_tables.py.

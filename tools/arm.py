@@ -105,14 +105,14 @@ def main() -> int:
     failed = False
     for name in ("avx512", "avx2", "portable"):
         if not native.use_instruction_set(name):
-            print(f"ARM beside {name:<10}skipped: not on this machine")
+            print(f"ARM compared with {name:<10}skipped: not on this machine")
             continue
         here = [native.expm(a) if e is None else native.frechet(a, e) for a, e in asked]
         count, same, worst = compare(asked, there, here)
         failed |= not worst <= 1
         words = "passed" if worst <= 1 else "FAILED"
         bits = f"{same:,} of {count:,} matrices to the bit"
-        print(f"ARM beside {name:<10}{words}: {bits}, the others within {worst:.2f} of the bound")
+        print(f"ARM compared with {name:<10}{words}: {bits}, the others within {worst:.2f} of the bound")
     return int(failed)
 
 

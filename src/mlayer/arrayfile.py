@@ -57,7 +57,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _array(stream: IO[bytes], size: int) -> np.ndarray:
-    """The array in a stream of so many bytes, if its header does not name more."""
+    """The array in a stream of this many bytes, if its header does not name more."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, columns_first, dtype = read(stream)

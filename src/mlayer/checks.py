@@ -1,4 +1,4 @@
-"""Argument checks that several packages share. Each error names the argument, what it must be, what came."""
+"""Argument checks of all packages. Each error names the argument, what it must be and what it was."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def flag(argument: str, value: object) -> bool:
 
 
 def function(argument: str, value: object, like: str, count: int = 1) -> None:
-    """Raise if ``value`` is neither None nor callable with so many arguments."""
+    """Raise if ``value`` is neither None nor callable with this many arguments."""
     must_be = f"a callable {like}, or None"
     if value is None:
         return
@@ -127,7 +127,7 @@ def texts(argument: str, value: object, of: str, example: str) -> tuple[str, ...
 
 
 def takes(function: Callable[..., object], count: int) -> bool:
-    """Whether it can be called with so many arguments, as far as Python can tell.
+    """Whether it can be called with this many arguments, as far as Python can tell.
 
     >>> takes(lambda x: x, 1), takes(lambda x: x, 2), takes(max, 2)
     (True, False, True)

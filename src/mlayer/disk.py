@@ -1,6 +1,6 @@
 """Writing a file so that a crash leaves the old one whole; and what to say of one that is not there.
 
-A new file is filled under a temporary name beside the old one, pushed to the disk and renamed. Its process
+A new file is filled under a temporary name next to the old one, pushed to the disk and renamed. Its process
 holds a lock on it meanwhile, so that the next writer can tell a file in use from one that a killed process
 left behind, and remove the latter. `tests/reliability` fails each of these steps in turn.
 """
@@ -24,7 +24,7 @@ if sys.platform != "win32":
     import fcntl
 
 _LONGEST_NAME = 200  # bytes; file systems take 255, and the temporary name is longer than the file's
-# A disk that has no locks, or a folder that cannot be synchronized: the file is written all the same.
+# A disk that has no locks, or a folder that cannot be synchronized: the file is written anyway.
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM}
 
@@ -46,7 +46,7 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None = None) -> None:
-    """Let ``write`` fill a new file beside ``path``, push it to the disk, then rename it to ``path``.
+    """Let ``write`` fill a new file next to ``path``, push it to the disk, then rename it to ``path``.
 
     A link is followed: the file that it points to is replaced. The permissions of an old file are kept.
 
@@ -137,7 +137,7 @@ def followed(path: Path) -> Path:
 
 
 def _temporary(path: Path) -> tuple[Path, int]:
-    """A new file beside ``path``, and the descriptor that holds its lock."""
+    """A new file next to ``path``, and the descriptor that holds its lock."""
     while True:
         temporary = _temporary_name(path)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -1,4 +1,4 @@
-"""The error family. One message form: which argument, what it must be, what came, what to do."""
+"""The error family. One message form: which argument, what it must be, what it was, what to do."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class MissingPackageError(MLayerError, ImportError):
         )
 
 
-_LONGEST = 600  # of what came: beyond this nobody reads it
+_LONGEST = 600  # characters of a wrong value that a message shows
 
 
 def _message(argument: str, must_be: str, got: str, hint: str) -> str:

@@ -1,4 +1,4 @@
-"""Speed of the exponential and of a training step beside other libraries: ratios measured in one run.
+"""Speed of the exponential and of a training step relative to other libraries: ratios measured in one run.
 
 The claims of the README come from the scripts in benchmarks/; this is the short form for the user's own
 machine. Contenders take turns, each warmed up, so that what slows the machine slows all of them.
@@ -82,7 +82,7 @@ def bench(
 
 
 def interleaved_times(calls: Mapping[str, Call], turns: int, block: float = 0.03) -> dict[str, list[float]]:
-    """Seconds a call of each contender, one figure for each of its turns.
+    """Seconds per call of each contender, one figure for each of its turns.
 
     A turn is a block of calls of about ``block`` seconds, long enough for the clock and for warm caches, so
     that none pays for what the one before it left behind.

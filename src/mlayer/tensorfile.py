@@ -80,7 +80,7 @@ def _shape(name: str, entry: Any) -> tuple[int, ...]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors, each in memory of its own, aligned as torch aligns it.
+    """The tensors, each in separate memory, aligned as torch aligns it.
 
     Views into the file would lie anywhere, and the order in which torch adds up numbers depends on that.
     """

@@ -109,7 +109,7 @@ def test_derivative_bound_is_its_formula(seed: int) -> None:
 @pytest.mark.parametrize("order", [1, 2, 4])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_derivatives_against_finite_products(seed: int, order: int) -> None:
-    """The derivative of what stands beside the weight, summed over its places, is below the bound."""
+    """The derivative of the other factor of the integrand, summed over its places, is below the bound."""
     pair = pair_of(seed)
     row = pair.row
     M, T, W = row.M_gauge, row.model.T_gauge, pair.W_gauge

@@ -48,4 +48,4 @@ def test_a_formula_needs_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     mlayer.save(mlayer.MLayer(3, 1, matrix_size=3), tmp_path / "m.safetensors")
     assert main(["explain", str(tmp_path / "m.safetensors")]) == 2
-    assert "has no exact formula; name a table where one shall hold" in capsys.readouterr().err
+    assert "has no exact formula; name a table where one should hold" in capsys.readouterr().err

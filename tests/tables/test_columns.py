@@ -44,7 +44,7 @@ def test_missing_numbers_are_the_median_and_marked() -> None:
     column, remarks = learn([1.0, None, 2.0, 4.0, None])
     assert column.features == ("c", "c is missing")
     assert [str(remark) for remark in remarks] == [
-        "column 'c': 2 missing cells: filled with the median, 2, and marked by a number of its own"
+        "column 'c': 2 missing cells: filled with the median, 2, and marked by a second number"
     ]
     assert encode(column, [3.0, None, np.inf]) == ([[3.0, 0.0], [2.0, 1.0], [2.0, 1.0]], [])
 

@@ -1,4 +1,4 @@
-"""Each complaint says which argument, what it must be, what came and what to do."""
+"""Each complaint says which argument, what it must be, what it was and what to do."""
 
 from __future__ import annotations
 

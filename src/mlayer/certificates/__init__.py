@@ -1,4 +1,4 @@
-"""Certificates: proved robustness radii of M-layers, attacks beside them, and a loss to train for them.
+"""Certificates: proved robustness radii of M-layers, attacks, and a loss to train for certificates.
 
     api/          certify, Certifier
     problem/      region, weights, coordinates, constants, the expansion at an input

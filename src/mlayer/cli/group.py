@@ -1,4 +1,4 @@
-"""The group `mlayer`: a table of commands, each in a file of its own that is imported when it is wanted."""
+"""The group `mlayer`: a table of commands, each in its own file that is imported when used."""
 
 from __future__ import annotations
 

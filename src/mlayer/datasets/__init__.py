@@ -1,4 +1,4 @@
-"""Data sets: loaders of the real ones in their original formats, generators of the made-up ones."""
+"""Data sets: loaders of the real ones in their original formats, generators of the synthetic ones."""
 
 from mlayer.datasets.cifar10_binary import cifar10
 from mlayer.datasets.dataset_types import ImageSet, Series, Split, Table

@@ -41,7 +41,7 @@ class Split:
         return images.flatten(1) if flat else images
 
     def take(self, index: Tensor | slice) -> Split:
-        """The rows ``index`` as a split of their own."""
+        """The rows ``index`` as a split."""
         rows = _rows(index, len(self))
         return Split(self.pixels[rows], self.labels[rows], self.white)
 

@@ -104,7 +104,7 @@ def check_sum(path: Path, file: SourceFile) -> None:
             path,
             f"the published file, SHA-256 {file.sha256[0]}",
             f"SHA-256 {came}",
-            f"Get it again from {file.url}, or pass verify=False to read it all the same.",
+            f"Get it again from {file.url}, or pass verify=False to read it anyway.",
         )
 
 

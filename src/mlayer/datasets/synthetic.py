@@ -1,4 +1,4 @@
-"""The made-up data of section 4 of the paper. Each set is drawn from a seed or a generator it is given."""
+"""The synthetic data of section 4 of the paper. Each set is drawn from a seed or a generator it is given."""
 
 from __future__ import annotations
 

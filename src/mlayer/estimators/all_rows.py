@@ -26,7 +26,7 @@ from mlayer.training.result import Record, Stopped
 
 # Iterations between two lines of the history.
 STRIDE = 20
-# Over so many iterations the loss must fall by this part of itself, or the fit has converged.
+# Over this many iterations the loss must fall by this part of itself, or the fit has converged.
 _LEAST_GAIN = 5e-4
 _MEMORY = 20  # pairs of steps and gradients
 _GRADIENT = 1e-7  # converged if no entry of the gradient is larger

@@ -167,7 +167,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         return getattr(self, "_watch", None) or Watch()
 
     def _choice(self, make: selection.Maker, data: Tensors, recipe: Recipe, seed: int) -> selection.Choice:
-        """The ridge, by held-out rows; the final fit goes on from the layer of the best trial."""
+        """The ridge, by held-out rows; the final fit continues from the layer of the best trial."""
         count = selection.fold_count(len(data), self.effort)
         folds = selection.random_folds(data.y, count, torch.Generator().manual_seed(seed))
         with self._clock.part(0.1, 0.6, "choosing the strength of the ridge", time_share=0.5):
@@ -339,7 +339,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                     "Remove such rows, or begin anew with a fit to all.",
                 )
         weight = torch.from_numpy(rows.weight).to(dtype)
-        kept = weight > 0  # beside the largest, float32 may have lost some
+        kept = weight > 0  # compared with the largest, float32 may have lost some
         return Tensors(x[kept], targets[kept], weight[kept])
 
     def _check_same_shape(self, rows: Rows, outputs: int) -> None:

@@ -42,7 +42,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         n_iter_no_change: epochs without improvement until the stop.
         class_weight: None, "balanced", or a dictionary from class to weight.
         effort: of the search for alpha: "quick", "default" or "thorough"; see docs/estimators.md.
-        warm_start: go on from the last fit, with its scales and its alpha.
+        warm_start: continue from the last fit, with its scales and its alpha.
         random_state: seed of initial weights, folds and shuffling.
         verbose: show a progress bar on a terminal.
 

@@ -18,7 +18,7 @@ from mlayer.training import LOSSES, Settings, TrainingResult, train
 from mlayer.training.progress import as_progress
 
 _CHUNK = 4096
-# The cost of an epoch is measured on so many batches; this share of the time left is planned for.
+# The cost of an epoch is measured on this many batches; this share of the time left is planned for.
 _TRIAL_BATCHES = 20
 _SAFE_SHARE = 0.85
 
@@ -127,7 +127,7 @@ def fit_layer(
 
 
 def affordable_epochs(layer: MLayer, data: Tensors, recipe: Recipe, seconds: float) -> int:
-    """Epochs that fit into so many seconds, by the cost of a few batches."""
+    """Epochs that fit into this many seconds, by the cost of a few batches."""
     few = data.part(torch.arange(len(data)) < _TRIAL_BATCHES * recipe.batch_size)
     trial = copy.deepcopy(layer)
     fit_layer(trial, few.part(torch.arange(len(few)) < recipe.batch_size), recipe.but(max_iter=1))

@@ -43,7 +43,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         validation_fraction: the share of rows held out for that.
         n_iter_no_change: epochs without improvement until the stop.
         effort: of the search for alpha: "quick", "default" or "thorough"; see docs/estimators.md.
-        warm_start: go on from the last fit, with its scales and its alpha.
+        warm_start: continue from the last fit, with its scales and its alpha.
         random_state: seed of initial weights, folds and shuffling.
         verbose: show a progress bar on a terminal.
 

@@ -42,7 +42,7 @@ class Rows:
 def scaled_weights(weight: Array, name: str) -> Array:
     """Weights over the power of two next to the largest: their sums are finite, and nothing is rounded.
 
-    Only ratios count. A weight that vanishes beside the largest counts as 0.
+    Only ratios count. A weight that is negligible compared with the largest counts as 0.
 
     >>> import numpy as np
     >>> scaled_weights(np.array([2.0**1023, 2.0**1022, 0.0]), "sample_weight").tolist()

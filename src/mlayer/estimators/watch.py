@@ -11,7 +11,7 @@ import torch
 from mlayer.training.result import Record
 
 # A step on fewer numbers than this (rows times entries of a matrix) is shorter than handing out the work,
-# and beside a busy neighbor threads spend their time waiting for each other.
+# and next to a busy process threads spend their time waiting for each other.
 _NUMBERS_WORTH_THREADS = 4_000_000
 
 

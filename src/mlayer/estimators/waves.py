@@ -27,12 +27,12 @@ from mlayer.numerics.waves import schwarz
 _MOST_WAVES = 8
 # Rows of less than this part of the mean weight are left out of the search.
 _NO_WEIGHT = 1e-6
-# Groups need rows of their own to show waves of their own.
+# Groups need enough rows to show their own waves.
 _ROWS_OF_A_GROUP = 60
 _MOST_GROUPS = 12
 # Two frequencies closer than this part of what the extent of the rows resolves are one.
 _APART = 0.75
-# Beyond so many inputs a group gets its own trend and waves, but not its own effect of every other input.
+# Beyond this many inputs a group gets its own trend and waves, but not its own effect of every other input.
 _INPUTS_WITH_PRODUCTS = 12
 
 
@@ -52,7 +52,7 @@ class WaveFit:
     Attributes:
         frequencies: radians per unit of the input, (waves,).
         inputs: which input each wave runs along, (waves,).
-        groups: inputs of two values that have waves of their own.
+        groups: inputs of two values that have their own waves.
         products: pairs of inputs whose product has a coefficient.
         coefficients: in the order of :meth:`columns`, (columns, outputs).
         score: Schwarz's criterion, lower is better.
@@ -161,7 +161,7 @@ def _solved(model: WaveFit, data: _WaveRows) -> WaveFit:
 
 
 def _with_groups(best: WaveFit, data: _WaveRows, groups: list[int], along: list[int]) -> WaveFit:
-    """Groups with trend and waves of their own, added one at a time while that pays."""
+    """Groups with their own trend and waves, added one at a time while that pays."""
     inputs = data.x.shape[1]
     partners = list(range(inputs)) if inputs <= _INPUTS_WITH_PRODUCTS else along
     rest = list(groups)
@@ -169,7 +169,7 @@ def _with_groups(best: WaveFit, data: _WaveRows, groups: list[int], along: list[
         trials = []
         for g in rest:
             pairs = [(j, g) for j in partners if j != g and (g, j) not in best.products]
-            # Seasons of its own, or a trend and other effects of its own on top of the common seasons.
+            # Its own seasons, or its own trend and other effects on top of the common seasons.
             for own in ((*best.groups, g), best.groups):
                 trial = replace(best, groups=own, products=(*best.products, *pairs))
                 if trial.parameters(data.y.shape[1], inputs) < data.y.size // 3:

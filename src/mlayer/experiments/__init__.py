@@ -1,7 +1,7 @@
 """The experiments of the paper, one per file.
 
 Each module has its configuration (`Config`, `SCALES`), the data it needs (`needs`), `run`, its figures
-(`headline`), its rows beside the paper's (`EXPECTED`, `ROWS`) and its picture (`plot`): see
+(`headline`), its rows of the comparison (`EXPECTED`, `ROWS`) and its picture (`plot`): see
 `running.protocol.Experiment`. To add one, write the file and its name in `running.registry`.
 
     running/    protocol, registry, runner, comparison, provenance

@@ -7,7 +7,7 @@
 
 Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): ReLU 56.29 % on CIFAR-10, ANODE
 98.20, 60.60 and 83.50 % on MNIST, CIFAR-10 and SVHN; all rows are in `EXPECTED`. Each result says on how many
-examples and for how many epochs it was trained; only full runs may be held against the quoted figures.
+examples and for how many epochs it was trained; only full runs may be compared with the quoted figures.
 """
 
 from __future__ import annotations

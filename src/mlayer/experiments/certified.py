@@ -10,7 +10,7 @@ a linear layer by the same recipe (`robust_training`), attacks every test image,
 withstand.
 
 Expected (not in the paper): our goals are 45 % certified at 52 % clean for CIFAR-10 at 2/255, and 85 %
-certified for MNIST at 0.1. Published figures beside ours are of convolutional nets with many times as many
+certified for MNIST at 0.1. The published figures are of convolutional nets with many times as many
 parameters.
 """
 
@@ -135,7 +135,7 @@ class Config:
         seed: the first; others follow it.
         seeds: how many.
         tasks: in this order.
-        test_images: attacked and certified, so many spread evenly over each test set; None: all.
+        test_images: number of images attacked and certified, spread evenly over each test set; None: all.
         fit_steps: of the constants of the certificates of full layers.
     """
 

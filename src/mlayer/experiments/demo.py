@@ -30,7 +30,7 @@ class Config:
         seed: of everything.
         points: on the spirals.
         epochs: of the M-layer on the spirals.
-        dnn_epochs: of the dense net beside it.
+        dnn_epochs: of the dense net it is compared with.
         digit_epochs: of the digits.
         certified: digits to certify.
         fit_steps: of the certificates' constants.

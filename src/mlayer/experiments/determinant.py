@@ -6,7 +6,7 @@
 
 Expected (paper): 2e-4 with 811 parameters on 2^17 examples; the best DNN 0.003 with 3,121.
 The authors' notebook has other settings, and no figure: n = 8, 8,192 examples, S Glorot uniform, at most 150
-epochs, the rate x 0.2 after 5 epochs (text: 10) and never below 1e-5. It is run beside the text's recipe.
+epochs, the rate x 0.2 after 5 epochs (text: 10) and never below 1e-5. It is run along with the text's recipe.
 Ours: the same 811 parameters by Levenberg-Marquardt in float64, see `levenberg`.
 """
 
@@ -89,7 +89,7 @@ class Config:
         notebook_examples: for the authors' notebook's recipe.
         epochs: at most.
         penalty: the paper's lambda, the text's value.
-        other_penalties: tried beside it for the headline model.
+        other_penalties: also tried for the headline model.
         ours_examples: for our recipe.
         ours_rows: of them in one step.
         ours_steps: of Levenberg-Marquardt.
@@ -204,7 +204,7 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
     """With fewer examples than the paper's 2^17 the text's recipe is another one, and named so."""
     figures = {f"{prefix}.best_mse": results["ours"]["test_mse"]}
     for name, key in (("m_layer", "paper_recipe_mse"), ("dnn", "dnn_mse")):
-        if name in results["headline"]:  # a run that is still on its way may lack them
+        if name in results["headline"]:  # an unfinished run may lack them
             part = results["headline"][name]
             suffix = "" if part["examples"] == EXPECTED["examples"] else f"_{part['examples']}_examples"
             figures[f"{prefix}.{key}{suffix}"] = part["test_mse"]
@@ -258,7 +258,7 @@ def plot(results: Results) -> Figure:
     left.set_xticks(ticks, labels=[str(tick) for tick in ticks])
     left.set_xticks([], minor=True)
     left.set_title("the text's recipe, and ours")
-    left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # beside the points
+    left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color=ink())
     right.axhline(

@@ -5,7 +5,7 @@
     mlayer reproduce periodic --full    300 epochs of both and three models for each function: 4 hours
     mlayer reproduce periodic --smoke   seconds
 
-Expected (paper): a picture: the M-layer goes on with the function, the DNN does not.
+Expected (paper): a picture: the M-layer extrapolates the function, the DNN does not.
 Here the root of the mean squared error on [2, 6] says how well; the functions have values of up to 12.
 
 The text's M-layer has d = 1, n = 6 and 115 parameters. That count is of two inputs (x and a constant), an

@@ -67,8 +67,8 @@ class Config:
 
     Attributes:
         seed: of the small layer, if there is one; the rest is not random.
-        images: the first so many test images, for the paper's bound.
-        ours: the first so many of these, for our bound and the attack.
+        images: how many of the first test images get the paper's bound.
+        ours: how many of the first of these get our bound and the attack.
         fit_steps: of the constants of our bound.
         released: the authors' model on CIFAR-10; False: a small untrained layer on random inputs.
     """
@@ -135,7 +135,7 @@ def radii(
 
 
 def _compared(images: int, paper: Tensor, ours: Tensor, attacked: Tensor) -> dict[str, Any]:
-    """Our radii beside the paper's and the attack's, of the correct ones among the first ``images``."""
+    """Our radii, the paper's and the attack's, of the correct ones among the first ``images``."""
     return {
         "images": images,
         "correct": len(ours),
@@ -157,7 +157,7 @@ def _compared(images: int, paper: Tensor, ours: Tensor, attacked: Tensor) -> dic
 def _bracket(
     certifier: Certifier, layer: MLayer, x: Tensor, labels: Tensor, where: Where
 ) -> tuple[Tensor, Tensor]:
-    """Our radius and the attack's of every row; a stopped run goes on after the last whole piece."""
+    """Our radius and the attack's of every row; a stopped run resumes after the last whole piece."""
     folder = where.checkpoint("ours")
     kept = None if folder is None else folder / "radii.json"
     pairs: list[list[float]] = json.loads(kept.read_text()) if kept is not None and kept.exists() else []
@@ -245,7 +245,7 @@ def headline(results: Results) -> dict[str, float]:
 
 
 def plot(results: Results) -> Figure:
-    """The paper's histogram, ours beside it on one axis, and accuracy against radius."""
+    """The paper's histogram and ours on one axis, and accuracy against radius."""
     ours = results["ours"]
     figure, (first, second, third) = panels(3, 12.6, 3.9)
     median = results["radius"]["0.5"]

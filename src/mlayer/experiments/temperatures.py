@@ -2,7 +2,7 @@
 
     mlayer reproduce temperatures           some minutes on one core; needs daily-min-temperatures.csv
     mlayer reproduce temperatures --full    the same
-    mlayer reproduce temperatures --smoke   seconds; takes made-up temperatures if the file is missing
+    mlayer reproduce temperatures --smoke   seconds; takes synthetic temperatures if the file is missing
 
 Expected: the notebook shows a curve and gives no figure. As there, the series is the mean of seven days less
 the mean of all, M has n = 10, and the last tenth (a year) is forecast.
@@ -81,7 +81,7 @@ class Config:
         origins: years that are known, each for one forecast of the year after them.
         notebook_epochs: of the notebook's recipe.
         dnn_epochs: of the dense net.
-        made_up: take made-up temperatures if the file is missing.
+        made_up: take synthetic temperatures if the file is missing.
     """
 
     seed: int = 0

@@ -73,8 +73,8 @@ class Config:
         name: of the image set.
         sizes: n.
         recipes: of `image_recipes`.
-        images: the first so many test images, for the paper's bound.
-        ours: the first so many of these, for our bound and the attack.
+        images: how many of the first test images get the paper's bound.
+        ours: how many of the first of these get our bound and the attack.
         fit_steps: of the constants of our bound.
         epochs: instead of the recipes', if not None.
     """

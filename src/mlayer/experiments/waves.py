@@ -6,7 +6,7 @@
 
 Expected: nothing in the paper. A sum of two cosines with real frequencies in [3, 9] is sampled 500 times on
 [0, 2], evenly or not, with noise of 1 to 20 % of the function's deviation. Measured is the root of the mean
-squared error on [2, 6], where a wrong frequency costs most, beside
+squared error on [2, 6], where a wrong frequency costs most, compared with
     bound       the Cramer-Rao bound of that error, for a method that knows there are two waves
     told        least squares that is told the frequencies
     harmonics, features     linear least squares that has to do without them, see `wave_baselines`

@@ -2,7 +2,7 @@
 
 setup.py builds the kernel with these flags at install, and the node too where torch can be imported then
 (``pip install --no-build-isolation``, ``make``). The command of compile.py builds the node later, into the
-installed package; without it `expm` goes through ctypes, which costs some microseconds a call.
+installed package; without it `expm` goes through ctypes, which costs some microseconds per call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KERNEL = Path(__file__).parent / "kernel"
 NODE_SOURCE = KERNEL / "torch" / "node.cpp"
 
 COMMON = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
-# Each instruction set is a file of its own, compiled for it alone; entry.cpp chooses at run time.
+# Each instruction set is one file, compiled for it alone; entry.cpp chooses at run time.
 INSTRUCTIONS = {
     "isa_avx512.cpp": (
         "-mavx512f",

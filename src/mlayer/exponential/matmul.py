@@ -127,7 +127,7 @@ def _power_of_two(direction: Tensor) -> Tensor:
 
 
 def _start(a: Tensor, e: Tensor | None) -> Tensor:
-    """A and A^2 as the first of four matrices, each beside its tangent where there is a direction.
+    """A and A^2 as the first of four matrices, each with its tangent where there is a direction.
 
     (b, n, n) -> (4, b, n, n or 2 n). A tangent stands to the right of its matrix, so that one operation
     serves both.

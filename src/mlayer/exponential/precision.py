@@ -14,7 +14,7 @@ _allowed_outside = "highest"
 
 
 class full_precision:  # noqa: N801 - used as a context manager, like torch's own
-    """Switch autocast and reduced float32 products (TF32, bfloat16) off for products of our own.
+    """Switch autocast and reduced float32 products (TF32, bfloat16) off for our own products.
 
     Squaring amplifies the error of a product: with TF32 an exponential of norm 10 keeps three digits. The
     precision of float32 products is one setting per process, so threads share one switch: the first to enter

@@ -7,7 +7,7 @@ than ||A|| and often far smaller, so that matrices far from normal are not overs
 
 The promise (proved in docs/theory/expm.md): in exact arithmetic the result is exp(A + E) with
 ||E|| <= u ||A||, u the unit roundoff of the dtype, because s is chosen so that 2^-s d <= theta. The
-derivative has thresholds of its own, for an error of 5 u: there d alone says too little, ||A|| comes in.
+derivative has its own thresholds, for an error of 5 u: there d alone says too little, ||A|| comes in.
 In single precision the backward pass squares no more often than the forward pass.
 """
 

@@ -70,7 +70,7 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     if not np.isfinite(largest).all():
         return None
     size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    powers = _empty(b, n, 2 * n, a.dtype)  # each beside its tangent
+    powers = _empty(b, n, 2 * n, a.dtype)  # each with its tangent
     powers[0, :, :, :n] = a
     np.divide(e, size, out=powers[0, :, :, n:])
     y = _exponential(powers, n, dtype)
@@ -96,7 +96,7 @@ def _array(matrices: Tensor) -> AnyArray:
 
 
 def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | None:
-    """exp(A), beside its derivative where there are tangents, from A in ``powers[0]``."""
+    """exp(A), with its derivative where there are tangents, from A in ``powers[0]``."""
     _product(powers[0], powers[0], powers[1])
     plan = _plan(powers[:2, :, :, :n], dtype, derivative=powers.shape[-1] > n)
     if plan is None:

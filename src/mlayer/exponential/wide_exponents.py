@@ -1,8 +1,8 @@
 """The rare cases of the matmul path: NaN, infinities, norms whose square overflows, overflowing results.
 
-Entries are a double and an exponent of their own, so that nothing over- or underflows on the way: an
-entry of the result is infinite only where its true value is too large, and the others are right beside
-it. Slow, and only for the matrices that need it; kernel/wide_exponents.h does the same for the kernel.
+Each entry is a double with its own exponent, so that nothing over- or underflows in between: an
+entry of the result is infinite only where its true value is too large, and the others are
+right. Slow, and only for the matrices that need it; kernel/wide_exponents.h does the same for the kernel.
 """
 
 from __future__ import annotations

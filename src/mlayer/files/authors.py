@@ -62,7 +62,7 @@ def load_authors_model(
             path,
             f"the released model, SHA-256 {SHA256[:8]}...{SHA256[-4:]}",
             "another file of its layout",
-            "Pass verify=False to read it all the same.",
+            "Pass verify=False to read it anyway.",
         )
     pieces: dict[str, Tensor] = {}
     start = 0

@@ -4,7 +4,7 @@ The metadata has one entry, "mlayer", a JSON object:
 
     format    version of this layout, an integer: 1, or 2 where there are notes
     config    the arguments of MLayer
-    notes     what the writer wants to keep beside the layer, a JSON object; only in format 2
+    notes     what the writer wants to keep with the layer, a JSON object; only in format 2
     digest    SHA-256 of config, tensors and notes, so that a changed file is noticed
 
 Reading parses JSON and numbers. Nothing in a file names code: a structure is one of ours, or the
@@ -41,14 +41,14 @@ _DTYPES = {
 _SIZES = ("in_features", "out_features", "matrix_size", "embedding_size")
 _FLAGS = ("matrix_bias", "output_bias", "embedding_bias")
 _CUSTOM = Structure.name
-# Matrices may take so many bytes, or so many times the file that they come from.
+# Matrices may take this many bytes, or this many times the size of their file.
 _SMALL, _LARGEST_RATIO, _ITEM_SIZE = 2**27, 256, 8
 
 PathLike = str | os.PathLike[str]
 
 
 def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = None) -> None:
-    """Write ``layer`` to one safetensors file. A crash on the way leaves an old file at ``path`` whole.
+    """Write ``layer`` to one safetensors file. A crash leaves an old file at ``path`` whole.
 
     A layer with a user-given structure is saved with all its numbers; :func:`load` then has to be given
     the structure, because files carry no code.
@@ -56,7 +56,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     Args:
         layer: the layer.
         path: where to; usually ending in ``.safetensors``.
-        notes: a JSON object to keep beside the layer; :func:`load_with_notes` reads it back.
+        notes: a JSON object to keep with the layer; :func:`load_with_notes` reads it back.
 
     >>> import tempfile, torch, mlayer
     >>> layer, x = mlayer.MLayer(4, 2, matrix_size=3), torch.ones(4)
@@ -131,7 +131,7 @@ def load_with_notes(
                 path,
                 "a layer with finite weights",
                 f"NaN or infinity in {', '.join(bad)}",
-                "Pass allow_nonfinite=True to look at it all the same.",
+                "Pass allow_nonfinite=True to look at it anyway.",
             )
     return layer.to(device=device), notes
 

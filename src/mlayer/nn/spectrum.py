@@ -58,7 +58,7 @@ def eigenvalues_along(layer: MLayer, start: Tensor, direction: Tensor, t: Tensor
 
     Returns:
         (k, n), complex. A row is matched with what the two before it lead to, nearest pairs first, so that
-        columns can be drawn as curves; where eigenvalues collide, either may go on.
+        columns can be drawn as curves; where eigenvalues collide, the curves may swap.
     """
     check_layer(layer)
     _check_tensor("t", t)
@@ -69,7 +69,7 @@ def eigenvalues_along(layer: MLayer, start: Tensor, direction: Tensor, t: Tensor
     rows = list(eigenvalues(layer, start + t.to(start)[:, None] * direction))
     for k in range(1, len(rows)):
         expected = rows[k - 1]
-        if k > 1 and t[k - 1] != t[k - 2]:  # go on straight, so that curves may cross
+        if k > 1 and t[k - 1] != t[k - 2]:  # extrapolate linearly, so that curves may cross
             expected = (
                 expected + (rows[k - 1] - rows[k - 2]) * ((t[k] - t[k - 1]) / (t[k - 1] - t[k - 2])).item()
             )

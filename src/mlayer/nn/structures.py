@@ -92,7 +92,7 @@ class Structure(nn.Module, ABC):
         return torch.zeros(self.size, self.size, dtype=torch.bool)
 
     def config(self) -> Config:
-        """What a file needs to build the structure again, beside n."""
+        """What a file needs to build the structure again, besides n."""
         return {"name": self.name}
 
     def extra_repr(self) -> str:
@@ -153,7 +153,7 @@ def _upper(size: int) -> Tensor:
 
 
 class Nilpotent(_Scattered):
-    """Strictly upper triangular: exp is a polynomial of degree n - 1. n (n - 1) / 2 parameters a matrix."""
+    """Strictly upper triangular: exp is a polynomial of degree n - 1. n (n - 1) / 2 parameters per matrix."""
 
     name = "nilpotent"
     similarities = "an upper triangular matrix"
@@ -167,7 +167,7 @@ class Nilpotent(_Scattered):
 
 
 class Skew(_Scattered):
-    """Skew-symmetric: exp is orthogonal. n (n - 1) / 2 parameters a matrix."""
+    """Skew-symmetric: exp is orthogonal. n (n - 1) / 2 parameters per matrix."""
 
     name = "skew"
     similarities = "an orthogonal matrix"
@@ -193,7 +193,7 @@ class _Blocks(_Scattered):
             raise ArgumentTypeError(
                 "blocks", "positive integers", brief(blocks), "Give the sizes of the blocks, as [4, 4, 2]."
             )
-        given: tuple[Any, ...] = tuple(blocks)  # of what came anything may be
+        given: tuple[Any, ...] = tuple(blocks)  # entries of any type
         if not given or not all(_is_size(b) for b in given):
             raise ArgumentError(
                 "blocks",
@@ -229,7 +229,7 @@ def _owner(blocks: tuple[int, ...]) -> Tensor:
 
 
 class BlockDiagonal(_Blocks):
-    """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters a matrix.
+    """Square blocks on the diagonal: exp is block diagonal too. The sum of b^2 parameters per matrix.
 
     Args:
         blocks: sizes of the blocks; their sum is n.

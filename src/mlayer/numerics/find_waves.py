@@ -37,7 +37,7 @@ def find_waves(
     Args:
         x: (rows, inputs), or (rows,) for one input.
         y: (rows, outputs), or (rows,).
-        fixed: columns to be fitted beside the waves, (rows, columns); a constant and x itself if None.
+        fixed: columns to be fitted along with the waves, (rows, columns); a constant and x itself if None.
         weight: of the rows; equal if None.
         most: waves.
         damped: whether waves may grow or decay; those that do not need to, do not.

@@ -30,7 +30,7 @@ class WaveProblem:
     Attributes:
         x: the inputs, (rows, inputs).
         y: the targets, (rows, outputs).
-        fixed: columns that are fitted beside the waves, (rows, columns).
+        fixed: columns that are fitted along with the waves, (rows, columns).
         weight: of the rows, (rows,), mean 1.
     """
 

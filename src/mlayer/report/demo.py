@@ -38,7 +38,7 @@ def demo_page(results: Results, seconds: float) -> Page:
             (f"{ratio:.0%}", "of the attacked radius is proved safe"),
         ]
     )
-    page.heading("It goes on with a spiral")
+    page.heading("It extrapolates a spiral")
     ours, relu = spiral["ours"], spiral["relu"]
     page.paragraph(
         f"Both models learn from {len(spiral['points'])} noisy points of two spirals: the M-layer "
@@ -56,10 +56,10 @@ def demo_page(results: Results, seconds: float) -> Page:
         )
         for name in ("ours", "relu")
     )
-    page.heading("It goes on with a wave")
+    page.heading("It extrapolates a wave")
     page.paragraph(
         f"The function is {wave['function']}. The layer saw x from 0 to 2 with a little noise. Two of the "
-        "matrix's planes turn with the input, so the wave goes on."
+        "matrix's planes turn with the input, so the wave continues."
     )
     page.figures(
         [

@@ -22,7 +22,7 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
 
     Args:
         result: of :func:`mlayer.tables.fit_table`.
-        source: what was read, in words.
+        source: description of what was read.
         model: the file that the model is written to.
     """
     if not isinstance(result, FitResult):

@@ -145,7 +145,7 @@ class Page:
         return self
 
     def figures(self, pictures: Iterable[tuple[Draw, str, str]]) -> Page:
-        """Plots, each (draw, what it shows in words for those who do not see it, caption)."""
+        """Plots, each (draw, text alternative, caption)."""
         parts = []
         for draw, words, caption in _several("pictures", pictures, 3):
             if not callable(draw):
@@ -175,7 +175,7 @@ class Page:
         """Large cards that lead to parts of the page.
 
         Args:
-            cards: each (anchor, figure, what it says, draw, the picture in words).
+            cards: each (anchor, figure, what it says, draw, text alternative).
         """
         parts = []
         for anchor, figure, says, draw, words in _several("cards", cards, 5):
@@ -227,7 +227,7 @@ class Page:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the page; a crash on the way leaves an old file whole."""
+        """Write the page; a crash leaves an old file whole."""
         replace_bytes(file_path("path", path), self.html().encode())
 
 
@@ -264,7 +264,7 @@ def _safe(argument: str, text: object) -> str:
 
 
 def _several(argument: str, values: object, width: int | None = None) -> list[Any]:
-    """The values as a list; with ``width``, each of them of so many parts."""
+    """The values as a list; with ``width``, each of them of this many parts."""
     parts = "several texts" if width is None else f"rows of {width} parts each"
     if not is_several(values):
         raise ArgumentTypeError(argument, parts, brief(values), "Give a list.")

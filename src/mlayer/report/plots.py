@@ -259,7 +259,7 @@ def _whole_ticks(axis: Any) -> None:
 
 
 def short(name: str, letters: int = _LETTERS) -> str:
-    """A name that fits beside an axis.
+    """A name that fits next to an axis.
 
     >>> short("median_house_value_in_dollars")
     'median_house_valu…'

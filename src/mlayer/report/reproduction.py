@@ -55,7 +55,7 @@ class Chapter:
         in_paper: "Figure 2", or "" if the paper has no such thing.
         section: of the paper, or who announced it.
         caption: what is seen in the picture.
-        compared: rows beside the paper's: what it is, paper, here, goal.
+        compared: rows of the comparison: what it is, paper, here, goal.
         drawn: the picture.
         grids: tables of the paper, rebuilt.
     """
@@ -81,11 +81,11 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
     Args:
         chapters: in the order of the page; those of the paper first.
         cards: of the summary.
-        smoke: whether the results are those of smoke runs, which are held against nothing.
+        smoke: whether the results are those of smoke runs, which are not compared with the paper.
     """
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
-        "Every figure and table of the paper: what it says, what came out here, and the command for it.",
+        "Every figure and table of the paper: what it says, what was measured here, and the command for it.",
     )
     if smoke:
         page.paragraph(SMOKE)
@@ -116,7 +116,7 @@ def _chapter(page: Page, chapter: Chapter, smoke: bool) -> None:
         page.paragraph(f"Paper: {chapter.section}.")
     page.code(record["command"])
     if not record.get("complete", True):
-        page.paragraph("Not complete: these are the parts that are finished. The same command goes on.")
+        page.paragraph("Not complete: these are the finished parts. The same command resumes the run.")
     if chapter.drawn is not None:
         page.picture(chapter.drawn, f"Picture of the experiment: {record['title']}", chapter.caption)
     for grid in chapter.grids if not smoke else ():

@@ -105,7 +105,7 @@ def column_scale(model: TableModel, units: Mapping[str, float]) -> torch.Tensor:
 
 
 def row_labels(model: TableModel, frame: DataFrame) -> dict[str, Any]:
-    """By what an owner finds a row again: its number, from 1, and the first column of identifiers.
+    """What identifies a row: its number, from 1, and the first column of identifiers.
 
     An identifier is a column that the model does not use and whose cells are all different.
 

@@ -139,12 +139,12 @@ def fit_table(
 
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
-    """Dates kept inside the range of the training table, where no waves say how the target goes on."""
+    """Dates kept inside the range of the training table, where no waves extrapolate the target."""
     columns, remarks = [], []
     for column in schema.columns:
         if isinstance(column, Date):
             said = (
-                f"no season that goes on was found: later dates than {column.last} count as {column.last} in "
+                f"no season to continue was found: later dates than {column.last} count as {column.last} in "
                 "predictions, so that they stay in the range of what was seen"
             )
             remarks.append(Remark("held", column.name, 0, said))

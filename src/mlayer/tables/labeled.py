@@ -196,5 +196,5 @@ def _alike(name: str, labels: set[str], decimal: str) -> list[Remark]:
     double = [same for same in ways.values() if len(same) > 1]
     if not double:
         return []
-    said = "numbers are written in several ways, and each way is a class of its own"
+    said = "numbers are written in several ways, and each way is a separate class"
     return [Remark("classes", name, len(double), said, True, " and ".join(double[0]))]

@@ -18,7 +18,7 @@ class Training:
     """How large a model, and how long to train it; None is left to the estimator.
 
     Attributes:
-        epochs: at most so many passes over the rows.
+        epochs: largest number of passes over the rows.
         time_limit: seconds for the fit; it ends with what it has learned by then.
         effort: of the search for the ridge: "quick", "default" or "thorough".
         matrix_size: n, of the matrix that is exponentiated.

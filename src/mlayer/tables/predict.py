@@ -138,7 +138,7 @@ def refuse(remarks: list[Remark]) -> None:
             "the table",
             "without what --strict refuses",
             "; ".join(map(str, serious[:_LIST])) + more,
-            "Correct the table (--drop COL leaves a column out of a fit), or go without --strict.",
+            "Correct the table (--drop COL leaves a column out of a fit), or leave out --strict.",
         )
 
 

@@ -85,7 +85,7 @@ class Source:
         elif self.dialect is not None and self.dialect.header_looks_like_data:
             hint += " The first line looks like data: a table starts with the names of its columns."
         got = f"the only column, {target!r}" if target in self.columns else repr(target)
-        raise ArgumentError("target", "a column of the table, beside others to learn from", got, hint)
+        raise ArgumentError("target", "a column of the table, with others to learn from", got, hint)
 
     def read(
         self, rows: int | None = None, *, text: Collection[str] = (), verbatim: str | None = None
@@ -262,7 +262,7 @@ def _distinct(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
     if double:
         raise FileFormatError(
             path,
-            "a table whose columns have names of their own",
+            "a table whose columns have distinct names",
             f"several columns named {', '.join(map(repr, double[:5]))}",
             "Rename them.",
         )

@@ -103,7 +103,7 @@ class FitResult:
 
     @property
     def periods(self) -> list[str]:
-        """The periods of the waves that the model is made of, in words; empty if it is not."""
+        """A description of the periods of the model's waves; empty if it has none."""
         starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
         found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
         return [
@@ -121,7 +121,7 @@ class FitResult:
 
     @property
     def verdict(self) -> str:
-        """How good it is in a sentence, beside the best constant and with the doubt that few rows leave."""
+        """How good it is in a sentence: compared with the best constant, with the uncertainty of few rows."""
         rows = int(self.predictions.finite.sum())
         if not self.metrics:
             return (

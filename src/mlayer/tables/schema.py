@@ -111,7 +111,7 @@ def check_frame(frame: object) -> None:
 def learn_schema(
     frame: DataFrame, *, drop: Collection[str] = (), max_categories: int = MAX_CATEGORIES
 ) -> tuple[Schema, list[Remark]]:
-    """Which columns of a training table become which numbers, and what was decided on the way.
+    """Which columns of a training table become which numbers, and what was decided.
 
     Args:
         frame: the training table without its target.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 AUTO, CLASSIFICATION, REGRESSION = "auto", "classification", "regression"
 TASKS = (CLASSIFICATION, REGRESSION)
-_CLASSES = 20  # so many whole numbers may be classes ...
+_CLASSES = 20  # up to this many whole numbers may be classes ...
 _SHARE = 0.05  # ... if they are no more than this share of the rows
 _MOST = 1000
 

@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file, replaced as a whole, and the history as JSON lines beside it.
+"""Checkpoints: one safetensors file, replaced as a whole, and the history as JSON lines next to it.
 
     FOLDER/state.safetensors     everything that the rest of the run depends on
     FOLDER/before.safetensors    the state before that one, for the case that the last is damaged
@@ -132,7 +132,7 @@ class Checkpoints:
         except OSError as error:
             warnings.warn(
                 f"could not write the checkpoint {self.file} ({_reason(error)}); the one before is kept, "
-                "training goes on and will try again. Free some space, or the work "
+                "training continues and will try again. Free some space, or the work "
                 "since then is lost if it stops.",
                 CheckpointWarning,
                 stacklevel=3,

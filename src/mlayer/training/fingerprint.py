@@ -69,7 +69,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _held(value: Any, deeper: Callable[[Any], Any]) -> Any:
-    """What a closure holds; of lists, dicts and sets the kind alone, for counters fill as a run goes on."""
+    """What a closure holds; of lists, dicts and sets the kind alone, for counters fill during a run."""
     return type(value).__qualname__ if isinstance(value, list | dict | set) else deeper(value)
 
 

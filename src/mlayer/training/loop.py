@@ -107,7 +107,7 @@ class _DivergedError(Exception):
 
 
 class _Loop:
-    """One run on its way."""
+    """The state of one run in progress."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.augment, self.validation = run, run.augment, run.validation
@@ -192,7 +192,7 @@ class _Loop:
             run.generator.manual_seed(_mixed(seed, -1 - run.world.rank))
             yield from run.source.shuffled(seed, 0, run.world)
             return
-        # Inside an epoch: the loader draws its order from the seed again, then dropout goes on.
+        # Inside an epoch: the loader draws its order from the seed again, then dropout continues.
         kept = torch.get_rng_state()
         torch.manual_seed(_mixed(seed, 1 + run.world.rank))
         batches = run.source.shuffled(seed, run.batch, run.world)
@@ -287,7 +287,7 @@ class _Loop:
     @torch.no_grad()
     def _judge_the_last_weights(self) -> None:
         """One pass over the training data, where no other pass has judged them. Not in the checkpoint: a run
-        that is prolonged goes on as if it had never stopped.
+        that is prolonged continues as if it had never stopped.
         """
         run = self.run
         if not self.by_running_loss or not run.epoch or run.stopped == "diverged":
@@ -325,7 +325,7 @@ class _Loop:
 
 
 def _mixed(seed: int, number: int) -> int:
-    """A seed of its own for each pair: splitmix64's finalizer on their combination."""
+    """A separate seed for each pair: splitmix64's finalizer on their combination."""
     z = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64

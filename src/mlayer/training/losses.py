@@ -123,7 +123,7 @@ def check_classes(model: nn.Module, x: Tensor, y: Tensor) -> None:
 
 
 def _like(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Targets (b,) beside outputs (b, 1); anything else must fit, or broadcasting would hide the error."""
+    """Targets (b,) with outputs (b, 1); anything else must fit, or broadcasting would hide the error."""
     if targets.dim() == 1 and outputs.dim() == 2 and outputs.shape[1] == 1:
         targets = targets[:, None]
     if outputs.shape != targets.shape:

@@ -7,7 +7,7 @@ from concurrent.futures import BrokenExecutor
 from typing import Any
 
 # First all together, then what is missing once more, then each alone: one that kills its process every time
-# shall not take the others with it.
+# must not end the others.
 _TOGETHER = 2
 
 
@@ -30,7 +30,7 @@ def all_done(tasks: Sequence[Any], n_jobs: int | None) -> dict[int, Any]:
 
 
 def _gathered(tasks: Iterable[Any], n_jobs: int | None, found: dict[int, Any]) -> bool:
-    """Add results to ``found`` as they come; False if a process was lost on the way."""
+    """Add results to ``found`` as they come; False if a process was lost."""
     import joblib
 
     parallel = joblib.Parallel(n_jobs=n_jobs, mmap_mode="c", return_as=_one_by_one(n_jobs))
@@ -45,7 +45,7 @@ def _gathered(tasks: Iterable[Any], n_jobs: int | None, found: dict[int, Any]) -
 
 
 def _one_by_one(n_jobs: int | None) -> str:
-    """Results as they come, where the back end can; Ray's hands over all at the end."""
+    """Results as they come, where the back end can; Ray's returns all at the end."""
     import joblib
 
     backend = joblib.Parallel(n_jobs=n_jobs)._backend

@@ -50,12 +50,12 @@ class RunsLostError(MLayerError, RuntimeError):
     ) -> None:
         named = ", ".join(f"{i} (seed {s.seed})" for i, s in zip(lost, settings, strict=True))
         hint = (
-            "Call it again to go on from their checkpoints."
+            "Call it again to resume from their checkpoints."
             if kept
             else "Give `checkpoint` to keep their work."
         )
         super().__init__(
-            f"the processes of the runs {named} were killed, also when nothing ran beside them: most likely "
+            f"the processes of the runs {named} were killed, also when nothing else ran: most likely "
             f"memory is short. The other {len(finished)} runs are in the error's `finished`. {hint}"
         )
         self.lost, self.finished = lost, finished
@@ -76,8 +76,8 @@ def train_many(
     """Train one model for each of ``settings`` (or for each of ``seeds``), several at once.
 
     A run that diverges is given back with its best weights and ``result.stopped == "diverged"``; the
-    others go on. A run whose process is killed (out of memory, say) is tried again, finally with nothing
-    beside it; what cannot be saved that way is named by a :class:`RunsLostError`, which holds the others.
+    others continue. A run whose process is killed (out of memory, say) is tried again, finally with nothing
+    else running; what cannot be saved that way is named by a :class:`RunsLostError`, which holds the others.
 
     Args:
         build: makes the model of a run; should draw its weights from ``settings.seed``.

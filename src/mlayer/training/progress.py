@@ -17,7 +17,7 @@ class Progress(Protocol):
     """What the loop tells while it runs; ``update`` comes at most about ten times per second."""
 
     def start(self, total_steps: int | None, done: int) -> None:
-        """Training begins, or goes on after ``done`` steps."""
+        """Training begins, or resumes after ``done`` steps."""
 
     def update(self, step: int, epoch: int, loss: float) -> None:
         """Some steps were made; ``loss`` is the mean of the present epoch so far."""

@@ -19,7 +19,7 @@ class TrainingResult:
         best_epoch: the epoch of the best monitored value; 0 is the start.
         best_value: that value, or None if no epoch was completed.
         stopped: "epochs" (all done), "early" (no more improvement) or "diverged".
-        message: why, in words.
+        message: the reason, as a sentence.
         steps: optimizer steps.
         seconds: spent, over all parts of a resumed run.
         resumed_at: the step at which this call took up an older run, or None.

@@ -115,7 +115,7 @@ class Run:
             "Nothing was kept: give train a checkpoint folder."
             if checkpoints is None
             else f"The checkpoint in {checkpoints.folder} holds the last complete epochs: "
-            "run the same command again to go on from there."
+            "run the same command again to resume from there."
         )
 
     def state(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Run:
         for name in _COUNTERS:
             setattr(self, name, state[name])
         self.resumed_at = self.step if self.step else None
-        if self.stopped == "epochs" and self.epoch < self.settings.epochs:  # asked to go on
+        if self.stopped == "epochs" and self.epoch < self.settings.epochs:  # asked to continue
             self.stopped, self.message = None, ""
 
     def _fingerprint(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Run:
             )
 
     def _changes(self, state: dict[str, Any]) -> list[str]:
-        """How this run differs from the one of a state, in words."""
+        """A description of how this run differs from that of a state."""
         about = state["about"]
         old, new = dict(about["settings"]), dict(self._about["settings"])
         # A finished run may be prolonged, unless its schedule was made for its length.

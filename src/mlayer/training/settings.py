@@ -1,4 +1,4 @@
-"""What a run is made of, as one frozen value: it is compared on resuming and stored beside the results."""
+"""What a run is made of, as one frozen value: it is compared on resuming and stored with the results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Settings:
         activity_kind: "frobenius" (the paper's text) or "l1" (the authors' notebooks).
         metrics: measured on the validation set: "accuracy", "rmse".
         monitor: "loss" or one of the metrics. Taken from the validation set if there is one.
-        early_stopping: stop after so many epochs without improvement of the monitored value.
+        early_stopping: stop after this many epochs without improvement of the monitored value.
         restore_best: end with the weights of the best epoch.
         seed: of shuffling, augmentation and dropout.
         on_divergence: "raise" a :class:`DivergenceError`, or "stop" and say so in the result. The best
@@ -110,7 +110,7 @@ class Settings:
         one_of("activity_kind", self.activity_kind, ("frobenius", "l1"), "The paper's is 'frobenius'.")
         one_of("on_divergence", self.on_divergence, ("raise", "stop"), "By default 'raise'.")
         flag("restore_best", self.restore_best)
-        metrics: object = self.metrics  # what came may be anything
+        metrics: object = self.metrics  # may be of any type
         if not is_several(metrics):
             raise ArgumentTypeError(
                 "metrics", "a tuple of names", brief(metrics), 'For example ("accuracy",).'

@@ -98,7 +98,7 @@ class Certifier:
         return np.zeros((1, self.layer.in_features))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Store what was tuned, usually as ``.npz`` beside the model's file."""
+        """Store what was tuned, usually as ``.npz`` next to the model's file."""
         self.constants.save(file_path("path", path), owner_of(self._model.weights, self.region.norm))
 
     def __call__(

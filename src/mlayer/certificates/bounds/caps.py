@@ -29,7 +29,7 @@ _MOST_LEVELS = 7
 _DEEPER_FROM = 3.5
 _GIVE_UP_FROM = 4.0
 # In `_levels`: what is charged beyond the quadratic terms falls about like this power of the radius, and the
-# shift of the quadratic terms falls too, which counts as if the charge were so many times larger.
+# shift of the quadratic terms falls too, which counts as if the charge were this many times larger.
 _CHARGE_POWER = 3.5
 _SHIFT_ALLOWANCE = 1.5
 # Parts of the linear term that are left out where planes are laid: steeper planes cut smaller caps.

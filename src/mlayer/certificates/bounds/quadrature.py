@@ -1,6 +1,6 @@
 """Gauss's rule for the quartic tensor, and its error.
 
-docs/theory/certificates.md, theorem 6. The rule is for the weight (1 - t) t^2 on [0, 1]. What stands beside
+docs/theory/certificates.md, theorem 6. The rule is for the weight (1 - t) t^2 on [0, 1]. The other factor of
 the weight changes with t only as far as N does not commute with M: its derivatives are sums of products of
 iterated commutators [M, [M, ... N]], whose norms are at hand.
 """
@@ -57,7 +57,7 @@ def nodes_needed(pair: Pair, tolerance: float) -> tuple[int, float]:
 
 
 def derivative_bound(pair: Pair, order: int) -> float:
-    """Bound of the derivative of some order of what stands beside the weight, for |y| <= 1."""
+    """Bound of the derivative of some order of the other factor of the integrand, for |y| <= 1."""
     constants, norms = pair.row.model.constants, pair.row.commutator_norms(order)
     k, expected = _terms(order)
     # Two factors in Frobenius norm let the readout stand with its spectral norm. Commutators have no other.

@@ -70,7 +70,7 @@ def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float
     """The form of Q on y y^T (`symmetric_form`), and how far it may be off for |y| = 1.
 
     The last and largest product is in single precision. Its error is bounded from the norms of its factors
-    and is small beside that of the rule (docs/theory/certificates-rounding.md).
+    and is small compared with that of the rule (docs/theory/certificates-rounding.md).
     """
     T, half, times = path.generators, path.half, path.times
     d, n, _ = T.shape
@@ -127,7 +127,7 @@ class _Total:
             return
         self.unit = self.unit or size
         # Scaled, so that nothing of weight falls out of the narrower range. Seen as real arrays, with real
-        # and imaginary parts beside each other.
+        # and imaginary parts next to each other.
         one, other = [
             (part / norm).astype(np.complex64).view(np.float32)
             for part, norm in ((left, norms[0]), (right, norms[1]))

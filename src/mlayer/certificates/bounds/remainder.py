@@ -16,7 +16,7 @@ from mlayer.numerics.arrays import Array
 
 _NODES = 17  # of a(s) and b(s)
 _CELLS = 24  # of the double integral, per interval between nodes
-_ORDERS = 14  # inner orders m with a coefficient of their own
+_ORDERS = 14  # inner orders m with their own coefficient
 
 
 def exponential_tail(q: float, K: int) -> float:

@@ -170,8 +170,8 @@ def bounds(
         low: lower ends, (rows, in_features); one box for each row.
         high: upper ends, likewise.
         C: (k, out_features), or (rows, k, out_features) with one for each row; None for the outputs.
-        splits: cut each box into up to this many parts more for tighter numbers, at so many times the cost.
-            The affine functions stay those of the whole box.
+        splits: cut each box into up to this many parts more for tighter numbers, at up to that many times the
+            cost. The affine functions stay those of the whole box.
 
     >>> import torch, mlayer
     >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()

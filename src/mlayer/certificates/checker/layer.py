@@ -23,7 +23,7 @@ def digest(*arrays: Sequence[float]) -> str:
 
 
 def floats(values: Iterable[float], size: int, what: str) -> list[float]:
-    """A list of so many finite floats, or a refusal."""
+    """A list of this many finite floats, or a refusal."""
     found = list(values)
     if len(found) != size:
         raise ProofError(f"{what} has {len(found)} numbers, not {size}")

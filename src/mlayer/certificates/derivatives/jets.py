@@ -46,7 +46,7 @@ class JetPath:
             T_size: of all generators together.
         """
         del W
-        return plain * T_size**order, 8.0  # so many products in one of jets
+        return plain * T_size**order, 8.0  # products of matrices in one product of jets
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""

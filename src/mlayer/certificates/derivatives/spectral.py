@@ -37,7 +37,7 @@ class SpectralPath:
         self.generators = np.ascontiguousarray(self._Vi @ T @ self._V)  # (d, n, n)
         self._differences: Differences | None = None
         self.condition = float(np.linalg.cond(vectors))
-        # Eigenvalues and eigenvectors are those of a matrix beside M, this far in their own basis.
+        # Eigenvalues and eigenvectors are those of a matrix near M: this far from it, in their own basis.
         residual = float(np.linalg.norm(self._Vi @ M @ vectors - np.diag(values)))
         n = len(M)  # in the units of `Row.unit`
         self._residual = residual / (UNIT * (64 * n + 8 * n * n) * (4 + float(np.linalg.norm(M))))

@@ -171,7 +171,7 @@ class Row:
         weights, n = self.model.weights, len(W)
         block = np.zeros((2 * n, 2 * n))
         block[:n, :n] = block[n:, n:] = self.M.T
-        # The block is linear in W: scaled to size 1 it needs no squarings of its own.
+        # The block is linear in W: scaled to size 1 it needs no squarings.
         largest = float(np.abs(W).max())
         size = power_of_two(largest) * n if largest > 0 else 1.0
         block[:n, n:] = W / size

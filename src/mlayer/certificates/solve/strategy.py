@@ -218,6 +218,6 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
         name = "fourth_order"
     if radius > 0 and not bounds.lower(name, radius) > 0:
         return radius, settled
-    # The same search as without the other proofs: it shall not end lower by a chance of its fits.
+    # The same search as without the other proofs: its fits must not leave the result lower by chance.
     found = largest(row, bounds, name, guess, ceiling)
     return (found, name) if found > radius else (radius, settled)

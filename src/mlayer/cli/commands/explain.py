@@ -79,11 +79,11 @@ def command(  # noqa: PLR0917 - click gives them by name
             found = explain(layer, None if frame is None else frame.to_numpy(), **options)
     except ArgumentError as error:
         if table is None and error.argument == "data":
-            raise Mistake(f"{model} has no exact formula; name a table where one shall hold") from None
+            raise Mistake(f"{model} has no exact formula; name a table where one should hold") from None
         if frame is not None and error.argument == "data" and len(frame) <= 1:
             raise Mistake(
                 f"{table} must have two different rows or more, since {model} has no exact formula; got "
-                f"{len(frame)}. Name a table whose rows cover the region where the formula shall hold"
+                f"{len(frame)}. Name a table whose rows cover the region where the formula should hold"
             ) from None
         raise
     if plot is not None:

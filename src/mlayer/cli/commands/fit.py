@@ -57,9 +57,7 @@ _LEAST_SHARE = 0.05
     show_default=True,
     help="Seed of the split and the training.",
 )
-@click.option(
-    "--epochs", type=click.IntRange(1), help="At most so many (small tables: iterations of L-BFGS)."
-)
+@click.option("--epochs", type=click.IntRange(1), help="Upper limit (small tables: iterations of L-BFGS).")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds for the whole command.")
 @click.option(
     "--effort",

@@ -1,1 +1,1 @@
-"""Running experiments by name: protocol, registry, runner, rows beside the paper's, provenance."""
+"""Running experiments by name: protocol, registry, runner, comparison with the paper, provenance."""

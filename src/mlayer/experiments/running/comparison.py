@@ -1,4 +1,4 @@
-"""The paper's figures beside ours: the rows of all experiments, for the report page and the README.
+"""The paper's figures and ours: the rows of all experiments, for the report page and the README.
 
 What was not measured has no row; what the paper does not give is left empty.
 """
@@ -17,7 +17,7 @@ def all_rows() -> tuple[PaperRow, ...]:
 
 
 def compare(figures: Mapping[str, float]) -> list[list[str]]:
-    """For the figures that were measured: what it is, what the paper says, what came out here, the goal.
+    """For the figures that were measured: what it is, what the paper says, what was measured here, the goal.
 
     >>> compare({"timing.ratio": 1.5})
     [['Time of an epoch, M-layer / ReLU net', '2.1 (V100)', '1.50', '≤ 2.1: met']]

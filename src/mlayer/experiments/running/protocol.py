@@ -103,7 +103,7 @@ class Follow:
         self.what, self.where, self.total = what, where, 0
 
     def start(self, total_steps: int | None, done: int) -> None:
-        """Training begins, or goes on after ``done`` steps."""
+        """Training begins, or resumes after ``done`` steps."""
         self.total = total_steps or 0
         self.update(done, 1, 0.0)
 

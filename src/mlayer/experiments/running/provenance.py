@@ -1,4 +1,4 @@
-"""Where a figure comes from: code, machine, threads and versions, stored beside every result."""
+"""Where a figure comes from: code, machine, threads and versions, stored with every result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure of the paper beside ours, as one row of a table. Every experiment names its own rows."""
+"""A figure of the paper and ours, as one row of a table. Every experiment names its own rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PaperRow:
     """One figure.
 
     Attributes:
-        what: it is, in words.
+        what: description of the figure.
         paper: what the paper says, quoted.
         name: of our figure in the summary; a name with .mean, .sd and .seeds below it gives all three.
         form: how to write it.

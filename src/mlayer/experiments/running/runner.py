@@ -1,4 +1,4 @@
-"""Runs an experiment by its name and keeps what came out.
+"""Runs an experiment by its name and keeps the results.
 
     OUT/NAME.json       configuration, command, seed, versions, time, the paper's figures and ours
     OUT/NAME.png        the picture
@@ -6,10 +6,10 @@
     OUT/summary.json    the headline figures of all experiments, each with the command that measured it
 
 Files are replaced as a whole. A smoke run writes NAME.smoke.json and NAME.smoke.png and leaves the summary
-alone; so does a default run, as NAME.default, where a complete full one is there. While a run is on its way,
-its checkpoints are in OUT/.checkpoints; the same call takes it up again. Long experiments hand over what is
-finished as they go: it is written with "complete": false, under the same names, or as NAME.partial.json
-beside a complete result, which it does not replace.
+alone; so does a default run, as NAME.default, where a complete full one exists. During a run its
+checkpoints are in OUT/.checkpoints; the same call resumes it. Long experiments report finished parts as they
+go: these are written with "complete": false, under the same names, or as NAME.partial.json
+next to a complete result, which they do not replace.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def reproduce(
             "scale": scale,
             "complete": complete,
             "seed": config.seed,
-            # Parts that were finished before, in a run of their own, brought their time with them.
+            # Parts that were finished in an earlier run carry the time they took.
             "seconds": round(max(spent + time.monotonic() - started, _seconds_of_parts(results)), 1),
             **circumstances(),
             "headline": module.headline(results),
@@ -134,8 +134,8 @@ def reproduce_all(
 ) -> dict[str, dict[str, Any]]:
     """Run every experiment, one after the other, with the arguments of :func:`reproduce`.
 
-    One that lacks its data or a package is skipped and says so. If this is stopped, the same call goes on
-    with the experiment that was on its way.
+    One that lacks its data or a package is skipped and says so. If this is stopped, the same call resumes
+    the experiment that was interrupted.
     """
     one_of("scale", scale, get_args(Scale), "default takes minutes.")
     flag("resume", resume)
@@ -182,7 +182,8 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
         return
     summary_file = folder / "summary.json"
     summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
-    # What an earlier run of this experiment measured and this one did not would stand beside other figures.
+    # What an earlier run of this experiment measured and this one did not would be mixed with figures of
+    # another run.
     own = {key.partition(".")[0] for key in record["headline"]}
     summary = {key: value for key, value in summary.items() if key.partition(".")[0] not in own}
     for key, value in record["headline"].items():
@@ -236,7 +237,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _digest(config: Any) -> str:
-    """Runs of other configurations or versions do not take each other up."""
+    """A run of another configuration or version is not resumed."""
     return _digest_of(asdict(config))
 
 

@@ -74,7 +74,7 @@ def _periodic(record: Record) -> Card:
         count = round(figures["periodic.real_functions"])
         number = f"{figures['periodic.real_success_rate']:.1%}"
         says = (
-            f"of {count} sums of cosines with real frequencies, seen on [0, 2], go on to 6 with an error "
+            f"of {count} sums of cosines with real frequencies, seen on [0, 2], continue to 6 with an error "
             "below 0.05. Frequencies come from a spectrum and least squares."
         )
     else:

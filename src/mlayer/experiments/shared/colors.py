@@ -9,4 +9,4 @@ M_LAYER = "#0072B2"
 M_LAYER_OF_OTHERS = "#56B4E9"  # the paper's recipe, the notebook's
 NET = "#D55E00"
 GREEN, PINK = "#009E73", "#CC79A7"  # what is no network
-PAPER = "#D55E00"  # what the paper reports or proves, where no net is beside it
+PAPER = "#D55E00"  # what the paper reports or proves, where no net is shown with it

@@ -2,7 +2,7 @@
 
 | set | M-layer | ReLU | maxout | linear |
 |---|---|---|---|---|
-| MNIST | 68,885 | 784-65-100-100-10: 68,735 | 784-33-100-48-10, two maps a unit: 68,796 | 7,850 |
+| MNIST | 68,885 | 784-65-100-100-10: 68,735 | 784-33-100-48-10, two maps per unit: 68,796 | 7,850 |
 | CIFAR-10, SVHN | 148,965 | 3072-43-100-100-10: 147,649 | 3072-21-100-73-10: 148,952 | 30,730 |
 
 The ReLU net of CIFAR-10 is the paper's; the others have its shape, the first width chosen for the count.

@@ -20,7 +20,7 @@ class Augmentation:
     """What happens to a training image, drawn anew each time it is seen.
 
     Attributes:
-        shift: at most so many pixels up, down, left, right; what comes in repeats the border.
+        shift: at most this many pixels up, down, left, right; what comes in repeats the border.
         flip: left and right swapped, every second time.
         cutout: the side of a square that is set to the mean color, around any pixel.
     """

@@ -35,7 +35,7 @@ class Tally:
         return Tally(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
 
     def percent(self) -> dict[str, float]:
-        """In percent of the images, beside their number."""
+        """In percent of the images, and their number."""
         shares = {k: round(100 * v / self.images, 3) for k, v in asdict(self).items() if k != "images"}
         return shares | {"test_images": self.images}
 
@@ -58,7 +58,7 @@ def tally_of(
         eps: L-infinity radius; only steps inside [0, 1] count.
         references: typical inputs, for the constants of the certificates.
         fit_steps: of these constants.
-        folder: keeps what is done, so that a stopped evaluation goes on.
+        folder: keeps finished parts, so that a stopped evaluation can resume.
         progress: called with the part that is done.
     """
     if isinstance(model, nn.Linear):

@@ -103,7 +103,7 @@ def train_robustly(  # noqa: PLR0917
         where: data, checkpoints, progress.
         part: the name of this training.
         linear: a linear layer instead of an M-layer.
-        test_images: so many, spread evenly over the test set; all if None.
+        test_images: how many, spread evenly over the test set; all if None.
         fit_steps: of the constants of the certificates, where the layer's expansion does not end.
 
     Returns:
@@ -164,7 +164,7 @@ def train_robustly(  # noqa: PLR0917
 
 
 def evenly(total: int, count: int) -> slice:
-    """At least ``count`` of ``total`` places, at equal distances, as far as there are so many.
+    """At least ``count`` of ``total`` places, at equal distances, as far as there are enough.
 
     >>> list(range(10))[evenly(10, 3)], list(range(4))[evenly(4, 9)]
     ([0, 3, 6, 9], [0, 1, 2, 3])

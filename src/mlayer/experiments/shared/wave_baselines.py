@@ -1,4 +1,4 @@
-"""What M-layers with a spectral start stand beside: linear least squares in given features.
+"""Baselines of M-layers with a spectral start: linear least squares in given features.
 
     harmonics   the harmonics of the training window: what an FFT has
     features    random Fourier features and a ridge (Rahimi and Recht, NeurIPS 2007), its strength and the

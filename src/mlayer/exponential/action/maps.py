@@ -105,7 +105,7 @@ class Sparse:
         return self.advance(x, 1.0, None)
 
     def adjoint_map(self) -> Sparse:
-        """The adjoint as a map of its own, for many products."""
+        """The adjoint as a map, for many products."""
         entries = self.entries.detach().conj()[self.pattern.order].resolve_conj()
         return Sparse(self.pattern.transposed, entries, self.shift.conjugate()).ready()
 

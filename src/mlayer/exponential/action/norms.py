@@ -2,7 +2,7 @@
 
 N. Higham and F. Tisseur, "A block algorithm for matrix 1-norm estimation" (SIAM J. Matrix Anal. Appl. 21,
 2000), with two columns. The estimate is a lower bound, in practice nearly always exact. Random signs come
-from a generator of its own with a fixed seed: the same matrix always gets the same estimate, and the global
+from its own generator with a fixed seed: the same matrix always gets the same estimate, and the global
 generators are left alone.
 """
 

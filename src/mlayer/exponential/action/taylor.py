@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mlayer.exponential.action.maps import Map, Matrix
 
-# Every so many terms the last two are held against the sum.
+# The last two terms are compared with the sum every this many terms.
 _LOOK_EVERY = 4
 _BLOCK = 64
 # Terms that wait to be added to the values at several times in one product.

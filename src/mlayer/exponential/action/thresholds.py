@@ -64,7 +64,7 @@ def derivative_degree(powers: Sequence[float], u: float, largest: int) -> int | 
 
     ``powers[i]`` bounds ||B^i||, B one step's matrix, as far as it is known. The derivative consists of the
     terms B^i E B^j, and B^2 = 0 does not make B E B vanish, so the norms of all powers come in; the error is
-    held against the first terms of the series, 1, B and B^2 / 6 in size (docs/theory/action.md).
+    compared with the first terms of the series, 1, B and B^2 / 6 in size (docs/theory/action.md).
     """
     size = max(1.0, powers[1], powers[1] ** 2 / 6)
     known = list(powers)

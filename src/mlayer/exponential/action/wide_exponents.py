@@ -1,4 +1,4 @@
-"""exp(t B) V where it overflows: every entry is a double with an exponent of its own.
+"""exp(t B) V where it overflows: every entry is a double with its own exponent.
 
 An entry of the result is then infinite only where its true value is too large, and its neighbors are right.
 Slow, and only for the columns that need it; exponential/wide_exponents.py does the same for the exponential

@@ -21,7 +21,7 @@ from mlayer.exponential.inverse.pairs import MatrixPair
 
 _MOST_ITERATIONS = 60
 _MOST_CORRECTIONS = 3
-# Residuals beyond so many times what is enough are worth the eigenvectors.
+# Residuals beyond this many times what is enough are worth the eigenvectors.
 _FAR_OFF = 4
 # From here on the iteration converges by itself.
 _NEAR = 0.1
@@ -149,7 +149,7 @@ def _identity(like: MatrixPair, scale: float | Tensor) -> MatrixPair:
 
 
 def _residual(a: MatrixPair, root: MatrixPair) -> Tensor:
-    """Of the value and of the tangent, whichever is larger, beside what rounding makes of them.  -> (b,)"""
+    """Of the value and of the tangent, whichever is larger, relative to their rounding errors.  -> (b,)"""
     size = _norm(root.x)
     found = _norm(a.x - root.x @ root.x) / size**2
     if a.h is not None and root.h is not None:

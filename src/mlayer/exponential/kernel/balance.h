@@ -62,7 +62,7 @@ static typename Simd<T>::I imbalanced_lanes(int n, const typename Simd<T>::V* a)
 }
 
 // Exponents of D: rows and columns of D^-1 A D have nearly equal sums, after B. N. Parlett and C. Reinsch (1969).
-// An empty row or column counts as small beside the diagonal, so that triangular matrices are balanced too.
+// An empty row or column counts as small compared with the diagonal, so that triangular matrices are balanced too.
 // False where nothing is gained.
 template <typename T>
 static bool balance(int n, const T* a, size_t row_length, int* exponents) {
@@ -109,7 +109,7 @@ static bool rescale(int n, const T* from, T* to, size_t row_length, const int* e
 }
 
 // x = D x D^-1. True if that enlarges errors more than the squarings that were saved would have: errors
-// of the size of the largest entry before, beside the largest entry after.
+// of the size of the largest entry before, relative to the largest entry after.
 template <typename T>
 static bool harmed(int n, T* x, size_t row_length, const int* exponents, int saved) {
   double before = 0, after = 0;
@@ -135,7 +135,7 @@ static bool triangular(int n, const T* a, size_t row_length, bool upper) {
   return true;
 }
 
-// What exp(t A) has on its diagonal and beside it, for triangular A: exp(t a_ii), and t a_ij times the divided
+// What exp(t A) has on its diagonal and next to it, for triangular A: exp(t a_ii), and t a_ij times the divided
 // difference of exp at t a_ii and t a_jj, for j = i + 1 (upper) or i - 1 (lower). N. J. Higham and A. H. Al-Mohy
 // (SIAM J. Matrix Anal. Appl. 31, 2009) put both into every square.
 struct Diagonals {

@@ -8,7 +8,7 @@
 
 namespace MLAYER_NAMESPACE {
 
-// Up to this size matrices go side by side in the lanes of a vector; measured beside rows.h.
+// Up to this size matrices go side by side in the lanes of a vector; measured against rows.h.
 template <typename T>
 constexpr int kLargestInLanes = sizeof(T) == 4 ? MLAYER_LANES_UP_TO_F32 : MLAYER_LANES_UP_TO_F64;
 

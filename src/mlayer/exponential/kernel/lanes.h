@@ -1,7 +1,7 @@
 // Small matrices: as many as a vector has lanes, side by side, each in its own lane throughout.
 //
 // Lanes never mix, each lane follows its own schedule, and the order of all additions is that of
-// rows.h, so a matrix gets the same bits whatever stands beside it.
+// rows.h, so a matrix gets the same bits in any batch.
 #pragma once
 #include <cmath>
 #include <cstring>

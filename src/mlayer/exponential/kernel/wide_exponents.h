@@ -1,6 +1,6 @@
 // The rare cases, one matrix at a time: not-a-number, infinities, norms whose square overflows, and
 // results that overflow. An entry of the result is infinite only where its true value is too large,
-// and the others are right beside it.
+// and the others are right.
 //
 // Two tries. First in double precision with one running exponent for the whole matrix, which is good
 // if the entries are not too far apart; a training run that diverges ends here, in bearable time. Then

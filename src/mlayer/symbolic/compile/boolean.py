@@ -128,7 +128,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
             raise ArgumentError(
                 "expressions",
                 f"a function of the {count} variables",
-                "one that cannot be called with so many",
+                "one that cannot be called with that many",
                 "Each argument is the value of a variable, in their order.",
             )
         call: Callable[..., Any] = function

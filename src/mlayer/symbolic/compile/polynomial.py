@@ -73,7 +73,7 @@ class PolynomialPlan:
 
     @property
     def monomial_bound(self) -> int:
-        """The text's construction, one block a monomial: t d^2 + 1."""
+        """The text's construction, one block per monomial: t d^2 + 1."""
         return self.monomials * self.degree**2 + 1
 
     @property
@@ -89,7 +89,7 @@ class PolynomialPlan:
         """For people."""
         return (
             f"n = {self.matrix_size} (breadboard of the text: {self.products_bound}, "
-            f"one block a monomial: {self.monomial_bound}), depth {self.depth}, "
+            f"one block per monomial: {self.monomial_bound}), depth {self.depth}, "
             f"{self.weights} weights of {self.parameters} parameters; {self.strategy}"
         )
 

@@ -165,7 +165,7 @@ def as_weight(value: Fraction, exponent: int = 0) -> float:
         number = math.ldexp(float(value), exponent) if abs(exponent) < 900 else math.nan
     except OverflowError:
         number = math.nan
-    if not abs(number) >= _LEAST and value:  # worked out exactly, where a double on the way does not do
+    if not abs(number) >= _LEAST and value:  # computed exactly where an intermediate double would overflow
         try:
             number = float(value * Fraction(2) ** exponent)
         except OverflowError:

@@ -1,6 +1,6 @@
 """Numbers of sympy as fractions: rational ones exactly, others to 60 digits; none so long that it hangs.
 
-Every number that is read or made on the way keeps within ``MOST_BITS``, so that each step is quick, whatever
+Every number that is read or computed keeps within ``MOST_BITS``, so that each step is quick, whatever
 the text asks for. What ends up as a weight must fit into a double.
 """
 
@@ -81,7 +81,7 @@ def literal(text: str) -> Fraction:
     (Fraction(1, 10), Fraction(1, 4))
     """
     exponent = re.search(r"[eE]([+-]?)0*([0-9]*)$", text)
-    # Compared by the count of its digits first: int() of thousands of digits is an error of its own.
+    # Compared by the count of its digits first: int() of thousands of digits is another error.
     if exponent is not None and (len(exponent[2]) > 4 or int(exponent[2] or 0) > _LARGEST_EXPONENT):
         raise too_long()
     if len(text) > _LONGEST_LITERAL:

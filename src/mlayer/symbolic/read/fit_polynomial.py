@@ -18,7 +18,7 @@ from mlayer.symbolic.read.term_selection import select, snapped
 
 _HIGHEST_DEGREE = 8
 _MOST_CANDIDATES = 400
-# A degree is judged by one row in so many, unless the rows are few.
+# A degree is judged by one row in this many, unless the rows are few.
 _PARTS, _FEW = 5, 50
 _CLEARLY = 0.97
 _IN_VAIN = 3  # degrees without a gain: even functions gain at every second degree

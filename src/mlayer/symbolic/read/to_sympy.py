@@ -50,7 +50,7 @@ def to_sympy(
 
     Exact where M is nilpotent (a polynomial), and where it is a sum of waves times nilpotent blocks, as with
     one input and no matrix bias (polynomials times exponentials and cosines). Other layers need ``data``, the
-    points where the formula shall hold.
+    points where the formula should hold.
 
     Args:
         layer: the layer.
@@ -184,14 +184,14 @@ def _approximate(  # noqa: PLR0917 - one caller
             "data",
             "given for a layer that has no exact formula",
             "None",
-            "Give the points where the formula shall hold, for example the training inputs.",
+            "Give the points where the formula should hold, for example the training inputs.",
         )
     if (points == points[0]).all():
         raise ArgumentError(
             "data",
             "two different points or more, for a layer that has no exact formula",
             "one point" if len(points) == 1 else f"{len(points)} times the same point",
-            "Give points spread over the region where the formula shall hold.",
+            "Give points spread over the region where the formula should hold.",
         )
     wanted = evaluate(layer, points) if targets is None else targets
     if method == "fit":

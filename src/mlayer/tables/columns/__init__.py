@@ -1,6 +1,6 @@
 """Kinds of column: each is one class that infers itself, encodes cells and reads itself back from JSON.
 
-A new kind is a class beside these and an entry in ``KINDS``.
+A new kind is another class and an entry in ``KINDS``.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Category(Column):
         names = frozenset(rare if len(rare) <= _KEPT else ())
         missing = bool(cells.missing.any())
         if missing:
-            remarks.append(Remark("missing", cells.name, 0, "missing cells are a category of their own"))
+            remarks.append(Remark("missing", cells.name, 0, "missing cells are a separate category"))
         return Inferred(cls(cells.name, tuple(kept), bool(rare), missing, len(rare), names), remarks)
 
     def as_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Category(Column):
         if self.other:
             words.append(f"{self.lumped} rare ones together as 'other'")
         if self.missing:
-            words.append("missing is one of its own")
+            words.append("missing is a separate one")
         return "; ".join(words)
 
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:

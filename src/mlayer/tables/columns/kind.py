@@ -79,7 +79,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def said(self) -> str:
-        """How the column is encoded, in words."""
+        """A description of how the column is encoded."""
 
     @abstractmethod
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:

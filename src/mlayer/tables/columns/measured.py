@@ -95,7 +95,7 @@ class _Measured(Column):
         there = there - options.get("origin", 0.0)
         column = cls(name, cls._middle(there), missing > 0, float(there.min()), float(there.max()), **options)
         if missing - parsed.unreadable:
-            said = f"missing cells: filled with {column._fill_said}, and marked by a number of its own"
+            said = f"missing cells: filled with {column._fill_said}, and marked by a second number"
             remarks.append(Remark("missing", name, missing - parsed.unreadable, said))
         return Inferred(column, remarks)
 
