@@ -49,7 +49,8 @@ def geometric_mean(values: list[float]) -> float:
 def circumstances() -> dict[str, Any]:
     """What a reader needs to know about a figure."""
     return {
-        "command": " ".join(["python", *sys.argv]),
+        # Not the path that it was called by: that says where somebody keeps the repository.
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "mlayer": mlayer.__version__,

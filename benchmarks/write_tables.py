@@ -173,7 +173,11 @@ def headlines() -> str:
             f"| `expm` with {ISA_NAMES[isa]}: {SPEED} | | {speed['reached']:.3g} x "
             f"| ≥ {speed['wanted']:g}: {state} | `{content['circumstances']['command']}` |"
         )
-    return "\n".join(lines)
+    facts = content["circumstances"]
+    told = (
+        f"`expm` was measured at commit {facts['commit']} ({facts['date']}); [results](docs/results.md) names"
+    )
+    return "\n".join([*lines, "", f"{told} the commit of the other rows."])
 
 
 def loop() -> str:

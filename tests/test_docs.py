@@ -135,6 +135,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert page.name == "README.md" or there.is_relative_to(DOCS), link
 
 
+RESULT = re.compile(r"\bresults/([a-z0-9_]+\.(?:json|csv|png|html))")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_results_that_a_page_cites_exist(page: Path) -> None:
+    """A figure may be quoted only from a file that is there; `results/NAME.json` is a pattern, not a file."""
+    missing = {file for file in RESULT.findall(page.read_text()) if not (ROOT / "results" / file).exists()}
+    assert not missing
+
+
 def settings() -> dict[str, Any]:
     yaml = pytest.importorskip("yaml")
     content: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -158,6 +168,16 @@ def test_the_site_lists_every_page_once() -> None:
     ]
     there = [str(page.relative_to(DOCS)) for page in PAGES if page.is_relative_to(DOCS)]
     assert sorted(listed) == sorted(made + there)
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    pages = sorted((DOCS / "decisions").glob("0*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    assert numbers == list(range(1, len(pages) + 1))
+    for number, page in zip(numbers, pages, strict=True):
+        assert page.read_text().startswith(f"# {number}. ")
+    listed = re.findall(r"^(\d+)\. \[.*\]\((.*)\)$", (DOCS / "decisions/index.md").read_text(), re.MULTILINE)
+    assert listed == [(str(number), page.name) for number, page in zip(numbers, pages, strict=True)]
 
 
 def test_the_reference_has_every_package() -> None:
@@ -194,7 +214,11 @@ GENERATED = re.compile(r"^<!-- ([\w ]+) -->$.*?^<!-- /\1 -->$", re.MULTILINE | r
 UNBREAKABLE = re.compile(r"\s*(?:\||!\[|\$\$|<)| {4}")
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)
+OTHERS = [ROOT / file for file in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+OTHERS += sorted((ROOT / "src").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
 def test_lines_are_short(page: Path) -> None:
     lines = GENERATED.sub("", FENCE.sub("", page.read_text())).splitlines()
     assert [line for line in lines if len(line) > 120 and not UNBREAKABLE.match(line)] == []

@@ -1,4 +1,4 @@
-"""Numeric arrays of a MATLAB 5 file: just what SVHN needs, without scipy.
+"""Numeric arrays of a MATLAB 5 file: what SVHN needs, without scipy (docs/decisions/0011-small-readers.md).
 
 Source: MathWorks, "MAT-File Format" (level 5): a head of 128 bytes, then elements of a type, a length and
 content; arrays are elements of elements, numbers are stored columns first, elements may be compressed.

@@ -65,7 +65,7 @@ DRAWN = 0.01  # spacing of the curves in the picture
 needs = no_needs
 ROWS = (
     PaperRow(
-        "Periodic: error on [2, 6], worst of the figure's",
+        "Periodic: largest error on [2, 6], the figure's functions",
         "a picture",
         "periodic.figure_rmse_max",
         ".1e",
@@ -79,7 +79,7 @@ ROWS = (
         epochs="periodic.text_epochs",
     ),
     PaperRow(
-        "Periodic: the same, DNN, best of the figure's",
+        "Periodic: smallest error on [2, 6], DNN",
         "a picture",
         "periodic.dnn_figure_rmse_min",
         ".1f",
@@ -102,7 +102,7 @@ ROWS = (
     PaperRow("Periodic: the same, harmonics of the window", "", "periodic.harmonics_success_rate", ".1%"),
     PaperRow("Periodic: the same, Fourier features and ridge", "", "periodic.features_success_rate", ".1%"),
     PaperRow(
-        "Periodic: the same, least squares told the frequencies", "", "periodic.told_success_rate", ".1%"
+        "Periodic: the same, least squares with known frequencies", "", "periodic.told_success_rate", ".1%"
     ),
 )
 

@@ -51,12 +51,19 @@ _UNBROKEN = 1e9
 _ASKED = {"1_255": 1 / 255, "2_255": 2 / 255, "4_255": 4 / 255}
 ROWS = (
     PaperRow(
-        "Their certified radius, their model, median", "about 1e-5", "robustness.paper_median_radius", ".2e"
+        "Paper's certified radius, authors' model, median",
+        "about 1e-5",
+        "robustness.paper_median_radius",
+        ".2e",
     ),
-    PaperRow("Our certified radius, their model, median", "", "robustness.our_median_radius", ".2e"),
-    PaperRow("Our radius / their radius, median", "", "robustness.median_ratio", ".0f", at_least=1000),
+    PaperRow("Our certified radius, authors' model, median", "", "robustness.our_median_radius", ".2e"),
+    PaperRow("Our radius / the paper's radius, median", "", "robustness.median_ratio", ".0f", at_least=1000),
     PaperRow(
-        "Our radius / the attack's, median", "", "robustness.median_part_of_attack", ".3f", at_least=0.98
+        "Our radius / the attack's radius, median",
+        "",
+        "robustness.median_part_of_attack",
+        ".3f",
+        at_least=0.98,
     ),
 )
 

@@ -57,22 +57,22 @@ _RMSPROP = Settings(
 needs = no_needs
 ROWS = (
     PaperRow(
-        "Spirals: points of a further turn, right",
+        "Spirals: accuracy on a further turn",
         "a picture",
         "spiral.extra_turn_accuracy",
         ".1%",
         at_least=0.9,
     ),
-    PaperRow("Spirals: points of the second further turn, right", "", "spiral.second_turn_accuracy", ".1%"),
-    PaperRow("Spirals: points of the third further turn, right", "", "spiral.third_turn_accuracy", ".1%"),
+    PaperRow("Spirals: accuracy on the second further turn", "", "spiral.second_turn_accuracy", ".1%"),
+    PaperRow("Spirals: accuracy on the third further turn", "", "spiral.third_turn_accuracy", ".1%"),
     PaperRow(
-        "Spirals: points of a further turn, text's recipe with n = 10",
+        "Spirals: accuracy on a further turn, text's recipe with n = 10",
         "a picture",
         "spiral.text_extra_turn_accuracy",
         ".1%",
     ),
     PaperRow(
-        "Spirals: points of a further turn, notebook's recipe",
+        "Spirals: accuracy on a further turn, notebook's recipe",
         "a picture",
         "spiral.notebook_extra_turn_accuracy",
         ".1%",

@@ -44,7 +44,7 @@ EXPECTED = {
 PIXELS, CLASSES = 3072, 10
 _DNN = (PIXELS, 43, 100, 100, CLASSES)
 needs = no_needs
-ROWS = (PaperRow("Time of an epoch, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f", at_most=2.1),)
+ROWS = (PaperRow("Time per epoch, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f", at_most=2.1),)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ ROWS = (
     PaperRow(
         "Waves in 20 % noise: error / Cramer-Rao bound, uneven rows", "", "waves.uneven_0.2_ratio", ".2f"
     ),
-    PaperRow("Waves, all levels: number of waves found right", "", "waves.right_number", ".1%"),
+    PaperRow("Waves, all noise levels: correct number of waves", "", "waves.right_number", ".1%"),
 )
 
 

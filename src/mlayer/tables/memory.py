@@ -1,4 +1,4 @@
-"""How much memory there is: the machine's, or what a container leaves of it, which psutil does not know."""
+"""How much memory is left: the machine's, or a container's, which psutil does not know (docs/decisions)."""
 
 from __future__ import annotations
 

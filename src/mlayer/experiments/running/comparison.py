@@ -20,7 +20,7 @@ def compare(figures: Mapping[str, float]) -> list[list[str]]:
     """For the figures that were measured: what it is, what the paper says, what was measured here, the goal.
 
     >>> compare({"timing.ratio": 1.5})
-    [['Time of an epoch, M-layer / ReLU net', '2.1 (V100)', '1.50', '≤ 2.1: met']]
+    [['Time per epoch, M-layer / ReLU net', '2.1 (V100)', '1.50', '≤ 2.1: met']]
     """
     return [
         [row.what, row.paper, row.here(figures), row.goal(figures)]
