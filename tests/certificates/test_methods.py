@@ -55,5 +55,41 @@ def test_a_new_bound_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) ->
     first = certify(layer, x, labels, method="first_order", fit_steps=0).radius
     found = certify(layer, x, labels, method="halved", fit_steps=0).radius
     torch.testing.assert_close(found, first / 2, rtol=1e-3, atol=0)
+    # No better than the others: "best" must not take it.
+    best = certify(layer, x, labels, fit_steps=0)
+    assert (best.radius >= first).all()
+    assert "halved" not in best.method
     checked = certify(layer, x[:1], labels[:1], method="halved", fit_steps=0, rigorous=True)
     torch.testing.assert_close(checked.radius, found[:1], rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_best_uses_a_new_bound_that_reaches_further(monkeypatch: pytest.MonkeyPatch, norm: str) -> None:
+    """A bound that knows more than all others (here: it just claims so) settles radii and decisions."""
+
+    class Claims:
+        """Positive up to ten times the largest radius of the others: no bound at all, but one that wins."""
+
+        def __init__(self, first: Any, reach: float) -> None:
+            self.pair, self._reach = first.pair, reach
+
+        def lower(self, eps: float) -> float:
+            return self._reach - eps
+
+    layer, x, labels = random_layer("full", 5)
+    before = certify(layer, x, labels, norm=norm, fit_steps=0)
+    reach = 10 * float(before.radius.max())
+    module = ModuleType("mlayer.certificates.bounds.claims")
+    module.build = lambda bounds: Claims(bounds["first_order"], reach)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    row = methods.Method("claims", "claims", 1000.0, (norm,), False, True, 2)
+    monkeypatch.setattr(methods, "METHODS", (*methods.METHODS, row))
+    found = certify(layer, x, labels, norm=norm, fit_steps=0)
+    right = found.correct
+    assert {name for name, good in zip(found.method, right, strict=True) if good} == {"claims"}
+    torch.testing.assert_close(
+        found.radius[right], torch.full_like(found.radius[right], reach), rtol=1e-3, atol=0
+    )
+    at = certify(layer, x, labels, norm=norm, fit_steps=0, eps=0.9 * reach)
+    if norm == "l2":  # for boxes a corner that breaks the row in float64 ends the search for a proof
+        assert at.certified[right].all()

@@ -1,8 +1,9 @@
 """The table of bounds. A new bound is one file in this folder and one row here.
 
 Every list of bounds derives from the table: the methods that `certify` and the command line offer, and the
-order in which proofs are tried. Nothing heavy is imported here, so that `mlayer certify --help` can list the
-methods; a bound's file is imported when it is first used.
+order of cost. "best" tries a new bound after those that it was tuned with (solve/strategy.py). Nothing heavy
+is imported here, so that `mlayer certify --help` can list the methods; a bound's file is imported when it is
+first used.
 
 The file of a Taylor bound has ``build(bounds)``, which makes a `protocol.Bound` for one pair of classes; it
 gets the cheaper bounds of the pair as ``bounds[name]``. That of a closed form has ``<name>_radius(row)``.

@@ -35,6 +35,9 @@ _SEARCH_ENDS_FROM = 0.999
 # is accurate to `corner_radius`'s tolerance.
 _BEYOND_BROKEN = 1 + 1e-3
 
+# The bounds whose order and thresholds were tuned; any other row of the table is tried after them.
+_TUNED = frozenset({"first_order", "second_order", "third_order", "fourth_order"})
+
 Rivals = list[tuple[Bounds, float]]
 
 
@@ -130,7 +133,13 @@ def first_proof(bounds: Bounds, eps: float) -> str | None:
         return "fourth_order"
     if box and bounds.deep_caps.levels(eps) < MOST_EXPECTED_CAPS and bounds.deep_caps.passes(eps):
         return "caps"
-    return None
+    return next((name for name in _untuned(pair.row) if bounds.lower(name, eps) > 0), None)
+
+
+def _untuned(row: Row) -> list[str]:
+    """The bounds of the table for this norm that the strategy was not tuned with, in order of cost."""
+    norm = row.model.region.norm
+    return [method.name for method in taylor_bounds() if method.name not in _TUNED and norm in method.norms]
 
 
 @unless_out_of_range(math.inf)
@@ -191,6 +200,15 @@ def _does_not_bind(row: Row, bounds: Bounds, method: str, eps: float) -> bool:
 
 def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
     """The largest eps a proof was found for, and the proof; expensive ones where cheap ones fall short."""
+    radius, settled = _tuned_radius(row, bounds, guess, ceiling)
+    for name in _untuned(row):
+        found = largest(row, bounds, name, guess, ceiling)
+        if found > radius:
+            radius, settled = found, name
+    return radius, settled
+
+
+def _tuned_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
     pair = bounds.pair
     linf = row.model.region.norm == "linf"
     aim = corner_radius(pair, guess) * (1 - RADIUS_TOLERANCE) if linf else math.inf
