@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,26 @@ def test_array_types_are_named_once() -> None:
         if line.startswith(("Array = ", "Array: TypeAlias", "AnyArray = "))
     ]
     assert set(aliases) == {"numerics/arrays.py"}
+
+
+CONTRIBUTING = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+
+
+def test_contributing_lists_the_rooms_from_low_to_high() -> None:
+    listed = re.findall(r"`(\w+)(?:/|\.py)`", CONTRIBUTING.split("## Rooms")[1].split("## Recipes")[0])
+    rooms = [name for name in listed if name in set(FLOOR) | ONLY_ERRORS]
+    assert set(rooms) == (set(FLOOR) | ONLY_ERRORS) - {"version"}
+    floors = [FLOOR[name] for name in rooms if name in FLOOR]
+    assert floors == sorted(floors)
+
+
+def test_files_that_contributing_names_exist() -> None:
+    """A recipe that names a file that was moved sends its reader astray. NAME stands for a new one."""
+    root = SOURCE.parents[1]
+    named = [path for path in re.findall(r"`([\w./]+/[\w./]*)`", CONTRIBUTING) if "NAME" not in path]
+    assert len(named) > 40
+    inside = {room: SOURCE / room for room in INNER_FLOORS}
+    for path in named:
+        places = [root / path, SOURCE / path, *(folder / path for folder in inside.values())]
+        places += [SOURCE / "exponential" / path, SOURCE / "tables" / path, SOURCE / "experiments" / path]
+        assert any(place.exists() for place in places), path

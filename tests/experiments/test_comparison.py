@@ -1,15 +1,16 @@
-"""The rows that set the paper's figures beside ours."""
+"""The rows that compare the paper's figures with ours."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from mlayer.errors import MissingPackageError
-from mlayer.experiments import baselines
+from mlayer.experiments import EXPERIMENTS, baselines
 from mlayer.experiments.images import EXPECTED
 from mlayer.experiments.running.comparison import all_rows, compare
 from mlayer.experiments.running.protocol import Where
@@ -60,3 +61,14 @@ def test_a_missing_solver_is_said_before_any_net_is_trained(monkeypatch: pytest.
     monkeypatch.setattr(baselines, "_row", lambda *arguments: pytest.fail("trained"))
     with pytest.raises(MissingPackageError, match="torchdiffeq"):
         baselines.run(baselines.SCALES["smoke"], Where())
+
+
+def test_help_and_documentation_list_every_experiment() -> None:
+    """The help cannot import the table of experiments, which loads torch; so it is compared here."""
+    from mlayer.cli.commands.reproduce import command
+
+    named = re.search(r"Names: (.*?); all\.", " ".join((command.help or "").split()))
+    assert named
+    assert named[1].split(", ") == list(EXPERIMENTS)
+    page = (Path(__file__).resolve().parents[2] / "docs/experiments.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(EXPERIMENTS)
