@@ -8,7 +8,7 @@ Three parts, each with the whole command as a separate process, start and report
 - seconds: processor time of a default fit of tables with up to 4,000 rows and 20 columns, less that of a fit
   of two iterations on the same table, which is the start of Python and its libraries, and the report;
 - limit: seconds over the limit asked for, with tables that take longer without one. Needs an idle machine;
-- busy: beside as many busy loops as there are cores, the default number of threads over one thread.
+- busy: while there are as many busy loops as there are cores, the default number of threads over one thread.
 """
 
 from __future__ import annotations

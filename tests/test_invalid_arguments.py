@@ -246,7 +246,7 @@ CASES: Cases = [
     (lambda: datasets.svhn(verify=PAIR), "verify must be True or False; got of type ndarray"),  # type: ignore[arg-type]
     (
         lambda: datasets.cifar10(progress=3),  # type: ignore[arg-type]
-        "progress must be a callable (name, bytes, bytes in all), or None",
+        "progress must be a callable (name, bytes, total bytes), or None",
     ),
     (
         lambda: datasets.fetch_sets("mnist"),

@@ -40,6 +40,14 @@ PHRASES = {
     r"\brooms?\b(?! for)": "package, subpackage",
     r"\bthe bend\b": "curvature",
     r"\bby custom\b": "usually",
+    r"\b(?:go|goes|went|going) on\b": "continue, resume, extrapolate",
+    r"\b(?:take|takes|taking|taken) (?:it|them|each other) up\b": "resume",
+    r"\bheld against\b": "compared with",
+    r"\bwhat came\b|\bcame out\b": "what it was, the result",
+    r"\bbeside (?:the|an?|its?|each|that|what|this|ours|those|them|these|[A-Z])": "compared with, next to",
+    r"\bof (?:its|their|our|your) own\b(?! (?:n|factors))": "its own, separate",
+    r"\bso many\b": "this many",
+    r"\bmade-up\b": "synthetic",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}

@@ -82,7 +82,10 @@ def test_quotations_name_their_source() -> None:
 
 
 def test_what_is_not_complete_says_so() -> None:
-    assert "Not complete: these are the parts" in reproduction_page([chapter("first", complete=False)]).html()
+    assert (
+        "Not complete: these are the finished parts"
+        in reproduction_page([chapter("first", complete=False)]).html()
+    )
 
 
 def test_results_put_together_from_parts_say_so() -> None:

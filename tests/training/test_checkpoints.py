@@ -193,7 +193,7 @@ with warnings.catch_warnings(record=True) as caught:
     settings = Settings(epochs=5)
     result = train(model, product(), settings, checkpoint=folder, checkpoint_seconds=0, on_epoch=fill)
 assert len(result.history) == 5, "training went on"
-assert any(w.category is CheckpointWarning and "training goes on" in str(w.message) for w in caught), caught
+assert any(w.category is CheckpointWarning and "training continues" in str(w.message) for w in caught), caught
 state = Checkpoints(folder).read()
 assert state["epoch"] in (1, 2), state["epoch"]
 print("kept epoch", state["epoch"])

@@ -89,7 +89,7 @@ def assert_same_run(folder: Path) -> None:
 def assert_goes_on(folder: Path, said: str) -> None:
     """The survivor said what to do; a run of one process goes on and ends as if nothing had happened."""
     assert "WorkerLostError" in said, said[-3000:]
-    assert "run the same command again to go on from there" in said
+    assert "run the same command again to resume from there" in said
     state = Checkpoints(folder / "two").read()
     assert state is not None
     assert 1 <= state["epoch"] < 6

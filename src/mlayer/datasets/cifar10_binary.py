@@ -45,7 +45,7 @@ def cifar10(
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch the archive if a file is missing.
         verify: refuse files whose sums are not the published ones.
-        progress: called during a download with name, bytes so far, bytes in all (or None).
+        progress: called during a download with name, bytes so far, total bytes (or None).
     """
     folder = data_folder(data)
     fetch(data, (*TRAIN, *TEST), progress, download=download)

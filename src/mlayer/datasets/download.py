@@ -39,7 +39,7 @@ def fetch(
     data: DataPath, files: Sequence[SourceFile], progress: Progress | None = None, *, download: bool = True
 ) -> None:
     """Download those of ``files`` that the data folder lacks, if ``download`` says so."""
-    function("progress", progress, "(name, bytes, bytes in all)", 3)
+    function("progress", progress, "(name, bytes, total bytes)", 3)
     if not flag("download", download):
         return
     folder = data_folder(data)

@@ -54,7 +54,7 @@ def images(
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
         verify: check the files' sums.
-        progress: called during a download with name, bytes so far, bytes in all (or None).
+        progress: called during a download with name, bytes so far, total bytes (or None).
     """
     one_of("name", name, IMAGE_SETS, "digits needs no files.")
     if name == "digits":
@@ -79,7 +79,7 @@ def evaluation_split(
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
         verify: check the files' sums.
-        progress: called during a download with name, bytes so far, bytes in all (or None).
+        progress: called during a download with name, bytes so far, total bytes (or None).
 
     >>> from mlayer.datasets import evaluation_split
     >>> len(evaluation_split("digits"))
@@ -102,7 +102,7 @@ def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progres
         names: of "mnist", "cifar10", "svhn", "temperatures", and "authors_model", the CIFAR-10 model that
             the authors released.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
-        progress: called with name, bytes so far, bytes in all (or None).
+        progress: called with name, bytes so far, total bytes (or None).
     """
     if not is_several(names):
         raise ArgumentTypeError("names", "several names", brief(names), 'For example ["mnist"].')

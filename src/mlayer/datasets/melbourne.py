@@ -28,7 +28,7 @@ def temperatures(
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch the file if it is missing.
         verify: refuse a file whose sum is not the published one's.
-        progress: called during a download with name, bytes so far, bytes in all (or None).
+        progress: called during a download with name, bytes so far, total bytes (or None).
     """
     fetch(data, (FILE,), progress, download=download)
     path = find(data, FILE, verify=verify)

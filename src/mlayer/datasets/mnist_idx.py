@@ -57,7 +57,7 @@ def mnist(
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
         verify: refuse files whose sums are not the published ones.
-        progress: called during a download with name, bytes so far, bytes in all (or None).
+        progress: called during a download with name, bytes so far, total bytes (or None).
     """
     fetch(data, list(FILES.values()), progress, download=download)
     train, test = (_half(data, half, verify) for half in ("train", "test"))

@@ -44,7 +44,7 @@ def svhn(
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
         verify: refuse files whose sums are not known.
-        progress: called during a download with name, bytes so far, bytes in all (or None).
+        progress: called during a download with name, bytes so far, total bytes (or None).
     """
     fetch(data, (TRAIN, TEST), progress, download=download)
     paths = [find(data, file, verify=verify) for file in (TRAIN, TEST)]

@@ -54,7 +54,7 @@ CAPTION = (
     "recipe follows it for a while; the net leaves it at once."
 )
 EXPECTED = {
-    "figure": "M-layers go on with the three functions, DNNs do not",
+    "figure": "M-layers extrapolate the three functions, DNNs do not",
     "m_layer_parameters": 115,
     "dnn_parameters": 3221,
 }

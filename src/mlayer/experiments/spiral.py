@@ -41,7 +41,7 @@ CAPTION = (
     "training set; dotted: the end of the further turn that is tested. Only the M-layer's regions turn "
     "on."
 )
-EXPECTED = {"figure": "the M-layer's boundary goes on with the spiral; those of the DNNs do not"}
+EXPECTED = {"figure": "the M-layer's boundary extrapolates the spiral; those of the DNNs do not"}
 EDGE = 14.0
 NOTEBOOK_NOISE = 0.25
 TURNS = 3  # after the training range

@@ -1,4 +1,4 @@
-"""Certified radii of CIFAR-10 models trained here, as the paper's histogram has them of its own.
+"""Certified radii of CIFAR-10 models trained here, as in the paper's histogram for the authors' models.
 
     mlayer reproduce trained_radii            n = 20 and 30, one seed; our radii of the first 200 test images:
                                               half an hour on one core

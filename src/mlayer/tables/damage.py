@@ -18,8 +18,8 @@ def reading(path: Path, kind: str, hint: str, encoding: str | None = None) -> It
     """Everything that goes wrong inside is a FileFormatError.
 
     Decoders of gzip, csv and parquet raise almost any type on damaged bytes (EOFError, zlib.error, OSError,
-    KeyError, UnicodeDecodeError, errors of their own), so all are taken, except our own errors, those of the
-    operating system, which carry a number, and a lack of memory.
+    KeyError, UnicodeDecodeError, library-specific errors), so all are taken, except our own errors, those of
+    the operating system, which carry a number, and a lack of memory.
 
     Args:
         path: the file.

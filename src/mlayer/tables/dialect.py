@@ -62,7 +62,7 @@ def sniff(
         encoding_used, lines, whole = _first_lines(path, size, encoding)
         sign = wish or _likeliest(lines)
         rows, ends = _rows(lines, sign)
-        # A header that reaches the end of what was read may go on: in its line, or inside a quoted name.
+        # A header that reaches the end of what was read may continue: in its line, or inside a quoted name.
         if whole or (rows and ends[0] < len(lines)):
             break
         if size >= _LONGEST_HEADER:

@@ -2,8 +2,8 @@
 
 A validation set (or metrics, which are measured on the training set) judges the weights at the end of an
 epoch. The training loss of an epoch cannot: it was measured during the epoch, before most of the steps. It is
-taken as that of the weights at the start of the epoch, and the last weights of a run are measured by a pass
-of their own. So a step that spoils everything never passes for the best, however small the loss before it
+taken as that of the weights at the start of the epoch, and the last weights of a run are measured by a
+separate pass. So a step that spoils everything never passes for the best, however small the loss before it
 was.
 """
 

@@ -1,4 +1,4 @@
-"""A checker of certificates that trusts nobody: python-flint, and nothing of the certifier.
+"""An independent checker of certificates: python-flint, and nothing of the certifier.
 
 It takes the stored weights, a row and a proof, rebuilds everything the proof speaks about in Arb balls, and
 accepts only what it has proved itself. The theorem and its proof: docs/theory/certificates-checker.md.
