@@ -21,11 +21,13 @@ from torch import Tensor
 
 from mlayer.certificates.problem.region import Region
 
+# Effort of the search: rounds of direction and radius, then bisections along the last direction. What is
+# found is evaluated in any case.
 _ROUNDS = 12
 _RAY_STEPS = 14
 # Pairs with a first-order radius beyond this multiple of the row's smallest are not tried.
 _REACH = 3.0
-_CHUNK = 2048
+_CHUNK = 2048  # pairs of row and rival in one batch
 # The rounding error of a margin is taken to be below this many units in the last place of its parts.
 _ROUNDINGS = 4.0
 

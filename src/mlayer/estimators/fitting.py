@@ -17,7 +17,7 @@ from mlayer.nn import MLayer
 from mlayer.training import LOSSES, Settings, TrainingResult, train
 from mlayer.training.progress import as_progress
 
-_CHUNK = 4096
+_CHUNK = 4096  # rows in one batch without gradients
 # The cost of an epoch is measured on this many batches; this share of the time left is planned for.
 _TRIAL_BATCHES = 20
 _SAFE_SHARE = 0.85

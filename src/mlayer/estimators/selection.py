@@ -37,10 +37,10 @@ EFFORTS = {
     "default": SearchEffort((3, 1), 60),
     "thorough": SearchEffort((5, 3), 120, every=True),
 }
-_SMALL = 600
+_SMALL = 600  # rows, below which three folds judge alpha and not one split
 # From smooth to free. Unit variance of inputs and targets makes them comparable between tables.
 ALPHAS = (0.1, 0.05, 0.025, 0.01, 0.004, 0.0015, 0.0005)
-_MIDDLE = 0.01
+_MIDDLE = 0.01  # where the search starts
 
 # Makes a fresh layer, the same each time.
 Maker = Callable[[], MLayer]

@@ -24,7 +24,7 @@ from mlayer.numerics.arrays import Array, Indices
 from mlayer.numerics.spectrum import LEAST_VALUES
 from mlayer.numerics.waves import schwarz
 
-_MOST_WAVES = 8
+_MOST_WAVES = 8  # along one input
 # Rows of less than this part of the mean weight are left out of the search.
 _NO_WEIGHT = 1e-6
 # Groups need enough rows to show their own waves.

@@ -16,8 +16,8 @@ from mlayer.tables.damage import reading
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}
 _HEAD = 1 << 16  # bytes that are looked at, unless the header is longer
-_LONGEST_HEADER = 1 << 26
-_LINES = 200
+_LONGEST_HEADER = 1 << 26  # bytes
+_LINES = 200  # that the guess of delimiter and decimal sign uses
 _DECIMAL_COMMA = re.compile(r"^[+-]?\d+,\d+$")
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 

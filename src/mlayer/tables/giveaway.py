@@ -16,11 +16,13 @@ from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
 from mlayer.tables.target import Target
 
+# From these scores on, of one column alone on rows it was not fitted to, a column is suspected of giving the
+# target away; docs/cli.md quotes them.
 _SUSPICIOUS_R2 = 0.99
 _SUSPICIOUS_AUC = 0.995
 _ROWS = 50  # fewer say little
-_DEGREE = 3
-_ROWS_OF_A_GROUP = 5
+_DEGREE = 3  # of the polynomial in the column
+_ROWS_OF_A_GROUP = 5  # on average, for the means of categories to be learned
 
 
 def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -> list[Remark]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 TABLE_FORMAT = 1
-_BATCH = 4096
+_BATCH = 4096  # rows predicted at once
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CSV, _PARQUET = (".csv", ".txt"), (".parquet", ".pq")
 _SPOOL = 50_000_000  # bytes of output kept in memory before they go to a temporary file
-_LIST = 20
+_LIST = 20  # names that a message lists
 
 
 @dataclass

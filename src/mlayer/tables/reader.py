@@ -27,7 +27,7 @@ _PARQUET = (".parquet", ".pq")
 _SMALL = 50_000_000  # bytes that are read without asking how much memory there is
 _DEFLATE = 1032  # gzip makes nothing smaller than by this factor
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
-CHUNK = 50_000
+CHUNK = 50_000  # rows read at once by `predict`
 # In a text table: as pandas has it.
 MISSING_WORDS = frozenset(
     [

@@ -23,6 +23,7 @@ from mlayer.tables.split import TIME, TableSplit
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# Of the importance of columns: rows used, and how often each column is shuffled.
 _ROWS = 1000
 _TIMES = 3
 _ERRORS = 500  # that are kept for intervals

@@ -17,7 +17,7 @@ from mlayer.tables.target import AUTO
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FEWEST = 10
+FEWEST = 10  # rows of a table that can be split
 RANDOM, TIME = "random", "time"
 SPLITS = (AUTO, RANDOM, TIME)
 # Fewer moments than this are no series.

@@ -36,7 +36,7 @@ AUTO, CLASSIFICATION, REGRESSION = "auto", "classification", "regression"
 TASKS = (CLASSIFICATION, REGRESSION)
 _CLASSES = 20  # up to this many whole numbers may be classes ...
 _SHARE = 0.05  # ... if they are no more than this share of the rows
-_MOST = 1000
+_MOST = 1000  # classes
 
 Label = str | int | float | bool
 

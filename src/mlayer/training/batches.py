@@ -17,8 +17,8 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.distributed import World
 from mlayer.training.fingerprint import loader_fingerprint, tensors_fingerprint
 
-_BLOCK_NUMBERS = 2**20
-_EVALUATION_ROWS = 1024
+_BLOCK_NUMBERS = 2**20  # numbers copied at once into shuffled order
+_EVALUATION_ROWS = 1024  # in one batch without gradients
 
 Data = Sequence[Tensor] | Iterable[Sequence[Tensor]]
 

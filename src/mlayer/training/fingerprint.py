@@ -21,8 +21,8 @@ from torch import Tensor
 
 from mlayer.tensorfile import digest_of
 
-_DEEPEST = 8
-_SAMPLES = 8
+_DEEPEST = 8  # levels of nesting that are compared
+_SAMPLES = 8  # examples of a data set that is not in memory
 
 
 def plain(value: Any, depth: int = 0) -> Any:

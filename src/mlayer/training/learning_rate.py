@@ -9,6 +9,8 @@ import torch
 
 from mlayer.training.settings import Plateau, Schedule, Settings
 
+# Of the one-cycle schedule, as torch's OneCycleLR: share of the steps that rise, and the first rate over the
+# top one.
 _WARM_UP = 0.3
 _START = 1 / 25
 

@@ -30,8 +30,8 @@ Box = tuple[Tensor | float, Tensor | float]
 Progress = Callable[[int, int], None]
 
 _INSTALL = "pip install 'mlayer[rigorous]'"
-_MOST_STEPS = 100_000
-_FIT_STEPS = 250
+_MOST_STEPS = 100_000  # a limit on the time of a call
+_FIT_STEPS = 250  # steps of the tuning, by default
 
 
 class Certifier:

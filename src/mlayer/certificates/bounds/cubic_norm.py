@@ -13,6 +13,8 @@ from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.certificates.linalg import INFLATE, gram_norm, proves_positive
 from mlayer.numerics.arrays import Array
 
+# Lanczos guesses an eigenvalue, a Cholesky factorization proves it; a guess that is refused is raised and
+# tried again. More steps give a closer guess, and each costs a product with the form.
 _LANCZOS_STEPS = 14
 _TRIES = 6
 

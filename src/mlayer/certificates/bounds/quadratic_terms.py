@@ -19,10 +19,12 @@ from mlayer.certificates.linalg import UNIT, proves_positive, ridge, top_eigenva
 from mlayer.certificates.problem.expansion import Pair
 from mlayer.numerics.arrays import Array
 
+# These decide how long the choice of the shift d is refined and where the descent stops: a poor choice gives
+# a weaker bound, never a wrong one. Tuned as in solve/strategy.py.
 _ROUNDS = 9  # of the choice of d
 _STEP = {"cold": 0.5, "warm": 0.25}  # of the choice of d, from the model's weights or from fitted ones
-_SHORTER = 0.4
-_LEAST_STEP = 0.05
+_SHORTER = 0.4  # factor of the step after a round without gain
+_LEAST_STEP = 0.05  # below this step the choice ends
 _GAIN = 0.004  # of the margin: less than that ends the choice
 _SHARPNESS = 15.0  # of the weights of the eigenvectors
 _DESCENT = 24  # steps toward the minimum of the convex function

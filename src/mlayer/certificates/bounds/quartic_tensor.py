@@ -27,6 +27,7 @@ from mlayer.numerics.arrays import Array
 
 Single = NDArray[np.float32]
 
+# As in cubic_norm.py: steps of the guess, and factorizations tried with a raised guess.
 _LANCZOS_STEPS = 20
 _TRIES = 6
 _MOST = 0.1  # of a product in single precision: what more roundings would leave is no use

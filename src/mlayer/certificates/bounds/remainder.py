@@ -14,9 +14,11 @@ from mlayer.certificates.linalg import INFLATE, UNIT, top_eigenvalue
 from mlayer.certificates.problem.expansion import Pair, exponentials, rounded_up_exp
 from mlayer.numerics.arrays import Array
 
-_NODES = 17  # of a(s) and b(s)
+# Any numbers give a bound; these decide how much is lost to the error of the rule and to the last
+# coefficient.
+_NODES = 17  # of a(s) and b(s) on [0, 1]
 _CELLS = 24  # of the double integral, per interval between nodes
-_ORDERS = 14  # inner orders m with their own coefficient
+_ORDERS = 14  # inner orders m with their own coefficient; later ones share the last
 
 
 def exponential_tail(q: float, K: int) -> float:

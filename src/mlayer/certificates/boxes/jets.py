@@ -17,7 +17,7 @@ from mlayer.certificates.linalg import VANISHED
 
 _SCALED = 2.0**-4  # largest norm of the scaled matrix
 _DEGREE = 12  # 2 (3 / 16)^13 / 13! is below 2^-60
-_MOST_SQUARINGS = 60
+_MOST_SQUARINGS = 60  # for norms up to 2^56
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from mlayer.nn.layer import MLayer
 _ENTRIES = 4_000_000  # of one tensor of second derivatives: boxes are taken in chunks
 # Where products of a few weights neither vanish nor overflow.
 _SMALLEST, _LARGEST = 1e-70, 1e70
-_MOST_SPLITS = 10_000
+_MOST_SPLITS = 10_000  # parts more per box: a limit on the time of one call
 
 _Readout = tuple[Tensor, Tensor, Tensor, Tensor]  # C S, C V, and bounds of their errors
 _Finished = tuple[Tensor, Tensor, Tensor]  # least value, slopes in x, constant

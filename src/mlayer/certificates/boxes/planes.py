@@ -18,10 +18,11 @@ from mlayer.certificates.boxes.enclosed import Enclosed, frobenius, gamma, spect
 from mlayer.certificates.boxes.jets import jet, trace_products
 from mlayer.certificates.linalg import UNIT, VANISHED, proves_positive
 
+# Of the trace, on the diagonal of Q: keeps its factor invertible and only enlarges the ellipsoid.
 _RIDGE = 1e-9
 _CORNERS = 3  # tries of the corner
 _MORE = 1 + 1e-6  # on every sum of error bounds
-_LARGEST_Q = 300.0
+_LARGEST_Q = 300.0  # beyond e^300 squares overflow: the bound is infinite
 
 
 @dataclass(frozen=True)

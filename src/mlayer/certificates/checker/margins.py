@@ -36,6 +36,7 @@ from mlayer.certificates.checker.frame import Frame, number
 from mlayer.certificates.checker.layer import floats
 
 INFINITE = "infinite"
+# Limits on what a proof may ask for, so that a hostile one ends; provers use 8 levels and 100 parts at most.
 _MOST_LEVELS = 50
 _MOST_SPLITS = 60
 

@@ -19,9 +19,12 @@ from mlayer.certificates.problem.region import Region
 from mlayer.certificates.result import Certificates
 
 METHOD = "relaxation"
-_ROWS = 32  # rows at a time
+# Rows bounded in one batch, to limit memory.
+_ROWS = 32
+# Steps of the search for a radius: 2^40 spans twelve decades; 12 halvings are below the tolerance.
 _DOUBLINGS = 40
 _BISECTIONS = 12
+# Relative accuracy of a radius. Relaxations are looser than that by far.
 _TOLERANCE = 1e-3
 
 

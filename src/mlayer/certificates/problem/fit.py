@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mlayer.numerics.arrays import Array
 
+# Learning rates of the tuning; any outcome is sound, a better one gives smaller constants.
 _RATE = 0.03
 _MULTIPLIER_RATE = 0.015 * _RATE
 _SHARPNESS = (50.0, 1000.0)  # of the smooth maximum of eigenvalues, first and last step

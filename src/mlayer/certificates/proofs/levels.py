@@ -18,16 +18,18 @@ from mlayer.certificates.problem.expansion import Pair, Row
 from mlayer.certificates.proofs.frame import FrameClaims
 from mlayer.numerics.arrays import Array
 
+# Limits of the search for a proof: beyond them a radius counts as not proved, and a smaller one is tried.
 _MOST_LEVELS = 8
 _FEW_INPUTS = 12  # up to which a box is proved in parts
 _MOST_PARTS = 100
 _LEVELS_OF_A_PART = 3
 _PARTS_IN_VAIN = 300  # of all radii of a row without a proof
 _SHRINK = 0.9  # a cap that is not smaller than that, relative to the last one, leads nowhere
+# Claims are raised by these factors above what float64 gives, so that the checker's balls can confirm them.
 _ABOVE = 1 + 1e-9
 _SHIFT_ABOVE = 1 + 1e-7
-_LEAST_SHIFT = 1e-9
-_ROUNDS = 9
+_LEAST_SHIFT = 1e-9  # smallest shift, relative to the largest entry of the form
+_ROUNDS = 9  # of the fit of the shift, as in bounds/quadratic_terms.py
 _SPARE = 1e-7  # of the margin: what a bound must be above 0, for the checker's balls
 
 

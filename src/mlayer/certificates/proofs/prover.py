@@ -15,11 +15,11 @@ from mlayer.certificates.proofs.frame import FrameClaims, Frames, plain_layer
 from mlayer.certificates.proofs.levels import Chain
 from mlayer.certificates.proofs.proof import Proof, plain
 
-_BITS = (80, 192, 1024)
+_BITS = (80, 192, 1024)  # precisions of the checker's balls, each tried where the one before is refused
 _ACCURACY = 2e-3  # relative, of the largest radius that has a proof
 _LOWERING = (1.0, 1 - 1e-6, 1 - 1e-3, 0.99, 0.9)  # of a radius whose proof the checker refuses
 _FIRST_STEP, _GROWTH, _LARGEST_STEP = 0.004, 2.0, 0.3  # relative, down from a radius without proof
-_DOUBLINGS = 25
+_DOUBLINGS = 25  # radii tried in each direction of the search
 _BLINDLY = (1.0, 0.5, 0.1, 1e-2, 1e-3)  # of a radius that float64 found no proof for
 
 
