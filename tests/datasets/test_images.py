@@ -299,7 +299,7 @@ def test_svhn(tmp_path: Path, way: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (b"HDF stuff" * 30, r"a MATLAB 5 .mat file; got another head"),
+        (b"HDF stuff" * 30, r"a MATLAB 5 .mat file; got another header"),
         (
             mat_file(mat_array("X", SMALL), mat_array("y", LABELS))[:9000],
             r"a whole MATLAB 5 .mat file; got a broken one",

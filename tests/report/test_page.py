@@ -66,7 +66,7 @@ def result(classes: list[Any], truth: Any, outputs: Any, name: str = "y") -> Fit
     model = TableModel(mlayer.MLayer(2, len(classes) or 1), Schema(tuple(columns)), target, facts)
     return FitResult(
         model=model,
-        reason="as told",
+        reason="as given",
         metrics=metrics,
         baseline=dict.fromkeys(metrics, 0.25),
         remarks=[Remark("dropped", name, 0, "left out")],

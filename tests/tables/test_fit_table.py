@@ -76,7 +76,7 @@ def test_task_guessed_or_told() -> None:
     assert said[0] == "classification of 'y' (the target has two values): 160 rows to learn from, 40 held out"
     told = fit_table(table, Plan("y", task="regression"), estimator=LeastSquares())
     assert told.model.target.task == "regression"
-    assert told.reason == "as told"
+    assert told.reason == "as given"
 
 
 def test_verdict() -> None:

@@ -129,7 +129,7 @@ def test_overflow_is_said_and_gives_no_answer() -> None:
 
 def test_a_plain_layer(tmp_path: Path) -> None:
     mlayer.save(mlayer.MLayer(2, 1, matrix_size=2), tmp_path / "m")
-    with pytest.raises(FileFormatError, match=r"a model of mlayer fit; got a layer that knows no table"):
+    with pytest.raises(FileFormatError, match=r"a model of mlayer fit; got a layer without a table"):
         load_table_model(tmp_path / "m")
 
 

@@ -285,7 +285,7 @@ def test_two_processes_in_one_folder_are_refused_and_a_dead_one_frees_it(tmp_pat
 
 def test_a_second_run_of_the_same_process_is_refused(tmp_path: Path) -> None:
     def inside(record: object) -> None:
-        with pytest.raises(CheckpointError, match="nobody else trains"):
+        with pytest.raises(CheckpointError, match="no other run trains"):
             train(layer(), product(), SETTINGS, checkpoint=tmp_path)
 
     train(layer(), product(), SETTINGS, checkpoint=tmp_path, on_epoch=inside)

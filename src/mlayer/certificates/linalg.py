@@ -80,7 +80,7 @@ def gram_norm(flat: Array) -> float:
 
 
 def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
-    """Are the symmetric matrices A + plus certainly positive semidefinite? By Cholesky factorizations.
+    """Whether Cholesky factorizations prove the symmetric matrices A + plus positive semidefinite.
 
     Rump (BIT 46, 2006): if the factorization of A - s with s >= n u trace(A) / (1 - n u) goes through
     in floating point, A is positive semidefinite. The shift taken is four times that, which is enough for the

@@ -120,7 +120,7 @@ def check_order(model: Path, table: Path | None) -> None:
 
 
 def require(*packages: str) -> None:
-    """Are the packages of the extra there? Asked before any work is done."""
+    """Raise if packages of the extra are missing, before any work is done."""
     for package in packages:
         if find_spec(package) is None:
             raise MissingPackageError("this command", package, "pip install 'mlayer[cli]'")
@@ -129,7 +129,7 @@ def require(*packages: str) -> None:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None, *, force: bool
 ) -> None:
-    """Can all files be written, without one taking the place of another? Asked before any work is done.
+    """Raise unless all files can be written, none over another one, before any work is done.
 
     Args:
         outputs: by option, for example "--report"; None is one that is not wanted.

@@ -123,7 +123,7 @@ def _judge(came: str, published: str, target: Path, file: SourceFile) -> None:
             target,
             f"the published file, SHA-256 {published}",
             f"SHA-256 {came} from {file.url}",
-            "The source has changed or the network meddles: get the file another way.",
+            "The source has changed, or the download was altered: get the file another way.",
         )
 
 

@@ -24,7 +24,7 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The numeric arrays ``names`` of a file, in memory order: axes reversed, so last index first."""
     raw = memoryview(path.read_bytes())
     if len(raw) < 128 or bytes(raw[:6]) != b"MATLAB" or bytes(raw[126:128]) not in (b"IM", b"MI"):
-        raise FileFormatError(path, "a MATLAB 5 .mat file", "another head", _HINT)
+        raise FileFormatError(path, "a MATLAB 5 .mat file", "another header", _HINT)
     order = "<" if bytes(raw[126:128]) == b"IM" else ">"
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -55,7 +55,7 @@ def _unpacked(content: memoryview) -> bytes:
     unpacking = zlib.decompressobj()
     data = unpacking.decompress(content, _MOST_BYTES)
     if not unpacking.eof:
-        raise ValueError("an element that is cut short, or of more than a gigabyte")
+        raise ValueError("a truncated element, or one of more than a gigabyte")
     return data
 
 

@@ -336,7 +336,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                     f"column {column} of {name}",
                     f"within {torch.finfo(dtype).max:.2g} standard deviations, as the first rows had it",
                     "a number beyond",
-                    "Remove such rows, or begin anew with a fit to all.",
+                    "Remove such rows, or start over with a fit to all.",
                 )
         weight = torch.from_numpy(rows.weight).to(dtype)
         kept = weight > 0  # compared with the largest, float32 may have lost some
@@ -350,7 +350,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                 "X and y",
                 f"of {had[0]} inputs and {had[1]} outputs, as in the fit before",
                 f"{got[0]} and {got[1]}",
-                "Set warm_start=False to begin anew.",
+                "Set warm_start=False to start over.",
             )
 
     # ---- Predicting. -----------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
                     "y",
                     f"of the classes {list(self.classes_)}, as in the fit before",
                     str(list(classes)),
-                    "Set warm_start=False to begin anew.",
+                    "Set warm_start=False to start over.",
                 )
             self.classes_ = classes
             indices = np.searchsorted(classes, labels)

@@ -66,7 +66,10 @@ def check_arguments(estimator: Any) -> None:
         raise ArgumentError("early_stopping", "True, False or 'auto'", brief(early), hint)
     if not isinstance(estimator.warm_start, bool | np.bool_):
         raise ArgumentTypeError(
-            "warm_start", "True or False", brief(estimator.warm_start), "False begins each fit anew."
+            "warm_start",
+            "True or False",
+            brief(estimator.warm_start),
+            "False starts each fit afresh.",
         )
     if not isinstance(estimator.verbose, bool | np.bool_ | Integral):
         raise ArgumentTypeError(

@@ -190,7 +190,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         file = read_header(path)
         if _KEY not in file.metadata:
             raise FileFormatError(
-                path, must_be, "a safetensors file of another origin", "Load it with its maker."
+                path, must_be, "a safetensors file of another origin", "Load it with its own program."
             )
         header = json.loads(file.metadata[_KEY])
         version = header["format"]

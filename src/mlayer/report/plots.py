@@ -99,7 +99,7 @@ def confusion(truth: AnyArray, guess: AnyArray, classes: Sequence[object]) -> Dr
 
 
 def reliability(truth: AnyArray, probabilities: AnyArray) -> Draw:
-    """Is a probability of 0.8 right 8 times in 10? Shares by bins of the probability given."""
+    """Calibration: the share of correct predictions by bins of the predicted probability."""
     chosen = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == truth
     edges = np.linspace(0, 1, 11)

@@ -37,7 +37,7 @@ class Settled:
 
 def settle_task(column: Series, task: str) -> tuple[str, str]:
     """The task as given, or guessed where it is "auto", and the reason."""
-    return guess_task(column) if task == AUTO else (task, "as told")
+    return guess_task(column) if task == AUTO else (task, "as given")
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
         raise FileFormatError(
             path,
             "a model of mlayer fit",
-            "a layer that knows no table",
+            "a layer without a table",
             "Use it from Python: mlayer.load(path); or fit one: mlayer fit TABLE --target COL",
         )
     try:

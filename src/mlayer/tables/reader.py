@@ -74,7 +74,7 @@ class Source:
         return f"{self.path.name}: {kind}, {len(self.columns)} columns"
 
     def check_target(self, target: str) -> None:
-        """Is there such a column? Asked before a large table is read."""
+        """Raise if there is no such column, before a large table is read."""
         if not isinstance(target, str):
             raise ArgumentTypeError("target", "the name of a column", brief(target), "For example 'price'.")
         if target in self.columns and len(self.columns) > 1:

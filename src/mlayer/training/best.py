@@ -46,7 +46,7 @@ class Best:
         return value > self.value if self.larger_is_better else value < self.value
 
     def see(self, value: float, weights: Weights, *, epoch: int, seen: int) -> bool:
-        """Is this the best so far? Then keep these weights."""
+        """Keep these weights if they are the best so far."""
         better = self.better(value)
         if better:
             self.value, self.weights, self.epoch, self.seen = value, weights, epoch, seen

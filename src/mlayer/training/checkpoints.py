@@ -61,7 +61,7 @@ class Checkpoints:
             lock.acquire(timeout=0)
         except Timeout:
             raise CheckpointError(
-                f"checkpoint: {self.folder} must be a folder where nobody else trains; another process or "
+                f"checkpoint: {self.folder} must be a folder where no other run trains; another process or "
                 "thread trains there now. Nothing was trained: wait for its end, or give another folder."
             ) from None
         except (OSError, NotImplementedError) as error:

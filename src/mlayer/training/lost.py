@@ -53,7 +53,7 @@ def _one_by_one(n_jobs: int | None) -> str:
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Was it a process that failed, not the work? Loky's, Ray's and Dask's own errors."""
+    """Whether a process failed, not the work: the errors of Loky, Ray and Dask."""
     if isinstance(error, BrokenExecutor):
         return True
     kinds = {kind.__name__ for kind in type(error).__mro__}

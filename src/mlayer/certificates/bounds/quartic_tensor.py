@@ -57,7 +57,7 @@ class Quartic:
         # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; their
         # inverse, which is in every factor, has an error of their condition number.
         rounding = pair.row.unit * path.rounding(pair.W, 4, 0.0, 0.0)[1] * size / 24
-        # What M is off moves the form by no more than that times the bound of theorem 2.
+        # The error of M moves the form by no more than that times the bound of theorem 2.
         rounding += pair.row.off * pair.nuclear * pair.growth * pair.row.model.constants.delta_2**4 / 24
         self.fall = (least_eigenvalue(form) + error + off + rounding) * INFLATE
 
@@ -68,7 +68,7 @@ def spectral_size(path: SpectralPath, pair: Pair) -> float:
 
 
 def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float]:
-    """The form of Q on y y^T (`symmetric_form`), and how far it may be off for |y| = 1.
+    """The form of Q on y y^T (`symmetric_form`), and a bound of its error for |y| = 1.
 
     The last and largest product is in single precision. Its error is bounded from the norms of its factors
     and is small compared with that of the rule (docs/theory/certificates-rounding.md).

@@ -80,7 +80,7 @@ class ReadoutRemainder:
         # V = e^{sM} A Sigma^(1/2) and its Gram matrix V V^T; likewise Sigma^(1/2) B^T e^{tM}.
         V = E @ (left * np.sqrt(values))
         Z = (np.sqrt(values)[:, None] * right) @ E
-        # What M is off, and rounding, move each of them by no more than that times their bound by norms.
+        # The error of M, and rounding, move each of them by no more than that times their bound by norms.
         off = (
             (row.unit + row.off) * math.sqrt(pair.nuclear) * np.exp(max(mu, 0.0) * times) * constants.delta_F
         )

@@ -84,7 +84,7 @@ class SecondOrder:
         return self.pair.tensor_slack(radius, 2) / radius**2 if radius > 0 else 0.0
 
     def quickly_passes(self, eps: float) -> bool:
-        """Is a weaker bound, at a fraction of the cost, positive? For rivals that are far from binding."""
+        """Whether a weaker bound, at a fraction of the cost, is positive; for rivals far from binding."""
         pair, row = self.pair, self.pair.row
         radius = row.radius(eps)
         level = pair.margin - pair.value_slack(eps)

@@ -133,7 +133,7 @@ class BoxBounds:
 
 
 def _in_range(values: Tensor) -> Tensor:
-    """Is every number 0 or of a size that can be multiplied a few times?  (rows, ...) -> (rows,)"""
+    """Whether every number is 0 or of a size that can be multiplied a few times.  (rows, ...) -> (rows,)"""
     size = values.abs()
     return ((size == 0) | ((size >= _SMALLEST) & (size <= _LARGEST))).all(-1)
 

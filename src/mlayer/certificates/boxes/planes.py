@@ -111,7 +111,7 @@ class Expansion:
         eye = torch.eye(d, dtype=torch.float64)
         L, info = torch.linalg.cholesky_ex(Q + (_RIDGE * trace)[:, None, None] * eye)
         square = L @ L.mT
-        # What float64 may be off, in norm: sums of m and d terms whose sizes sum to the two traces.
+        # The rounding error in norm: sums of m and d terms whose sizes sum to the two traces.
         off = 2 * gamma(m + 4) * trace + 2 * gamma(d) * square.diagonal(dim1=1, dim2=2).sum(1)
         gap = square - Q
         gap = (gap + gap.mT) / 2
@@ -214,7 +214,7 @@ class Expansion:
         error = (
             error + gamma(m) * (slopes.abs() * p.abs()).sum(-1) + 4 * UNIT * (constant.abs() + value.abs())
         )
-        # The slopes are off in the value at p and in the step from p to t, |t_i - p_i| <= 2.
+        # The error of the slopes enters the value at p and the step from p to t, |t_i - p_i| <= 2.
         return Planes(constant - (error + 2 * slack + third) * _MORE, slopes)
 
 

@@ -174,7 +174,7 @@ class Frame:
         return z, N
 
     def never_moves(self) -> bool:
-        """Are all A_i = scale_i sum_a U_ia T_a exactly zero? In rational arithmetic."""
+        """Whether all A_i = scale_i sum_a U_ia T_a are exactly zero, in rational arithmetic."""
         size = self.layer.n**2
         for row in self._embedding:
             used = [(a, Fraction(u)) for a, u in enumerate(row) if u]

@@ -49,7 +49,7 @@ def parse_proof(data: bytes) -> dict[str, Any]:
 def _parse(data: bytes) -> dict[str, Any]:
     (length,) = struct.unpack("<Q", data[:8])
     if length > len(data) - 8:
-        raise ProofError("the proof file is cut short")
+        raise ProofError("the proof file is truncated")
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
     metadata = header.pop("__metadata__")
@@ -60,7 +60,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     for name, entry in header.items():
         start, stop = entry["data_offsets"]
         if not 0 <= start <= stop <= len(body):
-            raise ProofError("the proof file is cut short")
+            raise ProofError("the proof file is truncated")
         raw = bytes(body[start:stop])
         code, size = _CODES[entry["dtype"]]
         values = array(code)

@@ -267,7 +267,7 @@ class Pair:
 
     @cached_property
     def _singular_values(self) -> tuple[Array, float]:
-        """Of W in the gauge, and how far each may be off."""
+        """Of W in the gauge, and bounds of their errors."""
         values = np.linalg.svd(self.W_gauge, compute_uv=False).astype(np.float64)
         return values, self.row.model.constants.gauge_error * frobenius(self.W)
 

@@ -43,7 +43,7 @@ class Weights:
 
     @cached_property
     def depends(self) -> bool:
-        """Does M depend on x? Told from the zeros alone: a product that vanishes by rounding is none."""
+        """Whether M depends on x, by the zeros of the weights: a product that underflows is no zero."""
         features = (self.U0[self.scale > 0] != 0).any(0)
         return bool((features & (self.T0 != 0).any((1, 2))).any())
 
@@ -75,7 +75,7 @@ class Weights:
         return np.abs(self.B), np.abs(self.T0), np.abs(self.U0), np.abs(self.u)
 
     def matrix_rounding(self, x: Array) -> float:
-        """How far the computed M(x) may be off, in Frobenius norm: a sum of products in some order."""
+        """A bound of the error of the computed M(x), in Frobenius norm: a sum of products in some order."""
         B, T0, U0, u = self._absolute
         size = B + np.tensordot(np.abs(x) @ U0 + u, T0, 1)
         return (sum(self.U0.shape) + 8) * UNIT * frobenius(size) + VANISHED

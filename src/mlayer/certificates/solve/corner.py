@@ -39,7 +39,7 @@ def value_and_slope(pair: Pair, eps: float) -> tuple[float, float]:
 
 @unless_out_of_range(False)
 def broken_at_corner(pair: Pair, eps: float) -> bool:
-    """Is the margin negative where its linear part is least? Then no bound can certify."""
+    """Whether the margin is negative where its linear part is least: then no bound can certify."""
     row = pair.row
     at = row.x + corner(pair, eps) * row.model.region.scale.numpy()
     return row.moved(at).pair(pair.rival).margin < 0

@@ -90,7 +90,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
 
 def _replaced(kept: Path) -> bool:
-    """Is the result in this file of the default scale? A complete full one is not replaced by it."""
+    """Whether the result in this file is of the default scale, which does not replace a complete full one."""
     scale: str = json.loads(kept.read_text(encoding="utf-8"))["scale"]
     return scale == "default"
 
