@@ -30,7 +30,8 @@ BRITISH = re.compile(
 
 # What sounds translated, with the field's word for it.
 PHRASES = {
-    r"\b(?:[Oo]ne|[Nn]umbers?|entry|line|draw) an? (?:row|line|example|image|class|core)\b": "per",
+    r"\b(?:[Oo]ne|[Nn]umbers?|entry|line|draw|bar|file|pair|evaluation|products|block) an? "
+    r"(?:row|line|example|image|class|core|command|model|value|variable|round|monomial)\b": "per",
     r"(?:taken|takes|take) up (?:a run|by the|only|if|and)|\btaken up\b": "resume",
     r"\bdear(?:er|est)?\b": "expensive, in order of cost",
     r"\boff by\b|[Ww]hat \w+ (?:is|may be) off|how far .{1,20} be off": "error of",
@@ -44,10 +45,10 @@ PHRASES = {
     r"\b(?:take|takes|taking|taken) (?:it|them|each other) up\b": "resume",
     r"\bheld against\b": "compared with",
     r"\bwhat came\b|\bcame out\b": "what it was, the result",
-    r"\bbeside (?:the|an?|its?|each|that|what|this|ours|those|them|these|[A-Z])": "compared with, next to",
+    r"\b[Bb]eside (?:the|an?|its?|each|that|what|this|ours|those|them|these|[A-Z])": "compared with, next to",
     r"\bof (?:its|their|our|your) own\b(?! (?:n|factors))": "its own, separate",
-    r"\bso many\b": "this many",
-    r"\bmade-up\b": "synthetic",
+    r"\b[Ss]o many\b": "this many",
+    r"\b[Mm]ade-up\b": "synthetic",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}

@@ -93,7 +93,7 @@ class TerminalBar:
         self.progress, self.task = progress, task
 
     def update(self, done: float, total: float | None, text: str) -> None:
-        """So much is done."""
+        """Report progress."""
         if self.progress is not None:
             self.progress.update(self.task, completed=done, total=total, description=plain(text))
 

@@ -180,7 +180,7 @@ def headline(results: Results) -> dict[str, float]:
 
 
 def plot(results: Results) -> Figure:
-    """A bar a row, with what each was trained on."""
+    """One bar per row, with what each was trained on."""
     rows = results["rows"]
     figure = canvas(8, 0.42 * len(rows) + 1.2)
     axes = figure.subplots()
