@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ENDINGS = {".py", ".md", ".h", ".cpp", ".toml", ".yml", ".css"}
+ENDINGS = {".py", ".md", ".h", ".cpp", ".toml", ".yml", ".css", ".ipynb"}
 FOLDERS = ("src", "docs", "benchmarks", "examples", "tools", "tests")
 FILES = sorted(
     file
@@ -59,6 +60,14 @@ def name(file: Path) -> str:
     return str(file.relative_to(ROOT))
 
 
+def text_of(file: Path) -> str:
+    """What a person reads; of a notebook the cells, not the pictures that they drew."""
+    text = file.read_text()
+    if file.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+
+
 def slips(pattern: re.Pattern[str], text: str) -> list[str]:
     return [f"line {text[: m.start()].count(chr(10)) + 1}: {m[0]}" for m in pattern.finditer(text)]
 
@@ -78,7 +87,7 @@ def test_the_spelling_test_passes_over(word: str) -> None:
 
 
 def test_spelling_is_american() -> None:
-    found = {name(file): slips(BRITISH, file.read_text()) for file in FILES}
+    found = {name(file): slips(BRITISH, text_of(file)) for file in FILES}
     assert {file: words for file, words in found.items() if words} == {}
     assert not [name(file) for file in FILES if BRITISH.search(file.name)]
 
@@ -87,7 +96,7 @@ def test_spelling_is_american() -> None:
 def test_words_are_those_of_the_field(phrase: str) -> None:
     pattern = re.compile(phrase)
     found = {
-        name(file): slips(pattern, file.read_text())
+        name(file): slips(pattern, text_of(file))
         for file in READ
         if not ("room" in phrase and (file.name in SPEAKS_OF_ROOMS or "decisions" in file.parts))
     }

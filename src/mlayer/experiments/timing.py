@@ -163,7 +163,7 @@ def plot(results: Results) -> Figure:
         count = results["parameters"][name]
         axes.plot(range(1, len(times) + 1), times, "o-", label=f"{labels[name]}, {count:,} parameters")
     axes.set_xticks(range(1, len(results["ratios"]) + 1))
-    axes.set_xlabel("turn")
+    axes.set_xlabel("repetition")
     axes.set_ylabel("seconds per epoch of 45,000")
     axes.set_ylim(0)
     axes.set_title(f"ratio {results['ratio']:.2f} (paper, on a GPU: {EXPECTED['ratio']})")
