@@ -80,6 +80,26 @@ def test_a_model_with_hostile_notes(tmp_path: Path, capfd: pytest.CaptureFixture
         assert is_clean(captured.out + captured.err)
 
 
+def test_predictions_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe gets the values as they are in the table; a terminal gets them written out."""
+    table, model = tmp_path / "t.csv", tmp_path / "m.safetensors"
+    lines = [f"{k},{k * k % 7},{ESCAPES[k % 2]}" for k in range(40)]
+    table.write_text("a\x1b[31m,b,c\n" + "\n".join(lines), encoding="utf-8")
+    assert run(["fit", str(table), "--target", "c", "-o", str(model), "--epochs", "1", "-q"]) == 0
+    command = ["predict", str(model), str(table), "--keep", "--proba", "-q"]
+    capsys.readouterr()
+    assert run(command) == 0
+    piped = capsys.readouterr().out
+    assert not is_clean(piped)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert is_clean(shown)
+    assert shown == show.plain(piped)
+
+
 def test_commands_print_through_show_alone() -> None:
     for file in (COMMANDS / "commands").glob("*.py"):
         if file.name != "completion.py":  # a script for the shell, made by click
