@@ -71,6 +71,16 @@ def test_a_nul_in_a_path_is_a_mistake(command: str, capfd: pytest.CaptureFixture
     assert "bug" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("output", ["", ".", "..", "/"])
+@pytest.mark.parametrize("command", ["predict", "certify", "fit", "export"])
+def test_an_output_without_a_name_is_a_mistake(
+    command: str, output: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    option = "--onnx" if command == "export" else "-o"
+    assert run([command, "m.safetensors", *MORE.get(command, []), option, output]) == 2
+    assert "bug" not in capfd.readouterr().err
+
+
 def test_a_model_with_hostile_notes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for k, text in enumerate(ESCAPES):
         file = tmp_path / f"{k}.safetensors"
