@@ -115,3 +115,21 @@ def test_commands_print_through_show_alone() -> None:
         if file.name != "completion.py":  # a script for the shell, made by click
             assert "click.echo" not in file.read_text(encoding="utf-8"), file.name
             assert "print(" not in file.read_text(encoding="utf-8"), file.name
+
+
+def test_a_cell_of_a_million_characters_is_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither as an example in a remark nor as the name of a column."""
+    table, model, odd = tmp_path / "t.csv", tmp_path / "m.safetensors", tmp_path / "odd.csv"
+    lines = "\n".join(f"{k},{k * k % 7},{k % 2}" for k in range(40))
+    long = "x" * 1_000_000
+    table.write_text(f"a,b,c\n{lines}")
+    odd.write_text(f"a,b,c\n{lines}\n1,{long},0\n{long},2,1\n")
+    assert run(["fit", str(table), "--target", "c", "-o", str(model), "--epochs", "1", "-q"]) == 0
+    for command in (["predict", str(model), str(odd)], ["predict", str(model), str(odd), "--strict"]):
+        capsys.readouterr()
+        assert run(command) in (0, 2)
+        captured = capsys.readouterr()
+        assert "xxxxxx" in captured.err, "the remark is there"
+        assert len(captured.err) < 20_000
