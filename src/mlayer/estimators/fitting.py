@@ -14,6 +14,7 @@ from mlayer.estimators.all_rows import Objective, fit_all_rows
 from mlayer.estimators.penalty import Ridge
 from mlayer.estimators.watch import Listener, OutOfTimeError
 from mlayer.nn import MLayer
+from mlayer.numerics.arrays import Array
 from mlayer.training import LOSSES, Settings, TrainingResult, train
 from mlayer.training.progress import as_progress
 
@@ -33,6 +34,12 @@ class Tensors:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """In float64, for numpy."""
+        x, y, weight = (each.double().numpy() for each in (self.x, self.y, self.weight))
+        return x, y, weight
 
     def part(self, chosen: Tensor) -> Tensors:
         """The chosen rows, weights again of mean 1."""
