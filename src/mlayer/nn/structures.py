@@ -64,7 +64,7 @@ class Structure(nn.Module, ABC):
         return self.dense(free)
 
     def exponential(self, matrices: Tensor) -> Tensor:
-        """The exponential of matrices of the structure, by a shorter way if it has one.  (..., n, n) -> (..., n, n)"""
+        """The exponential, by a shorter way if the structure has one.  (..., n, n) -> (..., n, n)"""
         return expm(matrices)
 
     def free(self, matrices: Tensor) -> Tensor:
