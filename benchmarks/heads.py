@@ -4,7 +4,7 @@
     python benchmarks/heads.py --quick     one seed, two epochs; no file
 
 The net: 8 x 8 digits (scikit-learn), a convolution of 8 filters, ReLU, pooling, 72 features. The heads are
-trained together with it, 20 epochs of Adam at 3e-3 on batches of 64, five seeds. Accuracy on 360 unseen digits:
+trained together with it, 20 epochs of Adam at 3e-3 on batches of 64, five seeds. Accuracy on unseen digits:
 median, lowest and highest. "times": seconds of a training step over those of the linear head, in one run.
 Nothing is tuned by the test digits; the recipe (LayerNorm, init="balanced", activity penalty 1e-4) is that of
 docs/start/pytorch.md with a LayerNorm in front.
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from measure import circumstances, save
-from torch import Tensor, nn
+from torch import nn
 
 import mlayer
 from mlayer.datasets import digits

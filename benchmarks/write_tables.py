@@ -269,6 +269,15 @@ def fit_command() -> str:
     return "\n".join([*targets(content), "", circumstances(content["circumstances"])])
 
 
+def heads() -> str:
+    content = read("heads")
+    lines = ["| head | parameters | accuracy (lowest to highest) | seconds of a step |", "|---|---|---|---|"]
+    for name, head in content["heads"].items():
+        spread = f"{head['accuracy']:.3f} ({head['lowest']:.3f} to {head['highest']:.3f})"
+        lines.append(f"| {name} | {head['parameters']:,} | {spread} | {head['times']:.1f} x |")
+    return "\n".join([*lines, "", circumstances(content["circumstances"])])
+
+
 # Page -> the tables that stand on it.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
@@ -278,6 +287,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},
     "docs/estimators.md": {"tables": tables, "user_tables": user_tables, "fit_command": fit_command},
+    "docs/when.md": {"heads": heads},
     "docs/reliability.md": {"fuzz": fuzz, "large table": large_table},
 }
 
