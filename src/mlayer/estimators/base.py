@@ -148,7 +148,9 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
         watch = self._clock
         with suitable_threads(len(data), settled.matrix_size):
-            with watch.part(0.0, 0.1, "looking for waves", time_share=0.3):
+            searched = self._loss == "squared_error" and getattr(self, "periodic", False) is not False
+            text = "looking for waves" if searched else "preparing"
+            with watch.part(0.0, 0.1, text, time_share=0.3):
                 waves = self._waves(make, data, recipe)
             # With a handful of rows nothing can be held out.
             start: MLayer | None = None
