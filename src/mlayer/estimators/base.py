@@ -209,7 +209,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             return None
         if wanted is True or settled:
             return self._wave_fit(found, data)
-        rows = _some(data, recipe.seed, SMALL_TABLE)
+        rows = data.some(SMALL_TABLE, recipe.seed)
         rows = Tensors(rows.x.double(), rows.y.double(), rows.weight.double())
         if len(along) == 1:
             splits = selection.stretches(rows.x[:, along[0]], 5)
@@ -226,7 +226,9 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             ours += math.inf if waves is None else waves.loss(*test_rows.arrays)
             rival = make().double()
             with watch.section(start + width, start + 2 * width):
-                fit_layer(rival, _some(train_rows, recipe.seed), trial, progress=Listener(watch))
+                fit_layer(
+                    rival, train_rows.some(_WAVE_RIVAL_ROWS, recipe.seed), trial, progress=Listener(watch)
+                )
             if not is_auto(wanted):  # who names the inputs holds them at their range where there are no waves
                 low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
@@ -398,11 +400,3 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=4,
             )
         return outputs, finite
-
-
-def _some(data: Tensors, seed: int, most: int = _WAVE_RIVAL_ROWS) -> Tensors:
-    """Rows drawn at random, in their order, if there are more than ``most``."""
-    if len(data) <= most:
-        return data
-    chosen = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:most]
-    return data.part(chosen.sort().values)

@@ -41,6 +41,13 @@ class Tensors:
         x, y, weight = (each.double().numpy() for each in (self.x, self.y, self.weight))
         return x, y, weight
 
+    def some(self, most: int, seed: int) -> Tensors:
+        """Rows drawn at random, in their order, if there are more than ``most``."""
+        if len(self) <= most:
+            return self
+        chosen = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most]
+        return self.part(chosen.sort().values)
+
     def part(self, chosen: Tensor) -> Tensors:
         """The chosen rows, weights again of mean 1."""
         weight = self.weight[chosen]
