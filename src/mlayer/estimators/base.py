@@ -148,8 +148,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
         watch = self._clock
         with suitable_threads(len(data), settled.matrix_size):
-            searched = self._loss == "squared_error" and getattr(self, "periodic", False) is not False
-            text = "looking for waves" if searched else "preparing"
+            text = "looking for waves" if getattr(self, "periodic", False) is not False else "preparing"
             with watch.part(0.0, 0.1, text, time_share=0.3):
                 waves = self._waves(make, data, recipe)
             # With a handful of rows nothing can be held out.
@@ -209,8 +208,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             return None
         if wanted is True or settled:
             return self._wave_fit(found, data)
-        rows = data.some(SMALL_TABLE, recipe.seed)
-        rows = Tensors(rows.x.double(), rows.y.double(), rows.weight.double())
+        rows = data.some(SMALL_TABLE, recipe.seed).double()
         if len(along) == 1:
             splits = selection.stretches(rows.x[:, along[0]], 5)
         else:
@@ -229,7 +227,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                 fit_layer(
                     rival, train_rows.some(_WAVE_RIVAL_ROWS, recipe.seed), trial, progress=Listener(watch)
                 )
-            if not is_auto(wanted):  # who names the inputs holds them at their range where there are no waves
+            if not is_auto(wanted):  # named inputs stay in their range without waves
                 low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
             theirs += loss_on(rival, test_rows, recipe.loss)

@@ -41,6 +41,10 @@ class Tensors:
         x, y, weight = (each.double().numpy() for each in (self.x, self.y, self.weight))
         return x, y, weight
 
+    def double(self) -> Tensors:
+        """In float64."""
+        return Tensors(self.x.double(), self.y.double(), self.weight.double())
+
     def some(self, most: int, seed: int) -> Tensors:
         """Rows drawn at random, in their order, if there are more than ``most``."""
         if len(self) <= most:
