@@ -161,10 +161,10 @@ static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, co
       if (exact < plan.degree[lane]) plan.degree[lane] = exact;
       if (exact < 16) plan.squarings[lane] = 0;
     }
-  // What balancing may save goes one at a time, as rows.h does it.
+  // What balancing or twice the precision may save goes one at a time, as rows.h does it.
   using Integer = typename Simd<T>::Integer;
   const I many = plan.squarings >= Integer(kWorthALook<T>);
-  if (any<T>(many)) plan.alone |= many & imbalanced_lanes<T>(n, a);
+  if (any<T>(many)) plan.alone |= sizeof(T) == 8 ? many : many & imbalanced_lanes<T>(n, a);
   plan.squarings = plan.alone ? I{} : plan.squarings;
   plan.degree = plan.alone ? two : plan.degree;
   return plan;
