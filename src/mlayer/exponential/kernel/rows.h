@@ -136,7 +136,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   using V = typename Simd<T>::V;
   const mlayer_table& table = *job.table;
   const RowShape<T> shape(job.n);
-  const RowLayout<T> layout{job.n, shape.row_vectors};
+  RowLayout<T> layout{job.n, shape.row_vectors, computed_rows(job.n, job.real_form)};
   const Buffers<T> b(memory, shape.vectors(), dual);
   const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   if (job.transposed) {
@@ -154,7 +154,8 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   int exponents[kLargestBalanced], unbalanced = 0;
   bool balanced = false, upper = false, lower = false;
   T* const a = reinterpret_cast<T*>(b.a.x);
-  const bool many = plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced, twofold = sizeof(T) == 8 && many;
+  const bool many = plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced;
+  bool twofold = many && plan.squarings >= from_squarings<T>(job.n);
   if (many && imbalanced<T>(job.n, a, row_length)) {
     // A and E move to `keep` and come back balanced; a second product tells whether that saves a squaring.
     const auto numbers = [](V* of) { return reinterpret_cast<T*>(of); };
@@ -165,14 +166,17 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
       if constexpr (dual)
         balanced = balanced && rescale<T>(job.n, numbers(b.keep.h), numbers(b.a.h), row_length, exponents);
       if (balanced) {
+        layout.rows = job.n;  // both halves of a real form may be scaled differently
         layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
         unbalanced = plan.squarings;
         plan = row_plan<T, dual>(shape, table, b, row_norms<T>(shape, b.a.x).one);
       }
       if (!balanced || plan.squarings >= unbalanced) return one_matrix<T, dual>(job, index, memory, false);
     }
-    upper = plan.squarings && triangular<T>(job.n, a, row_length, true);
-    lower = plan.squarings && !upper && triangular<T>(job.n, a, row_length, false);
+    upper = triangular<T>(job.n, a, row_length, true);
+    lower = !upper && triangular<T>(job.n, a, row_length, false);
+    if (upper || lower) twofold = false;  // exact diagonals serve them better
+    if (!plan.squarings) upper = lower = false;
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
   // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.

@@ -16,6 +16,12 @@ constexpr int kSmall = 5;
 // Errors are smaller than those of ordinary squarings by at least this many bits.
 constexpr int kTwofoldBits = 10;
 
+// From this many ordinary squarings on a matrix gets twice the precision; single precision never does.
+template <typename T>
+static int from_squarings(int n) {
+  return sizeof(T) == 4 ? std::numeric_limits<int>::max() : n <= 32 ? 4 : 6;
+}
+
 // Squarings for a matrix with this ||A^2||.
 static inline int twofold_count(double norm2) {
   int exponent;
@@ -87,6 +93,10 @@ struct TwofoldRows {
     template <bool>
     inline void apply(size_t at, V product) const {
       to[at] += product;
+    }
+    template <bool, class Mirror>
+    inline void outputs(const Mirror& mirror) const {
+      mirror(to);
     }
   };
   // x h + h x
