@@ -128,10 +128,11 @@ def accuracy() -> str:
     count, failed = content["matrices"], content["failures"]
     told = (
         f"{count} matrices, value and derivative: {failed['mlayer']} failures, SciPy's {failed['scipy']}. "
-        f"The {len(missed)} cases of {2 * count} where our error exceeds 4 units and twice SciPy's:"
+        f"Errors beyond 4 units and twice SciPy's: {len(missed)} of {2 * count} cases{':' if missed else '.'}"
     )
     heads = ["| matrix | | ours | SciPy | condition number |", "|---|---|---|---|---|"]
-    return "\n".join([told, "", *heads, *missed, "", *targets(content), "", circumstances(facts)])
+    table = [*heads, *missed, ""] if missed else []
+    return "\n".join([told, "", *table, *targets(content), "", circumstances(facts)])
 
 
 def layer() -> str:
