@@ -46,12 +46,12 @@ def plain(value: Any) -> Any:
     >>> plain(lambda x: x + 1) == plain(lambda x: x + 2)
     False
     """
-    return _Reader().read(value)
+    return _ObjectWalk().read(value)
 
 
 def model_fingerprint(model: nn.Module) -> Any:
     """What the model computes apart from its weights, which change: classes, attributes, what is trained."""
-    return _Reader().module(model, weights=False)
+    return _ObjectWalk().module(model, weights=False)
 
 
 def same(old: Any, new: Any) -> bool:
@@ -81,7 +81,7 @@ def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
     return [[list(t.shape), str(t.dtype), digest_of({"": t})] for t in tensors]
 
 
-class _Reader:
+class _ObjectWalk:
     """One walk through an object; each part of it is read once."""
 
     def __init__(self) -> None:
