@@ -221,8 +221,8 @@ def test_a_gauge_of_large_condition_does_not_hide_rounding() -> None:
 
 def _with_gauge(certifier: Certifier, P: Any, P_inverse: Any) -> Certifier:
     from mlayer.certificates.problem.constants import evaluate
-    from mlayer.certificates.problem.expansion import Model
     from mlayer.certificates.problem.fit import Fitted
+    from mlayer.certificates.problem.model import Model
 
     model, constants = certifier._model, certifier.constants
     n = len(P)

@@ -30,8 +30,8 @@ def certifier_of(case: Case) -> Certifier:
     certifier = Certifier(case.layer, **{"fit_steps": 3, **case.options})
     if case.gauge is not None:
         from mlayer.certificates.problem.constants import evaluate
-        from mlayer.certificates.problem.expansion import Model
         from mlayer.certificates.problem.fit import Fitted
+        from mlayer.certificates.problem.model import Model
 
         model = certifier._model
         w = model.white.w if model.region.norm == "linf" else None
