@@ -216,6 +216,23 @@ def networks() -> str:
     return "\n".join([*lines, "", circumstances(content["circumstances"]), "", *targets(content)])
 
 
+def rigorous() -> str:
+    content = read("rigorous")
+    names = {"image": "authors' model, held-out images", "layer": "random layers"}
+    lines = [
+        "| | rows | accepted | radius kept: median (5 %) | s a row: float64 | proved | checked | proof, kB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, part in content["parts"].items():
+        kept = f"{part['kept']['0.5']:.4f} ({part['kept']['0.05']:.4f})"
+        seconds = " | ".join(f"{part[key]:.2g}" for key in ("seconds_plain", "seconds", "seconds_check"))
+        again = f"{part['claimed'] - part['refused']:,} of {part['claimed']:,}"
+        lines.append(
+            f"| {names[name]} | {part['rows']:,} | {again} | {kept} | {seconds} | {part['kilobytes']:.0f} |"
+        )
+    return "\n".join([*lines, "", circumstances(content["circumstances"]), "", *targets(content)])
+
+
 def fuzz() -> str:
     found = {name: counts for name, counts in read("reliability").items() if name.startswith("fuzz ")}
     lines = ["| reader | tried | of these forged | refused | read | failed |", "|---|---|---|---|---|---|"]
@@ -283,7 +300,7 @@ def heads() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
     "docs/results.md": {"paper": paper},
-    "docs/certificates.md": {"networks": networks},
+    "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
     "docs/expm.md": {"expm": expm, "accuracy": accuracy},
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},
