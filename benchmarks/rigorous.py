@@ -1,15 +1,15 @@
 """Claim: what `rigorous=True` certifies the independent checker accepts, at <= 15 s a row of a real model.
 
     python benchmarks/rigorous.py DATA                  200 held-out images, 2,000 random layers; resumable
-    python benchmarks/rigorous.py DATA --images 20      only so many images; --layers likewise
+    python benchmarks/rigorous.py DATA --images 20      only 20 images; --layers likewise
     python benchmarks/rigorous.py DATA --summary        no new rows: summarize what the checkpoint holds
 
 DATA holds cifar10_model.npy and cifar-10-batches-bin/. The images are correctly classified test images of the
 authors' model that no threshold was tuned on, the layers small ones of every structure, in both norms, with
 and without a box, in float32 and float64. Each row is certified twice by the second order, without and with
 `rigorous`, and attacked. The proof is saved, read again and given to a new checker, which must accept it at
-the same radius. Each finished row is a line of a checkpoint (build/rigorous.jsonl); a second start goes on
-where the first stopped. Writes results/rigorous.json and the table in docs/certificates.md
+the same radius. Each finished row is a line of a checkpoint (build/rigorous.jsonl); a second start
+continues where the first stopped. Writes results/rigorous.json and the table in docs/certificates.md
 (benchmarks/write_tables.py); exit code 1 if a target is missed.
 
 Targets: every proof accepted again; no radius above the attack's; <= 15 s of processor time a row in the mean

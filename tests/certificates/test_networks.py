@@ -272,7 +272,7 @@ def test_a_region_of_one_point_needs_a_proof_too(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(NetworkCertifier, "margins", nothing)
     for region in ({"box": (x[0], x[0])}, {"scale": 0.0}, {"scale": 0.0, "box": (-1, 2)}):
-        found = mlayer.certify(model, x[:1], labels[:1], **region)  # type: ignore[arg-type]
+        found = mlayer.certify(model, x[:1], labels[:1], **region)
         assert float(found.radius[0]) == 0
         assert not bool(found.certified[0])
 
@@ -281,7 +281,7 @@ def test_what_cannot_move_has_an_infinite_radius() -> None:
     model, x = vectors(0)
     labels = model(x).argmax(1)
     for region in ({"scale": 0.0}, {"scale": torch.zeros(4), "box": (0, 1)}):
-        assert bool((mlayer.certify(model, x, labels, **region).radius == torch.inf).all())  # type: ignore[arg-type]
+        assert bool((mlayer.certify(model, x, labels, **region).radius == torch.inf).all())
 
 
 def model_of(*modules: nn.Module) -> nn.Sequential:
