@@ -1,4 +1,4 @@
-"""M-layers as heads of a convolutional net, beside a linear head and dense nets of the same size.
+"""M-layers as heads of a convolutional net, compared with a linear head and dense nets of the same size.
 
     python benchmarks/heads.py             about a minute on an idle core; writes results/heads.json
     python benchmarks/heads.py --quick     one seed, two epochs; no file
@@ -37,7 +37,7 @@ def recipe(n: int, d: int) -> nn.Module:
 
 
 def dense(size: int) -> nn.Module:
-    """A dense net with a hidden layer, of about so many parameters."""
+    """A dense net with a hidden layer, of about this many parameters."""
     hidden = round((size - 10) / (FEATURES + 11))
     return nn.Sequential(nn.Linear(FEATURES, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 

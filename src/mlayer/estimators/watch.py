@@ -59,7 +59,7 @@ class Watch:
 
     @contextmanager
     def section(self, start: float, end: float) -> Iterator[None]:
-        """A section of the present part, by its share of it: no text and no time of its own."""
+        """A section of the present part, by its share of it: without a text or a time."""
         before = (self._from, self._to)
         width = self._to - self._from
         self._from, self._to = before[0] + start * width, before[0] + end * width

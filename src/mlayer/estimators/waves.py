@@ -28,16 +28,16 @@ from mlayer.numerics.waves import schwarz
 _MOST_WAVES = 20
 # Rows of less than this part of the mean weight are left out of the search.
 _NO_WEIGHT = 1e-6
-# Groups need rows of their own to show waves of their own.
+# A group needs this many rows to show separate waves.
 _ROWS_OF_A_GROUP = 40
 _MOST_GROUPS = 60
-# Up to so many groups are judged one by one and searched for waves of their own; more are judged together.
+# Up to this many groups are judged one by one and searched for separate waves; more are judged together.
 _FEW_GROUPS = 6
 # Two frequencies closer than this part of what the extent of the rows resolves are one.
 _APART = 0.75
-# The part of the rows whose level the simplest forecast goes on with.
+# The part of the rows whose level the simplest forecast continues.
 _LAST = 0.1
-# Beyond so many inputs a group gets its own trend and waves, but not its own effect of every other input.
+# Beyond this many inputs a group gets its own trend and waves, but not its own effect of every other input.
 _INPUTS_WITH_PRODUCTS = 12
 
 

@@ -1,6 +1,6 @@
 """Rows of a raw table as the numbers that a fitted model takes, with Python's own library only.
 
-`mlayer export` writes this file, followed by the columns of a model, beside the ONNX file. It does what
+`mlayer export` writes this file, followed by the columns of a model, next to the ONNX file. It does what
 `mlayer predict` does to cells, except that units and currencies are not compared with those of the fit.
 """
 

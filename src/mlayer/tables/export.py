@@ -12,7 +12,7 @@ from mlayer.tables.model import TableModel, table_model
 
 KEY = "mlayer.table"
 
-# Below the code of `encode_rows` in the file beside the ONNX file. The columns are JSON in a string
+# Below the code of `encode_rows` in the file next to the ONNX file. The columns are JSON in a string
 # literal: names of columns come from others.
 _OF_THIS_MODEL = """
 
@@ -28,7 +28,7 @@ def numbers(rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def rows_file(path: str | Path) -> Path:
-    """The Python file beside an ONNX file.
+    """The Python file next to an ONNX file.
 
     >>> rows_file("houses.onnx").name
     'houses_rows.py'

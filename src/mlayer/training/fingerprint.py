@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from mlayer.tensorfile import digest_of
 
-CHANGING = "(changes as the run goes on)"
+CHANGING = "(changes during the run)"
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
 _INSTALLED = ("site-packages", "dist-packages")
@@ -55,7 +55,7 @@ def model_fingerprint(model: nn.Module) -> Any:
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether two fingerprints agree, but for what changes as a run goes on.
+    """Whether two fingerprints agree, but for what changes during a run.
 
     >>> same([1, CHANGING], [1, "x"]), same([1, 2], [1, 2.0])
     (True, False)

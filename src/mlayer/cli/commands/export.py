@@ -18,7 +18,7 @@ from mlayer.cli.options import FILE, check_outputs, common
 def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Write MODEL as ONNX: from encoded rows to logits (classification) or values (regression).
 
-    For a table a Python file is written beside it, NAME_rows.py: its function numbers(rows) takes the raw
+    For a table a Python file is written next to it, NAME_rows.py: its function numbers(rows) takes the raw
     columns and needs nothing but Python. The columns are also in the metadata, entry "mlayer.table".
     """
     rows = onnx.with_name(f"{onnx.stem}_rows.py")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DISTINCT = 0.9  # share of distinct cells from which text is names, not categories
 _FEW = 10  # rows below which "all distinct" says nothing
 _RARE = 2  # rows that a category needs to stand alone
-_USUAL, _FREQUENT = 20, 10  # beyond so many categories one needs so many rows
+_USUAL, _FREQUENT = 20, 10  # beyond 20 categories one needs 10 rows
 _KEPT = 1000  # names of rare categories that are remembered
 
 
