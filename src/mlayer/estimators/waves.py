@@ -213,7 +213,7 @@ def _least_squares(columns: Array, data: _WaveRows) -> tuple[Array, float, Array
 def _with_groups(
     best: WaveFit, data: _WaveRows, groups: list[int], along: list[int], tell: Callable[[float], None]
 ) -> WaveFit:
-    """Groups with trend and waves of their own: few are added one at a time while that pays, many at once."""
+    """Groups with a separate trend and waves: few are added one at a time while that pays, many at once."""
     inputs = data.x.shape[1]
     partners = list(range(inputs)) if inputs <= _INPUTS_WITH_PRODUCTS else along
     rest: list[tuple[int, ...]] = [(g,) for g in groups] if len(groups) <= _FEW_GROUPS else [tuple(groups)]
@@ -222,7 +222,7 @@ def _with_groups(
         for new in rest:
             tell(0.7)
             pairs = [(j, g) for g in new for j in partners if j != g and (g, j) not in best.products]
-            # Seasons of its own, or a trend and other effects of its own on top of the common seasons.
+            # Separate seasons, or a separate trend and other effects on top of the common seasons.
             for own in ((*best.groups, *new), best.groups):
                 for products in ((*best.products, *pairs), best.products):
                     trial = replace(best, groups=own, products=products)
