@@ -13,16 +13,9 @@ from torch import Tensor
 from certificate_truth import changes_class, step_to, stored
 from mlayer import MLayer
 from mlayer.certificates import Certifier, certify
+from mlayer.certificates.bounds import methods
 
-METHODS: tuple[Any, ...] = (
-    "paper",
-    "lipschitz",
-    "first_order",
-    "second_order",
-    "third_order",
-    "fourth_order",
-    "best",
-)
+METHODS: tuple[Any, ...] = methods.names()
 
 
 def layer_of(U: Any, T: Any, S: Any, V: Any, *, B: Any = None, dtype: torch.dtype = torch.float64) -> MLayer:

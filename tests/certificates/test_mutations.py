@@ -15,12 +15,12 @@ import torch
 
 from mlayer import MLayer
 from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import methods, remainder, second_order, third_order
 from mlayer.certificates.bounds import quadratic_terms as quadratic
-from mlayer.certificates.bounds import remainder, second_order, third_order
 from mlayer.certificates.problem.expansion import Pair
 
 TRUE = math.log(3)
-ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
+ORDERS = [row.name for row in methods.taylor_bounds()]
 
 
 def radius(method: str, norm: str = "linf", change: Callable[[Certifier], None] = lambda _: None) -> float:
