@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,16 @@ class StoppedError(Exception):
     pass
 
 
-class Noise:
-    """The same each time, for the checkpoint: what stops it is no part of it."""
+# What stops a run is no part of it: the value of a context variable does not count for the checkpoint.
+STOP: ContextVar[int | None] = ContextVar("STOP", default=None)
+CALLS: ContextVar[int] = ContextVar("CALLS", default=0)
 
-    stop: int | None = None
-    calls = 0
 
-    def __call__(self, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        Noise.calls += 1
-        if Noise.calls == Noise.stop:
-            raise StoppedError
-        return x + 0.01 * torch.randn(x.shape, generator=generator)
+def noise(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    CALLS.set(CALLS.get() + 1)
+    if CALLS.get() == STOP.get():
+        raise StoppedError
+    return x + 0.01 * torch.randn(x.shape, generator=generator)
 
 
 def settings(optimizer: str, schedule: str) -> Settings:
@@ -55,17 +55,19 @@ def settings(optimizer: str, schedule: str) -> Settings:
 def test_every_stop_resumes_to_the_bit(optimizer: str, schedule: str, every: bool, tmp_path: Path) -> None:
     data, validation = product(16 * BATCHES), product(20, 1)
     how = settings(optimizer, schedule)
-    Noise.stop, Noise.calls = None, 0
+    STOP.set(None)
+    CALLS.set(0)
     whole = with_dropout()
-    train(whole, data, how, validation=validation, augment=Noise())
-    stops = range(1, Noise.calls + 1) if every or schedule == "constant" else (4,)
+    train(whole, data, how, validation=validation, augment=noise)
+    stops = range(1, CALLS.get() + 1) if every or schedule == "constant" else (4,)
     for stop in stops:
         folder, model = tmp_path / str(stop), with_dropout()
-        Noise.stop, Noise.calls = stop, 0
+        STOP.set(stop)
+        CALLS.set(0)
         options: dict[str, Any] = {"checkpoint": folder, "checkpoint_seconds": 0, "validation": validation}
         with pytest.raises(StoppedError):
-            train(model, data, how, augment=Noise(), **options)
-        Noise.stop = None
+            train(model, data, how, augment=noise, **options)
+        STOP.set(None)
         again = with_dropout()
-        train(again, data, how, augment=Noise(), **options)
+        train(again, data, how, augment=noise, **options)
         assert same_weights(whole, again), f"stopped in step {stop}"
