@@ -128,6 +128,12 @@ def require(*packages: str) -> None:
             raise MissingPackageError("this command", package, "pip install 'mlayer[cli]'")
 
 
+def check_name(path: Path) -> None:
+    """Raise if the name of another file cannot be made from this one, as from "." and "/"."""
+    if path.name in ("", ".."):
+        raise Mistake(f"{path} is a folder; name a file")
+
+
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None, *, force: bool
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import show
-from mlayer.cli.options import FILE, check_outputs, common
+from mlayer.cli.options import FILE, check_name, check_outputs, common
 
 
 @click.command("export")
@@ -21,8 +21,9 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
     For a table a Python file is written next to it, NAME_rows.py: its function numbers(rows) takes the raw
     columns and needs nothing but Python. The columns are also in the metadata, entry "mlayer.table".
     """
+    check_name(onnx)
     rows = onnx.with_name(f"{onnx.stem}_rows.py")
-    check_outputs({"--onnx": onnx, "the file beside --onnx": rows}, {"model": model}, force=force)
+    check_outputs({"--onnx": onnx, "the Python file of --onnx": rows}, {"model": model}, force=force)
 
     from mlayer.tables.export import export_any_onnx
 
