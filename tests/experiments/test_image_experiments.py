@@ -297,7 +297,7 @@ def test_rivals_are_compared_seed_by_seed() -> None:
         for net, values in (("M-layer", ours), ("ReLU", [*theirs, 99.0]))
         for seed, value in enumerate(values)
     ]
-    (row,) = rivals.paired({"trainings": rows})
+    (row,) = rivals.differences({"trainings": rows})
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert row["seeds"] == 3  # the fourth seed has no partner
     assert row["difference"] == pytest.approx(sum(differences) / 3)

@@ -29,6 +29,7 @@ from mlayer.experiments.shared.equal_nets import NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.paired import paired
 from mlayer.experiments.shared.pictures import panels
 
 if TYPE_CHECKING:
@@ -161,29 +162,14 @@ def _groups(results: Results) -> dict[tuple[str, bool, float], dict[str, dict[in
     return groups
 
 
-def paired(results: Results) -> list[dict[str, Any]]:
+def differences(results: Results) -> list[dict[str, Any]]:
     """M-layer less each rival over the seeds that both have: mean difference and paired t-test."""
-    from scipy.stats import ttest_rel
-
     rows = []
     for (name, augmented, aside), nets in _groups(results).items():
-        ours = nets.get("M-layer", {})
         for net, theirs in nets.items():
-            seeds = sorted(ours.keys() & theirs.keys())
-            if net == "M-layer" or len(seeds) < 2:
-                continue
-            first, second = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-            rows.append(
-                {
-                    "set": name,
-                    "augmented": augmented,
-                    "aside": aside,
-                    "net": net,
-                    "seeds": len(seeds),
-                    "difference": statistics.mean(a - b for a, b in zip(first, second, strict=True)),
-                    "p": float(ttest_rel(first, second).pvalue),
-                }
-            )
+            found = None if net == "M-layer" else paired(nets.get("M-layer", {}), theirs)
+            if found is not None:
+                rows.append({"set": name, "augmented": augmented, "aside": aside, "net": net, **found})
     return rows
 
 
@@ -197,10 +183,11 @@ def headline(results: Results) -> dict[str, float]:
             if len(values) > 1:
                 figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
             figures[f"{start}.seeds"] = float(len(values))
-    for row in paired(results):
+    for row in differences(results):
         start = _name(row["set"], row["augmented"], row["aside"], row["net"])
         figures[f"{start}.m_layer_ahead_by"] = round(row["difference"], 3)
-        figures[f"{start}.p"] = row["p"]
+        if row["p"] is not None:
+            figures[f"{start}.p"] = row["p"]
     return figures
 
 
