@@ -82,7 +82,9 @@ def test_the_recipe_is_ours_but_for_the_rate_the_epochs_and_the_penalty_of_other
     for head in HEADS:
         recipe = heads._recipe("cifar10", head, 0.2, 7)
         assert (recipe.settings.learning_rate, recipe.settings.epochs) == (0.2, 7)
-        assert recipe.settings.activity_penalty == (ours.settings.activity_penalty if head == "M-layer" else 0)
+        assert recipe.settings.activity_penalty == (
+            ours.settings.activity_penalty if head == "M-layer" else 0
+        )
         assert recipe.augmentation == ours.augmentation
         assert recipe.settings.weight_decay == ours.settings.weight_decay
 

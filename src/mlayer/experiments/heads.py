@@ -7,8 +7,8 @@
 
 Expected: nothing. The paper announces M-layers inside deeper nets as future work. `residual_net` has the nets
 and their numbers of parameters. Every net has the same recipe, the same images in the same order and the same
-search: the rates of `Config.rates`, each tried once on nine tenths of the training set and judged on the rest.
-The penalty on exp(M) is the one ingredient that only the M-layer has.
+search: the rates of `Config.rates`, each tried once on nine tenths of the training set and judged on the
+rest. The penalty on exp(M) is the one ingredient that only the M-layer has.
 """
 
 from __future__ import annotations

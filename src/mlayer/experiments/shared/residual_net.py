@@ -17,6 +17,7 @@ spends the same number of parameters on convolutions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -41,19 +42,17 @@ class _Block(nn.Module):
             _convolution(outputs, outputs, 3, 1, generator),
             nn.BatchNorm2d(outputs),
         )
-        self.past = nn.Identity() if inputs == outputs else _convolution(inputs, outputs, 1, stride, generator)
+        self.past = (
+            nn.Identity() if inputs == outputs else _convolution(inputs, outputs, 1, stride, generator)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, c, h, w) -> (b, c', h / stride, w / stride)"""
         return torch.relu(self.past(x) + self.inner(x))
 
 
-def _convolution(
-    inputs: int, outputs: int, size: int, stride: int, generator: torch.Generator
-) -> nn.Conv2d:
-    layer = nn.utils.skip_init(
-        nn.Conv2d, inputs, outputs, size, stride=stride, padding=size // 2, bias=False
-    )
+def _convolution(inputs: int, outputs: int, size: int, stride: int, generator: torch.Generator) -> nn.Conv2d:
+    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
     return layer
 
@@ -80,7 +79,7 @@ class ResidualNet(nn.Module):
             nn.ReLU(),
             _Block(first, first, 1, generator),
         ]
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers.append(_Block(before, after, 2, generator))
         self.trunk = nn.Sequential(*layers).to(memory_format=torch.channels_last)
         self.head = head
