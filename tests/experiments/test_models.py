@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mlayer.datasets import random_cosines
-from mlayer.experiments import determinant, periodic, spiral, temperatures
+from mlayer.experiments import determinant, determinant5, periodic, spiral, temperatures
+from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared import polynomials, spectral, wave_baselines
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.polynomials import PolynomialProblem
@@ -72,6 +75,49 @@ def test_a_run_on_its_way_can_be_told_and_drawn(parts: tuple[str, ...]) -> None:
     results["notebook"] = point
     assert determinant.headline(results)["determinant3.notebook_mse"] == 1e-4
     assert len(determinant.plot(results).axes) == 2
+
+
+def test_the_grid_has_its_seeds_where_examples_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each seed draws its own data and weights, and has a checkpoint of its own."""
+    asked: list[tuple[int, int, str]] = []
+
+    def trained(problem: PolynomialProblem, model: nn.Module, examples: int, **how: Any) -> dict[str, Any]:
+        asked.append((problem.seed, examples, how["part"]))
+        first = next(model.parameters()).flatten()[0].item()
+        return {"parameters": 10, "examples": examples, "test_mse": 0.1 + abs(first)}
+
+    monkeypatch.setattr(determinant, "by_the_text", trained)
+    config = replace(determinant.SCALES["smoke"], seed=4, seeds=3, ours_steps=1, dnn_steps=0)
+    results = determinant.run(config, Where())
+    grid = [row for row in asked if row[2].startswith(("M-layer", "DNN"))]
+    assert [(seed, examples) for seed, examples, _ in grid[::2]] == [(4, 128), (5, 128), (6, 128), (4, 256)]
+    assert len({part for _, _, part in asked}) == len(asked)
+    few = [row for row in results["grid"] if row["examples"] == 128 and row["model"] == "M-layer"]
+    assert [row["seed"] for row in few] == [4, 5, 6]
+    assert len({row["test_mse"] for row in few}) == 3
+    assert determinant.plot(results).axes
+    full = determinant.SCALES["full"]
+    assert (full.seeds, full.seeds_up_to, len(full.dnns), full.examples[-1]) == (5, 2**12, 18, 2**17)
+
+
+def test_figures_of_several_seeds_of_our_recipe() -> None:
+    ours = {"test_mse": 2e-4}
+    more = [{"model": "ours", "test_mse": 1e-4}, {"model": "ours_dnn", "test_mse": 0.3}]
+    results = {"ours": ours, "ours_dnn": {"test_mse": 0.2}, "more": more, "m_layer": None, "dnn": None}
+    assert determinant5.figures(results, "permanent5") == {
+        "permanent5.best_mse": 2e-4,
+        "permanent5.ours_dnn_mse": 0.2,
+        "permanent5.best_mse_lowest": 1e-4,
+        "permanent5.best_mse_highest": 2e-4,
+        "permanent5.best_mse_seeds": 2.0,
+        "permanent5.ours_dnn_mse_lowest": 0.2,
+        "permanent5.ours_dnn_mse_highest": 0.3,
+        "permanent5.ours_dnn_mse_seeds": 2.0,
+    }
+    # What was written before there were several seeds.
+    assert determinant5.headline({"ours": ours, "m_layer": None, "dnn": None}) == {
+        "determinant5.best_mse": 2e-4
+    }
 
 
 @pytest.mark.parametrize("polynomial", ["determinant", "permanent"])

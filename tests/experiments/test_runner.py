@@ -16,7 +16,16 @@ from mlayer.experiments.running import runner
 from mlayer.experiments.running.protocol import Where
 from mlayer.training import train
 
-NAMES = ("spiral", "periodic", "waves", "temperatures", "determinant", "determinant5", "permanent")
+NAMES = (
+    "spiral",
+    "periodic",
+    "waves",
+    "temperatures",
+    "determinant",
+    "determinant5",
+    "permanent",
+    "permanent5",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -139,6 +139,7 @@ def test_names_are_of_our_experiments() -> None:
         "rivals",
         "ingredients",
         "heads",
+        "permanent5",
         "waves",
         "timing",
         "robustness",

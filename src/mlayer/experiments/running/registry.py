@@ -17,6 +17,7 @@ EXPERIMENTS: dict[str, str] = {
     "determinant": "mlayer.experiments.determinant",
     "determinant5": "mlayer.experiments.determinant5",
     "permanent": "mlayer.experiments.permanent",
+    "permanent5": "mlayer.experiments.permanent5",
     "images": "mlayer.experiments.images",
     "baselines": "mlayer.experiments.baselines",
     "rivals": "mlayer.experiments.rivals",
