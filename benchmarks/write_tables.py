@@ -29,8 +29,9 @@ HEADLINES = (
     "robustness.median_ratio",
     "robustness.median_part_of_attack",
 )
-# Results from before they named their commit.
+# Results from before they named their commit, or by one of a history that this repository does not have.
 EARLIER = "earlier"
+NOT_HERE = ("378fa7feafdd", "3d353351a9b1", "604a72d")
 SPEED = "float32 forward+backward, geometric mean over torch"
 
 
@@ -154,9 +155,20 @@ def comparison(rows: Iterable[PaperRow], *, code: bool) -> list[str]:
         if entry is not None:
             lines.append(
                 f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} "
-                f"| `{entry['command']}` |" + (f" {entry.get('commit') or EARLIER} |" if code else "")
+                f"| `{entry['command']}` |" + (f" {made_by(entry)} |" if code else "")
             )
     return lines
+
+
+def made_by(entry: dict[str, Any]) -> str:
+    """The commit behind a figure, and those of its parts where they are others."""
+
+    def name(commit: str | None) -> str:
+        return EARLIER if commit is None or commit.rstrip("+") in NOT_HERE else commit
+
+    own = name(entry.get("commit"))
+    others = sorted({name(part) for part in entry.get("parts", ())} - {own})
+    return f"{own}, parts {', '.join(others)}" if others else own
 
 
 def paper() -> str:
