@@ -195,6 +195,36 @@ def test_spiral_recipes() -> None:
     assert recipes["tanh"][1].learning_rate == 1e-2
 
 
+def test_waves_are_chosen_by_the_last_three_years_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each year is forecast from what lies before it; a short past has fewer such years."""
+    day = torch.arange(5 * 365, dtype=torch.float64)
+    past = torch.cos(2 * math.pi * day / 365.25)
+    fitted: list[tuple[int, int]] = []
+
+    def fit(series: torch.Tensor, most: int, config: temperatures.Config) -> nn.Module:
+        fitted.append((len(series), most))
+
+        class Forecast(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                days = (x[:, 0] * 365.25).round().long()
+                # One wave is right in the last year only, two waves in the two years before it.
+                last = days >= 4 * 365
+                wrong = (last & (most == 2)) | (~last & (most == 1))
+                return (torch.cos(2 * math.pi * days / 365.25) + wrong)[:, None]
+
+        return Forecast()
+
+    monkeypatch.setattr(temperatures, "_fit", fit)
+    monkeypatch.setattr(temperatures, "parameter_count", lambda model: 0)
+    config = replace(temperatures.Config(), waves=(1, 2))
+    assert temperatures._ours(past, len(past) + 10, config)["waves"] == 2
+    lengths = {length for length, _ in fitted}
+    assert lengths == {5 * 365, 4 * 365, 3 * 365, 2 * 365}
+    fitted.clear()
+    temperatures._ours(past[: 3 * 365], 3 * 365, config)
+    assert {length for length, _ in fitted} == {3 * 365, 2 * 365}
+
+
 def test_smoothing_is_that_of_the_notebook() -> None:
     values = torch.tensor([1.0, 2.0, 4.0, 8.0, 3.0, 0.0, 3.0, 10.0], dtype=torch.float64)
     centered = values - values.mean()
