@@ -94,6 +94,7 @@ def test_fixed_steps_come_to_dopri5_at_their_order(method: str, order: int) -> N
     for module in block.derivative:  # smooth, or the kinks of the ReLU would spoil the order
         if isinstance(module, torch.nn.Conv2d):
             module.weight.abs_().div_(4)
+            assert module.bias is not None
             module.bias.fill_(0.3)
     x = torch.rand(3, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 

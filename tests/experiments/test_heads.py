@@ -69,10 +69,12 @@ def test_the_trunk_is_the_residual_net_it_says() -> None:
     stem, norm, _, *blocks = net.trunk
     h = normalized(convolved(h, stem, 2), norm).relu()
     for block, stride in zip(blocks, (1, 2, 2), strict=True):
-        first, norm_1, _, second, norm_2 = block.inner  # type: ignore[union-attr,misc]
+        assert isinstance(block.inner, nn.Sequential)
+        assert isinstance(block.past, nn.Module)
+        first, norm_1, _, second, norm_2 = block.inner
         inner = normalized(convolved(h, first, stride), norm_1).relu()
         inner = normalized(convolved(inner, second, 1), norm_2)
-        past = h if isinstance(block.past, nn.Identity) else convolved(h, block.past, stride)  # type: ignore[arg-type]
+        past = h if isinstance(block.past, nn.Identity) else convolved(h, block.past, stride)
         h = (past + inner).relu()
     torch.testing.assert_close(net.features(x), h.mean((2, 3)), rtol=1e-10, atol=1e-10)
 

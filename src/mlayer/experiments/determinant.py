@@ -327,8 +327,12 @@ def plot(results: Results) -> Figure:
         EXPECTED["dnn_mse"], color=NET, linestyle="-.", linewidth=1, label="paper, determinant, DNN"
     )
     if results.get("ours_dnn"):
-        steps, errors = zip(*results["ours_dnn"]["history"], strict=True)
-        right.plot(steps, errors, color=NET, label=f"DNN, {results['ours_dnn']['parameters']} parameters")
+        theirs = results["ours_dnn"]["history"]
+        right.plot(
+            *zip(*theirs, strict=True),
+            color=NET,
+            label=f"DNN, {results['ours_dnn']['parameters']} parameters",
+        )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours: Levenberg-Marquardt, {best['parameters']} parameters")
     right.legend(fontsize="small")

@@ -233,16 +233,13 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """Scatter plots as in the paper, and the error of our recipe during training."""
-    shown = [
-        (t, results.get(k))
-        for k, t in (
-            ("dnn", "DNN, text"),
-            ("ours_dnn", "DNN, ours"),
-            ("m_layer", "M-layer, text"),
-            ("ours", "M-layer, ours"),
-        )
-    ]
-    shown = [(title, part) for title, part in shown if part]
+    titles = {
+        "dnn": "DNN, text",
+        "ours_dnn": "DNN, ours",
+        "m_layer": "M-layer, text",
+        "ours": "M-layer, ours",
+    }
+    shown = [(title, results[name]) for name, title in titles.items() if results.get(name)]
     figure, axes = panels(len(shown) + 1, 4.4 * (len(shown) + 1), 4.4)
     for axis, (title, part) in zip(axes, shown, strict=False):
         true, learned = zip(*part["scatter"], strict=True)

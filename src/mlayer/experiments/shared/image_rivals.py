@@ -98,7 +98,8 @@ class ODEBlock(nn.Module):
             _convolution(filters, filters, 3, generator),
             nn.ReLU(),
             _convolution(filters, channels, 1, generator),
-        ).to(memory_format=torch.channels_last)
+        )
+        self.derivative.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.readout = dense_net((shape[0] * shape[1] * channels, classes), "relu", generator)
 
     def forward(self, x: Tensor) -> Tensor:

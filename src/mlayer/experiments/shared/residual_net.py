@@ -81,7 +81,8 @@ class ResidualNet(nn.Module):
         ]
         for before, after in pairwise(widths):
             layers.append(_Block(before, after, 2, generator))
-        self.trunk = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+        self.trunk = nn.Sequential(*layers)
+        self.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.head = head
 
     def features(self, x: Tensor) -> Tensor:
