@@ -33,6 +33,25 @@ def test_the_text_s_recipe_is_held_against_the_paper_s_spread() -> None:
     assert compare({"images.svhn.paper_recipe.mean": 81.0})[0][3] == "≥ 80.96: met"
 
 
+def test_goals_are_on_every_row_of_a_kind_or_on_none() -> None:
+    """A goal that only the rows that reach it have would say nothing."""
+    kinds = {
+        "recipes of the spirals": r"spiral\.(text_|notebook_)?extra_turn_accuracy",
+        "recipes of Figure 3": r"periodic\.(text_)?figure_rmse_max",
+        "recipes of determinants": r"determinant[35]\.(paper_recipe|best)_mse",
+        "recipes of permanents": r"permanent[35]\.(paper_recipe|best)_mse.*",
+        "recipes of images": r"images\..*",
+        "rivals": r"(rivals|heads|ingredients|baselines)\..*",
+        "certified": r"certified\..*\.certified",
+        "clean": r"certified\..*\.clean",
+    }
+    for kind, pattern in kinds.items():
+        rows = [row for row in all_rows() if re.fullmatch(pattern, row.name)]
+        assert len(rows) > 1, kind
+        with_goal = [row.name for row in rows if row.at_most is not None or row.at_least is not None]
+        assert len(with_goal) in {0, len(rows)}, (kind, with_goal)
+
+
 @pytest.mark.parametrize("of", list(EXPECTED))
 def test_quoted_accuracies_are_those_of_the_table(of: str) -> None:
     rows = {row.name: row for row in all_rows()}
