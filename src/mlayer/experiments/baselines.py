@@ -152,7 +152,7 @@ def best_rate(search: list[dict[str, Any]], of: str, name: str) -> float:
 
 def _trial(part: str, *, images: ImageSet, name: str, config: Config, rate: float, where: Where) -> Results:
     started = time.monotonic()
-    run = _Training(part, images, name, config, config.seed, rate, config.search_epochs)
+    run = _BaselineTraining(part, images, name, config, config.seed, rate, config.search_epochs)
     _, result, count = run(where)
     return {
         "set": images.name,
@@ -171,7 +171,7 @@ def _row(
 ) -> Results:
     started = time.monotonic()
     epochs = config.ode_epochs if name in _ODE else config.dense_epochs
-    net, result, count = _Training(part, images, name, config, seed, rate, epochs)(where)
+    net, result, count = _BaselineTraining(part, images, name, config, seed, rate, epochs)(where)
     test = _first(images.test, config.part)
 
     def accuracy() -> float:
@@ -205,7 +205,7 @@ def _first(images: Split, part: float) -> Split:
 
 
 @dataclass(frozen=True)
-class _Training:
+class _BaselineTraining:
     """One training of one net."""
 
     part: str

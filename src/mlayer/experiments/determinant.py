@@ -89,7 +89,7 @@ class Config:
         dnns: (hidden layers, width) of the dense nets in the grid.
         examples: sizes of the training set in the grid.
         seeds: of every point of the grid with few examples, where single ones differ much.
-        seeds_up_to: so many examples; one seed beyond.
+        seeds_up_to: examples; points with more have one seed.
         headline_examples: for the 811-parameter M-layer.
         dnn_examples: for the 3,121-parameter DNN.
         notebook_examples: for the authors' notebook's recipe.

@@ -1,4 +1,4 @@
-"""An M-layer as the head of a convolutional net, beside a ReLU head and a linear one.
+"""An M-layer as the head of a convolutional net, compared with a ReLU head and a linear one.
 
     mlayer reproduce heads --smoke      seconds, on the small digits that come with scikit-learn
     mlayer reproduce heads              CIFAR-10, three seeds, 10 epochs: three quarters of an hour on

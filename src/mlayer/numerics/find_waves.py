@@ -135,7 +135,7 @@ def _on_a_grid(problem: WaveProblem, waves: Waves) -> tuple[Array, Array]:
     x = problem.x[order, 0]
     output = int(np.argmax(problem.y.var(0)))
     known = (problem.fixed @ waves.linear)[order, output]
-    known = known - _line(x, known)  # that is left in: beside slow waves a slope may be far off
+    known = known - _line(x, known)  # stays: with slow waves a slope may be far off
     steps = np.diff(x)
     fastest = 2 * float(waves.frequencies.max())
     if np.ptp(steps) < 1e-6 * steps.mean():

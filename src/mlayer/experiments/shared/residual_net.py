@@ -10,7 +10,7 @@ channels, the second and third with stride 2; the mean over all places gives 64 
 | linear | 64-10 | 650 | 77,850 |
 | linear, wider net | the last block has 70 channels | 710 | 87,090 |
 
-So the M-layer stands beside a ReLU head of its size, beside no hidden layer at all, and beside a net that
+The M-layer is compared with a ReLU head of its size, with no hidden layer at all, and with a net that
 spends the same number of parameters on convolutions.
 """
 
@@ -30,7 +30,7 @@ _WIDTHS = (16, 32, 64)
 _WIDER = (16, 32, 70)
 
 
-class _Block(nn.Module):
+class _ResidualBlock(nn.Module):
     """Relu(x + two convolutions of x); the way past them is a 1 x 1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, generator: torch.Generator) -> None:
@@ -77,10 +77,10 @@ class ResidualNet(nn.Module):
             _convolution(shape[2], first, 3, 2, generator),
             nn.BatchNorm2d(first),
             nn.ReLU(),
-            _Block(first, first, 1, generator),
+            _ResidualBlock(first, first, 1, generator),
         ]
         for before, after in pairwise(widths):
-            layers.append(_Block(before, after, 2, generator))
+            layers.append(_ResidualBlock(before, after, 2, generator))
         self.trunk = nn.Sequential(*layers)
         self.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.head = head
