@@ -97,7 +97,8 @@ def _search(problem: WaveProblem, whole: WaveProblem, most: int, damped: bool) -
         in_vain = 0 if current.score < best.score else in_vain + 1
         best = min(best, current, key=lambda waves: waves.score)
     if best.squares > enough:
-        best = min(best, *_from_poles(problem, best, most, damped), key=lambda waves: waves.score)
+        options = [best, *_from_poles(problem, best, most, damped)]
+        best = min(options, key=lambda waves: waves.score)
     best = _thinned(problem, best)
     return best if len(best) else None
 
