@@ -8,6 +8,7 @@ them. `mlayer reproduce heads` does the same with a residual net on CIFAR-10 and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -59,7 +60,7 @@ def main() -> None:
     data = digits()  # 8 x 8 pixels, comes with scikit-learn
     x, y = data.train.images(flat=False)[:, None], data.train.labels
     test = data.test.images(flat=False)[:, None], data.test.labels
-    heads = {
+    heads: dict[str, Callable[[], list[nn.Module]]] = {
         "M-layer": lambda: [mlayer.MLayer(FEATURES, 10, matrix_size=8, embedding_size=10, init="balanced")],
         "ReLU": lambda: [nn.Linear(FEATURES, 39), nn.ReLU(), nn.Linear(39, 10)],
         "linear": lambda: [nn.Linear(FEATURES, 10)],
