@@ -11,6 +11,11 @@ SOURCES := pyproject.toml constraints.txt setup.py tools/environment.py $(shell 
 # What matplotlib keeps about fonts: here, not in the home folder.
 export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
 
+# Python's compiled modules: here, and kept even where PYTHONDONTWRITEBYTECODE is set, as in many containers.
+# Without them every process compiles torch's thousands of files anew, which takes longer than most tests.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(abspath $(VENV))/bytecode
+
 # What libraries keep while the tests run (onnxruntime does) goes here too; pip's own cache stays where it is.
 CACHE := XDG_CACHE_HOME=$(abspath $(VENV))/cache
 # One process a core, each with one thread: make test WORKERS=8, or WORKERS=0 for everything in this process.

@@ -7,7 +7,7 @@
 Laws of physics and mathematics, polynomial and periodic, with and without noise (Gaussian, given as a share
 of the spread of the target). A full M-layer (no structure, no hint of the terms) is trained with Adam and
 L-BFGS from some starts, the best on held-out data is read with `mlayer.symbolic.read_formula`, given the
-training data. Beside it what a user would pick instead: PolynomialFeatures and LassoCV, the degree by
+training data. Compared with what a user would pick instead: PolynomialFeatures and LassoCV, the degree by
 cross-validation; and gplearn's symbolic regression where it is installed. "recovered": the same terms and no
 other, every number within 1 % of the largest; "exact": to 1e-9. The outcome is reported; nothing is
 asserted.

@@ -67,7 +67,7 @@ def picture(curves: dict[str, list[float]], model: nn.Module, test: tuple[Tensor
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", width_ratios=(3, 2))
     for (name, errors), color, mark in zip(curves.items(), ("#D55E00", "#0072B2"), ("s-", "o-"), strict=True):
         left.plot(range(1, len(errors) + 1), errors, mark, color=color, label=name, markersize=4)
-    left.set(xlabel="epoch", ylabel="wrong, % of unseen digits", ylim=(0, None))
+    left.set(xlabel="epoch", ylabel="test error, %", ylim=(0, None))
     left.legend(frameon=False)
     left.set_title("the same loop for both", loc="left")
 

@@ -58,7 +58,7 @@ def picture(t: np.ndarray, y: np.ndarray, later: np.ndarray, curves: dict[str, n
         axes, curves.items(), ("#0072B2", "#D55E00", "#009E73"), strict=True
     ):
         axis.axvspan(10, 20, color="0.94")
-        axis.plot(later, truth(later), color="0.55", linewidth=3, label="what comes")
+        axis.plot(later, truth(later), color="0.55", linewidth=3, label="truth")
         axis.plot(t, y, ".", color="0.2", markersize=2, label="data")
         axis.plot(whole, curve, color=color, linewidth=1.3, label=name)
         axis.set_title(name, loc="left")

@@ -99,7 +99,7 @@ def _chromium(around: Path, dark: bool, *options: str) -> str:
         *options,
         around.as_uri(),
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=True).stdout
 
 
 def look(page: Path, folder: Path, width: int, dark: bool, picture: Path | None = None) -> Look:

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from mlayer.exponential.paths import VARIABLE
 settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("deterministic")
 
+Case = TypeVar("Case")
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
 
 
@@ -56,13 +57,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cases: dict[str, list[pytest.Item]] = {}
         for item in items:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        kept = {id(group[k * len(group) // most]) for group in cases.values() for k in range(most)}
+        kept = {id(item) for group in cases.values() for item in spread(group, most)}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
 
 
+def spread(cases: list[Case], most: int) -> list[Case]:
+    """So many of them, evenly; all of them if there are no more."""
+    return [cases[k] for k in sorted({k * len(cases) // most for k in range(most)})]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
+    """With --at-most, the ten thousand tests that would be left out are not made in the first place."""
+    yield
+    most, calls = metafunc.config.getoption("--at-most"), getattr(metafunc, "_calls", [])
+    if most and len(calls) > most:
+        metafunc._calls = spread(calls, most)
+
+
+def pytest_collection() -> None:
+    gc.disable()  # nothing of what is collected becomes garbage
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # ten thousand tests, which the garbage collector need not look through time and again
+    gc.enable()
 
 
 def _seed(name: str) -> None:

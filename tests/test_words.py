@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ENDINGS = {".py", ".md", ".h", ".cpp", ".toml", ".yml", ".css"}
+ENDINGS = {".py", ".md", ".h", ".cpp", ".toml", ".yml", ".css", ".ipynb"}
 FOLDERS = ("src", "docs", "benchmarks", "examples", "tools", "tests")
 FILES = sorted(
     file
@@ -30,7 +31,8 @@ BRITISH = re.compile(
 
 # What sounds translated, with the field's word for it.
 PHRASES = {
-    r"\b(?:[Oo]ne|[Nn]umbers?|entry|line|draw) an? (?:row|line|example|image|class|core)\b": "per",
+    r"\b(?:[Oo]ne|[Nn]umbers?|entry|line|draw|bar|file|pair|evaluation|products|block) an? "
+    r"(?:row|line|example|image|class|core|command|model|value|variable|round|monomial)\b": "per",
     r"(?:taken|takes|take) up (?:a run|by the|only|if|and)|\btaken up\b": "resume",
     r"\bdear(?:er|est)?\b": "expensive, in order of cost",
     r"\boff by\b|[Ww]hat \w+ (?:is|may be) off|how far .{1,20} be off": "error of",
@@ -44,10 +46,10 @@ PHRASES = {
     r"\b(?:take|takes|taking|taken) (?:it|them|each other) up\b": "resume",
     r"\bheld against\b": "compared with",
     r"\bwhat came\b|\bcame out\b": "what it was, the result",
-    r"\bbeside (?:the|an?|its?|each|that|what|this|ours|those|them|these|[A-Z])": "compared with, next to",
+    r"\b[Bb]eside (?:the|an?|its?|each|that|what|this|ours|those|them|these|[A-Z])": "compared with, next to",
     r"\bof (?:its|their|our|your) own\b(?! (?:n|factors))": "its own, separate",
-    r"\bso many\b": "this many",
-    r"\bmade-up\b": "synthetic",
+    r"\b[Ss]o many\b": "this many",
+    r"\b[Mm]ade-up\b": "synthetic",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}
@@ -56,6 +58,14 @@ READ = [file for file in FILES if not file.is_relative_to(ROOT / "tests")]
 
 def name(file: Path) -> str:
     return str(file.relative_to(ROOT))
+
+
+def text_of(file: Path) -> str:
+    """What a person reads; of a notebook the cells, not the pictures that they drew."""
+    text = file.read_text()
+    if file.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
 
 
 def slips(pattern: re.Pattern[str], text: str) -> list[str]:
@@ -77,7 +87,7 @@ def test_the_spelling_test_passes_over(word: str) -> None:
 
 
 def test_spelling_is_american() -> None:
-    found = {name(file): slips(BRITISH, file.read_text()) for file in FILES}
+    found = {name(file): slips(BRITISH, text_of(file)) for file in FILES}
     assert {file: words for file, words in found.items() if words} == {}
     assert not [name(file) for file in FILES if BRITISH.search(file.name)]
 
@@ -86,7 +96,7 @@ def test_spelling_is_american() -> None:
 def test_words_are_those_of_the_field(phrase: str) -> None:
     pattern = re.compile(phrase)
     found = {
-        name(file): slips(pattern, file.read_text())
+        name(file): slips(pattern, text_of(file))
         for file in READ
         if not ("room" in phrase and (file.name in SPEAKS_OF_ROOMS or "decisions" in file.parts))
     }

@@ -95,9 +95,7 @@ def run(command: list[str], log: TextIO, shown: bool = True) -> bool:
         assert process.stdout is not None
         for line in process.stdout:
             log.write(line)
-            large = re.match(
-                r"\s*(?:Downloading|Using cached|Processing) (?:.*/)?(\S+) \(([0-9.]+) MB\)", line
-            )
+            large = re.match(LARGE, line)
             if shown and large and float(large.group(2)) >= LARGE_MEGABYTES:
                 say(f"fetching {'-'.join(large.group(1).split('-')[:2])}, {large.group(2)} MB")
             elif shown and line.startswith("Installing collected packages") and line.count(",") > 5:

@@ -25,7 +25,8 @@ _DAMAGE = (
     *(MemoryError, NotImplementedError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error, struct.error),
     *(tokenize.TokenError, RecursionError),
 )
-_MOST_MEMBERS, _MOST_BYTES = 10_000, 2**32
+# Unpacked, an archive may take so many bytes, or so many times its own: trained numbers hardly pack.
+_MOST_MEMBERS, _SMALL, _LARGEST_RATIO, _MOST_BYTES = 10_000, 2**27, 16, 2**32
 
 
 def read_array(path: Path) -> np.ndarray:
@@ -45,8 +46,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             members = packed.infolist()
-            if len(members) > _MOST_MEMBERS or sum(m.file_size for m in members) > _MOST_BYTES:
-                raise ValueError(f"{len(members)} members, or more than {_MOST_BYTES} bytes unpacked")
+            most = min(max(_SMALL, _LARGEST_RATIO * len(data)), _MOST_BYTES)
+            if len(members) > _MOST_MEMBERS or sum(m.file_size for m in members) > most:
+                raise ValueError(f"{len(members)} members, or more than {most} bytes unpacked")
             found = {}
             for member in members:
                 with packed.open(member) as stream:

@@ -154,7 +154,7 @@ def file_path(argument: str, value: object) -> Path:
 
 
 def brief(value: object) -> str:
-    """Something that came, in a few words: numbers and short strings as they are, of others the type."""
+    """A short description of a value: numbers and short strings as they are, the type of others."""
     if value is None or isinstance(value, Number | str | bytes):
         written = repr(value)
         return written if len(written) <= 60 else f"{written[:57]}..."

@@ -48,7 +48,9 @@ def make_folder(path: Path) -> None:
 def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None = None) -> None:
     """Let ``write`` fill a new file next to ``path``, push it to the disk, then rename it to ``path``.
 
-    A link is followed: the file that it points to is replaced. The permissions of an old file are kept.
+    A link is followed: the file that it points to is replaced. Permissions, access lists and other extended
+    attributes of an old file are kept, and its owner where the system allows that. While it is filled the
+    new file is open to nobody whom the old one excludes. Devices and pipes are refused.
 
     Args:
         path: the file.
@@ -64,11 +66,18 @@ def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None
             raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Make it first.")
+        if path.exists() and not path.is_file():
+            raise ArgumentError(
+                "path",
+                "a file",
+                f"the device, pipe or socket {path}",
+                "Name a file, or leave it out to print.",
+            )
         with beside(path) as temporary:
             write(temporary)
             _sync(temporary)
             if path.is_file():
-                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+                _make_alike(temporary, path)
             if keep is not None and path.exists():
                 _keep(path, keep)
             os.replace(temporary, path)
@@ -140,7 +149,7 @@ def _temporary(path: Path) -> tuple[Path, int]:
     """A new file next to ``path``, and the descriptor that holds its lock."""
     while True:
         temporary = _temporary_name(path)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _least_mode(path))
         if sys.platform == "win32":
             return temporary, descriptor
         try:
@@ -151,6 +160,30 @@ def _temporary(path: Path) -> tuple[Path, int]:
         if not taken:
             return temporary, descriptor
         os.close(descriptor)  # another process took it for a left-over before it was locked
+
+
+def _least_mode(path: Path) -> int:
+    """With which a new file for ``path`` begins: what the old one allows, and its writing."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode) & 0o666 | stat.S_IRUSR | stat.S_IWUSR
+    except OSError:  # a new one: as the user's mask has it
+        return 0o666
+
+
+def _make_alike(new: Path, old: Path) -> None:
+    """Give the new file the permissions of the old one."""
+    about = old.stat()
+    if sys.platform != "win32":
+        made = new.stat()
+        if (made.st_uid, made.st_gid) != (about.st_uid, about.st_gid):
+            with suppress(OSError):  # only root gives files away
+                os.chown(new, about.st_uid, about.st_gid)
+    if sys.platform == "linux":
+        with suppress(OSError):  # a disk without them
+            for name in os.listxattr(old):  # access lists are among them
+                with suppress(OSError):
+                    os.setxattr(new, name, os.getxattr(old, name))
+    os.chmod(new, stat.S_IMODE(about.st_mode))
 
 
 def _temporary_name(path: Path) -> Path:

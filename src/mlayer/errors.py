@@ -57,7 +57,7 @@ class ArgumentTypeError(MLayerError, TypeError):
 
 
 class KernelError(MLayerError, RuntimeError):
-    """The compiled kernel is not to be had, or failed."""
+    """The compiled kernel is not available, or failed."""
 
 
 class FileFormatError(MLayerError, ValueError):

@@ -131,7 +131,7 @@ def digest_of(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
         if flat.numel():
             digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -95,12 +95,15 @@ def test_bounds_hold_and_lose_only_what_the_tensors_lose(seed: int, blocks: int,
         if rival == row.label:
             continue
         least = float((outputs[:, row.label] - outputs[:, rival]).min())
-        bounds = Bounds(row.pair(rival))
+        pair = row.pair(rival)
+        bounds = Bounds(pair)
         scale = 1e-9 * (1 + float(outputs.abs().max()))
         for method in ("first_order", "second_order", "third_order", "fourth_order"):
             assert bounds.lower(method, eps) <= least + scale, method
-        if blocks == 2:  # linear: exact
-            assert bounds.lower("first_order", eps) == pytest.approx(least, abs=scale)
+        if blocks == 2:  # linear: exact but for what is set aside for rounding
+            slack = pair.value_slack(eps)
+            assert bounds.lower("first_order", eps) + slack == pytest.approx(least, abs=scale)
+            assert slack < 100 * scale
 
 
 def test_a_formula_that_was_written_down_is_certified_exactly() -> None:

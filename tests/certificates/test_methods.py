@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -64,7 +64,9 @@ def test_a_new_bound_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_best_uses_a_new_bound_that_reaches_further(monkeypatch: pytest.MonkeyPatch, norm: str) -> None:
+def test_best_uses_a_new_bound_that_reaches_further(
+    monkeypatch: pytest.MonkeyPatch, norm: Literal["linf", "l2"]
+) -> None:
     """A bound that knows more than all others (here: it just claims so) settles radii and decisions."""
 
     class Claims:

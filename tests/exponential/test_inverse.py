@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -20,7 +21,7 @@ import mlayer
 import oracle
 from cases import GALLERY, Case, random_matrix
 from invalid_arguments import Cases, names_of, says_what_is_wrong
-from mlayer.exponential.inverse.logarithm import NEAR, ORDER
+from mlayer.exponential.inverse.logarithm import NEAR, ORDER, QUADRATURE
 
 # Forward mode makes torch load its own decompositions, which it still compiles with torch.jit.script.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -205,16 +206,27 @@ def test_lower_precisions_are_right_to_their_rounding(function: str) -> None:
             assert (got.to(a.dtype) - expected).norm() <= torch.finfo(dtype).eps * expected.norm()
 
 
+def exact_quadrature(order: int) -> list[tuple[Any, Any]]:
+    """Nodes and weights of Gauss and Legendre on [-1, 1]: Newton's method in mpmath's precision."""
+    found = []
+    for start in np.polynomial.legendre.leggauss(order)[0].tolist():
+        t = mpmath.mpf(start)
+        for _ in range(3):
+            value, before = mpmath.legendre(order, t), mpmath.legendre(order - 1, t)
+            slope = order * (t * value - before) / (t**2 - 1)
+            t -= value / slope
+        found.append((t, 2 / ((1 - t**2) * slope**2)))
+    return found
+
+
 def test_approximant_near_the_identity() -> None:
     """||r(X) - log(I + X)|| <= |r(-x) - log(1 - x)| at x = ||X|| (Kenney and Laub)."""
-    nodes, weights = np.polynomial.legendre.leggauss(ORDER)
     with mpmath.workdps(40):
-        x = mpmath.mpf(NEAR)
-        terms = [
-            mpmath.mpf(w) / 2 * -x / (1 - (mpmath.mpf(t) + 1) / 2 * x)
-            for t, w in zip(nodes.tolist(), weights.tolist(), strict=True)
-        ]
-        assert abs(mpmath.fsum(terms) - mpmath.log(1 - x)) <= 2 * EPS * x
+        x, exact = mpmath.mpf(NEAR), exact_quadrature(ORDER)
+        for quadrature in (exact, QUADRATURE):
+            terms = [mpmath.mpf(w) / 2 * -x / (1 - (mpmath.mpf(t) + 1) / 2 * x) for t, w in quadrature]
+            assert abs(mpmath.fsum(terms) - mpmath.log(1 - x)) <= 2 * EPS * x
+        assert tuple((float(t), float(w)) for t, w in exact) == QUADRATURE, "correctly rounded"
 
 
 # ---- Derivatives. ----------------------------------------------------------------------------------

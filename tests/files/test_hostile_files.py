@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import mlayer
 from hostile import no_hang
+from mlayer.arrayfile import read_arrays
+from mlayer.disk import replace_file
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.files.store import _digest
+from mlayer.tensorfile import DamagedError
 
 
 def crafted(path: Path, config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Path:
@@ -112,3 +117,70 @@ def test_no_path(path: str) -> None:
     for call in (lambda: mlayer.save(mlayer.MLayer(2, 1, 3), path), lambda: mlayer.load(path)):
         with pytest.raises(ArgumentError, match="path must be a path"):
             call()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and sockets of Unix")
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device or a pipe would be gone: as root, ``-o /dev/null`` would leave a file there."""
+    pipe, link, place = tmp_path / "pipe", tmp_path / "link", tmp_path / "socket"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(tmp_path)  # the path of a socket may not be long
+        server.bind(place.name)
+        for path in (pipe, link, place):
+            with (
+                no_hang(),
+                pytest.raises(ArgumentError, match="path must be a file; got the device, pipe or"),
+            ):
+                mlayer.save(mlayer.MLayer(2, 1, 3), path)
+            with no_hang(), pytest.raises(FileNotFoundError):
+                mlayer.load(path)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert stat.S_ISSOCK(place.stat().st_mode)
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="extended attributes of Linux")
+def test_save_keeps_attributes_and_owner(tmp_path: Path) -> None:
+    file = tmp_path / "m.safetensors"
+    mlayer.save(mlayer.MLayer(2, 1, 3), file)
+    named = True
+    try:
+        os.setxattr(file, "user.note", b"mine")
+    except OSError:
+        named = False
+    if os.getuid() == 0:
+        os.chown(file, 1234, 4321)
+    owner = file.stat().st_uid, file.stat().st_gid
+    mlayer.save(mlayer.MLayer(2, 1, 3), file)
+    assert (file.stat().st_uid, file.stat().st_gid) == owner
+    if named:
+        assert os.getxattr(file, "user.note") == b"mine"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of Unix")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o644])
+def test_nobody_reads_along_while_a_file_is_written(mode: int, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"old")
+    file.chmod(mode)
+    seen = []
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(b"new")
+        seen.append(stat.S_IMODE(temporary.stat().st_mode))
+
+    replace_file(file, write)
+    assert seen[0] & 0o077 & ~mode == 0, "open to others for a moment"
+    assert stat.S_IMODE(file.stat().st_mode) == mode
+    assert file.read_bytes() == b"new"
+
+
+def test_an_archive_of_zeros_does_not_take_gigabytes(tmp_path: Path) -> None:
+    file = tmp_path / "bomb.npz"
+    np.savez_compressed(file, a=np.zeros(2**25))  # 256 MB in some 260 kB
+    assert file.stat().st_size < 2**20
+    with pytest.raises(DamagedError, match="bytes unpacked"):
+        read_arrays(file)
+    np.savez_compressed(file, a=np.zeros(2**20))
+    assert read_arrays(file)["a"].shape == (2**20,)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +61,23 @@ def test_make_asks_first() -> None:
     lines = (ROOT / "Makefile").read_text().splitlines()
     (install,) = (line for line in lines if line.startswith("INSTALL :="))
     assert install.index("tools/old_python.py") < install.index("tools/environment.py")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+def test_compiled_modules_are_kept_in_the_environment() -> None:
+    """Where Python is told to keep none, each of the hundreds of processes would compile torch anew."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE"))}
+    show = subprocess.run(
+        ["make", "-s", "--eval", "show: ; @env", "show", "VENV=elsewhere"],
+        cwd=ROOT,
+        env={**inherited, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = dict(line.split("=", 1) for line in show.stdout.splitlines() if line.startswith("PYTHON"))
+    assert "PYTHONDONTWRITEBYTECODE" not in seen
+    assert seen["PYTHONPYCACHEPREFIX"] == str(ROOT / "elsewhere/bytecode")
 
 
 @pytest.mark.parametrize(

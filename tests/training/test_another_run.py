@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,8 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tensorfile import sealed
 from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
-from mlayer.training.checkpoints import Checkpoints
+from mlayer.training.checkpoints import FORMAT, Checkpoints
+from mlayer.training.lost import RunFailedError, sendable
 
 SETTINGS = Settings(epochs=2, learning_rate=1e-2)
 
@@ -229,7 +231,7 @@ def test_whole_files_of_nonsense_are_refused(tree: Any, tmp_path: Path) -> None:
     """Their digest is right: somebody wrote them so."""
     import json
 
-    data = sealed({"0": torch.zeros(2)}, {"mlayer-checkpoint": json.dumps({"format": 2, "tree": tree})})
+    data = sealed({"0": torch.zeros(2)}, {"mlayer-checkpoint": json.dumps({"format": FORMAT, "tree": tree})})
     (tmp_path / "state.safetensors").write_bytes(data)
     model = layer()
     with pytest.raises(FileFormatError, match="Delete it to start anew"):
@@ -333,6 +335,42 @@ def test_a_run_that_kills_its_process_is_named_and_the_others_are_kept() -> None
         train_many(kill_always, product(), SETTINGS, seeds=range(3), n_jobs=2)
     assert [run.settings.seed for run in caught.value.finished] == [0, 2]
     assert caught.value.lost == [1]
+
+
+class NeedsTwoError(Exception):
+    """Cannot be built again from its message."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} {two}")
+
+
+class HoldsLockError(Exception):
+    """Cannot be sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("error", [NeedsTwoError("the", "reason"), HoldsLockError("the reason")])
+def test_an_error_that_cannot_be_sent_is_told(error: Exception) -> None:
+    """A process that cannot send its error would be taken for one that was killed."""
+    told = sendable(error, "run 1")
+    assert isinstance(told, RunFailedError)
+    assert f"run 1 ended with {type(error).__name__}: the reason" in str(told)
+    for same in (ValueError("x"), ArgumentError("n", "1", "2", "Use 1.")):
+        assert sendable(same, "run 1") is same
+
+
+@pytest.mark.slow
+def test_an_error_that_cannot_be_sent_is_no_killed_worker() -> None:
+    from mlayer.training import train_many
+
+    def broken(settings: Settings) -> torch.nn.Module:
+        raise NeedsTwoError("the", "reason")
+
+    with pytest.raises(RunFailedError, match=r"run 0 \(seed 0\) ended with NeedsTwoError: the reason"):
+        train_many(broken, product(), SETTINGS, seeds=range(2), n_jobs=2)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Golden section: about where a function of one number with a single valley is least."""
+"""Golden section: the approximate minimum of a unimodal function of one number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHARE = (math.sqrt(5) - 1) / 2
 def least_of(
     function: Callable[[float], float], left: float, right: float, rounds: int
 ) -> tuple[float, float]:
-    """The better of the last two points tried, and the value there; one evaluation a round.
+    """The better of the last two points tried, and the value there; one evaluation per round.
 
     >>> at, value = least_of(lambda t: (t - 1) ** 2, -3.0, 4.0, 40)
     >>> abs(at - 1) < 1e-6, value < 1e-12

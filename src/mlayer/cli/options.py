@@ -49,12 +49,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _File(click.Path):
-    """A path; a NUL in it is the user's mistake, which the system would only call a wrong value."""
+    """A path; an empty one or a NUL in it is the user's mistake, which the system calls a wrong value."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As a pathlib.Path."""
         if "\0" in str(value):
             raise click.BadParameter("a path has no NUL character", ctx, param)
+        if not str(value):
+            raise click.BadParameter("a path has one character or more", ctx, param)
         return super().convert(value, param, ctx)
 
 

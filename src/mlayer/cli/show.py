@@ -43,6 +43,24 @@ def _is_harmless(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) in ("Zs", "Cn", "Co")
 
 
+class _Terminal:
+    """Stdout for rows of a table, where it is a terminal."""
+
+    @staticmethod
+    def write(text: str) -> int:
+        sys.stdout.write(plain(text))
+        return len(text)
+
+    @staticmethod
+    def flush() -> None:
+        sys.stdout.flush()
+
+
+def results() -> Any:
+    """Where rows of a table go: a file or a pipe gets them as they are, a terminal as :func:`plain`."""
+    return _Terminal() if sys.stdout.isatty() else sys.stdout
+
+
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
     """What was done with a table, on stderr."""
     lines = list(map(str, lines))
@@ -93,7 +111,7 @@ class TerminalBar:
         self.progress, self.task = progress, task
 
     def update(self, done: float, total: float | None, text: str) -> None:
-        """So much is done."""
+        """Report progress."""
         if self.progress is not None:
             self.progress.update(self.task, completed=done, total=total, description=plain(text))
 

@@ -97,7 +97,7 @@ class Series:
 
     Attributes:
         values: float64, (N,).
-        dates: "1981-01-01", ..., one a value.
+        dates: "1981-01-01", ..., one per value.
         name: of the series.
         unit: of the values.
         source: where it was read from.
@@ -115,7 +115,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Made-up examples: inputs and what should come out.
+    """Synthetic examples: inputs and targets.
 
     Attributes:
         x: (N, in_features).

@@ -1,4 +1,4 @@
-"""Scikit-learn's digits: the set for a machine with nothing."""
+"""Scikit-learn's digits, which need no files."""
 
 from __future__ import annotations
 

@@ -219,7 +219,9 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             ours += math.inf if waves is None else loss_on(waves.layer, test_rows, recipe.loss)
             rival = make().double()
             fit_layer(rival, train_rows, trial)
-            if not is_auto(wanted):  # who names the inputs holds them at their range where there are no waves
+            if not is_auto(
+                wanted
+            ):  # inputs named by the user are held at their range where there are no waves
                 low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
             theirs += loss_on(rival, test_rows, recipe.loss)

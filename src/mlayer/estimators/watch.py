@@ -58,7 +58,7 @@ class Watch:
             self._from, self._to, self._text, self._end = before
 
     def tell(self, done: float) -> None:
-        """So much of the present part is done, from 0 to 1."""
+        """The present part is done to this share, from 0 to 1."""
         if self._report is not None:
             self._report(self._from + min(1.0, done) * (self._to - self._from), self._text)
 

@@ -279,7 +279,7 @@ def headline(results: Results) -> dict[str, float]:
 
 
 def plot(results: Results) -> Figure:
-    """A bar a row of the table, the mean over its seeds, with what it was trained on."""
+    """One bar per row of the table, the mean over its seeds, with what it was trained on."""
     groups = _groups(results)
     figure = canvas(8, 0.42 * len(groups) + 1.2)
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""What an M-layer can do, in under a minute: learn a spiral, a wave, the digits; be a formula.
+"""The demo, in under a minute: learn a spiral, a wave and the digits; compile a formula.
 
 mlayer demo
 """

@@ -306,7 +306,7 @@ def plot(results: Results) -> Figure:
         [best["parameters"]], [best["test_mse"]], marker="*", s=160, color=ink(), label="M-layer, ours"
     )
     left.axhline(
-        EXPECTED["zero_guess_mse"], color=soft(), linestyle=":", linewidth=1, label="always answering 0"
+        EXPECTED["zero_guess_mse"], color=soft(), linestyle=":", linewidth=1, label="always predicting 0"
     )
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
     ticks = [200, 500, 1000, 2000, 3000]

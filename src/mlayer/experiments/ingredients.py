@@ -158,7 +158,7 @@ def plot(results: Results) -> Figure:
         axes.axvline(0, color=ink(), lw=0.8)
         axes.set_yticks(range(len(others)), others)
         axes.invert_yaxis()
-        axes.set_xlabel("test accuracy less that of the recipe as it is, points")
+        axes.set_xlabel("difference from the full recipe, percentage points")
         axes.set_title(
             f"{_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
         )

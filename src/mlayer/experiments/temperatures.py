@@ -324,7 +324,7 @@ def plot(results: Results) -> Figure:
     whole.set(xlim=(0, len(days)), ylim=(-limit, limit))
     last.set(xlim=(cut - 120, len(days)), ylim=(-limit, limit), xlabel="day; trained on the gray part")
     whole.legend(loc="upper right", ncols=2, fontsize="small")
-    # Beside the curves, which leave no corner free.
+    # Next to the curves, which leave no corner free.
     figure.legend(
         *last.get_legend_handles_labels(),
         loc="outside lower center",

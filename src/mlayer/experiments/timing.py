@@ -76,7 +76,7 @@ SCALES = {
 
 
 def run(config: Config, where: Where) -> Results:
-    """Train both nets by turns and note the time of each epoch, in seconds."""
+    """Train both nets alternately and record the time of each epoch, in seconds."""
     generator = torch.Generator().manual_seed(config.seed)
     x = torch.rand(config.examples, PIXELS, generator=generator)
     y = torch.randint(0, CLASSES, (config.examples,), generator=generator)
@@ -91,7 +91,7 @@ def run(config: Config, where: Where) -> Results:
             torch.set_num_threads(config.threads)
         for turn in range(-1, config.turns):  # the first turn warms up and is not counted
             where.say("timing", max(0, turn) / config.turns)
-            # Who goes first changes from turn to turn.
+            # The order alternates from turn to turn.
             for name in list(nets)[:: 1 if turn % 2 else -1]:
                 spent = _epoch(nets[name], x, y, config, penalty=1e-4 if name == "m_layer" else 0.0)
                 if turn >= 0:
@@ -163,7 +163,7 @@ def plot(results: Results) -> Figure:
         count = results["parameters"][name]
         axes.plot(range(1, len(times) + 1), times, "o-", label=f"{labels[name]}, {count:,} parameters")
     axes.set_xticks(range(1, len(results["ratios"]) + 1))
-    axes.set_xlabel("turn")
+    axes.set_xlabel("repetition")
     axes.set_ylabel("seconds per epoch of 45,000")
     axes.set_ylim(0)
     axes.set_title(f"ratio {results['ratio']:.2f} (paper, on a GPU: {EXPECTED['ratio']})")

@@ -162,7 +162,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-# Threads do not survive a fork, and GNU's OpenMP waits for them for ever: so it is with torch's own products.
+# Threads do not survive a fork, and GNU's OpenMP waits for them forever, in torch's own products too.
 # A forked child computes with one thread, as the workers of torch's data loaders do.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_one_thread)

@@ -1,4 +1,4 @@
-"""Files: one safetensors file a model, ONNX out, the authors' weights in. No pickle anywhere."""
+"""Files: one safetensors file per model, ONNX out, the authors' weights in. No pickle anywhere."""
 
 from mlayer.files.authors import load_authors_model, load_keras_npz
 from mlayer.files.onnx_export import export_onnx

@@ -15,7 +15,7 @@ from mlayer.exponential.arguments import HALVES, check_matrices
 
 ActivityKind = Literal["frobenius", "l1"]
 _KINDS = ("frobenius", "l1")
-# So many terms BLAS adds in float32 at once; of many more it would lose digits.
+# Terms that BLAS adds in float32 at once; with many more it would lose digits.
 _PIECE = 2**18
 
 

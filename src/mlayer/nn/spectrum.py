@@ -125,7 +125,7 @@ def modes(layer: MLayer, x: Tensor, direction: Tensor | None = None) -> Modes:
 @torch.no_grad()
 def _matrix(layer: MLayer, x: Tensor) -> Tensor:
     M = layer.matrix(x.to(layer.readout.dtype)).to(torch.float64)
-    if not bool(M.isfinite().all()):  # of which LAPACK would complain on the terminal
+    if not bool(M.isfinite().all()):  # which would make LAPACK print to the terminal
         raise ArgumentError(
             "x",
             "finite, and so M(x)",

@@ -116,7 +116,7 @@ def reliability(truth: AnyArray, probabilities: AnyArray) -> Draw:
             color=theme.first,
             label="model",
         )
-        axes.set(xlabel="probability given to the answer", ylabel="share of right answers", xlim=(0, 1.02))
+        axes.set(xlabel="predicted probability", ylabel="share of correct predictions", xlim=(0, 1.02))
         axes.set_ylim(-0.02, 1.02)
         axes.legend()
 
@@ -183,7 +183,7 @@ def forecast(
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
         axes.plot(
-            before[0][-shown:], before[1][-shown:], "-", color=theme.faint, linewidth=1, label="learned"
+            before[0][-shown:], before[1][-shown:], "-", color=theme.faint, linewidth=1, label="training rows"
         )
         axes.plot(after[0], after[1], ".", color=theme.text, markersize=3, label="true, held out")
         axes.plot(after[0], after[2], "-", color=theme.first, linewidth=1.4, label="forecast")

@@ -8,6 +8,8 @@ from typing import Any
 
 from mlayer.checks import did_you_mean
 
+_LONGEST_CELL, _LONGEST_TEXT = 100, 2000
+
 
 @dataclass(frozen=True)
 class Remark:
@@ -31,14 +33,23 @@ class Remark:
 
     def __str__(self) -> str:
         """For people."""
-        where = f"column {self.column!r}: " if self.column else ""
+        where = f"column {cut(self.column)!r}: " if self.column else ""
         number = f"{self.count} " if self.count else ""
-        example = f", for example {self.example!r}" if self.example else ""
-        return f"{where}{number}{self.text}{example}"
+        example = f", for example {cut(self.example)!r}" if self.example else ""
+        return f"{where}{number}{cut(self.text, _LONGEST_TEXT)}{example}"
 
     def as_json(self) -> dict[str, Any]:
         """For `--json` and for the model file."""
-        return asdict(self)
+        return asdict(replace(self, example=cut(self.example, _LONGEST_TEXT)))
+
+
+def cut(text: str, longest: int = _LONGEST_CELL) -> str:
+    """The start of a text that nobody would read to its end: cells may have millions of characters.
+
+    >>> cut("abcdef", 4)
+    'abcd... (6 characters)'
+    """
+    return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
 
 
 def merged(remarks: Iterable[Remark]) -> list[Remark]:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.distributed import World
-from mlayer.training.fingerprint import loader_fingerprint, tensors_fingerprint
+from mlayer.training.fingerprint import tensors_fingerprint
+from mlayer.training.loader_fingerprint import loader_fingerprint
 
 _BLOCK_NUMBERS = 2**20  # numbers copied at once into shuffled order
 _EVALUATION_ROWS = 1024  # in one batch without gradients

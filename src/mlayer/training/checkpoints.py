@@ -27,7 +27,7 @@ from mlayer.disk import make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError
 from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
 
-FORMAT = 2
+FORMAT = 3
 _KEY = "mlayer-checkpoint"
 _MUST_BE = "a checkpoint written by mlayer.training"
 

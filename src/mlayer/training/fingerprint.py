@@ -1,76 +1,306 @@
-"""What makes two runs the same run: settings, callables with their code, every byte of data and weights.
+"""What makes two runs the same run: settings, callables with their code, the model, every byte of data.
 
 A checkpoint is resumed only by the run that wrote it. What is compared goes into the checkpoint as plain
 data: numbers and texts as they are, tensors and code as SHA-256.
+
+A function counts by its code, its defaults, what it holds, and the globals that it names, functions among
+them with their own code. Libraries (the standard one, and what is installed) count by names alone: their
+code is not that of the run.
 """
 
 from __future__ import annotations
 
+import copyreg
+import dis
 import hashlib
+import json
+import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import is_dataclass
-from functools import partial
-from types import CodeType, FunctionType, MethodType
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlayer.tensorfile import digest_of
 
-_DEEPEST = 8  # levels of nesting that are compared
-_SAMPLES = 8  # examples of a data set that is not in memory
+CHANGING = "(changes as the run goes on)"
+_DEEPEST = 100
+_LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
+_INSTALLED = ("site-packages", "dist-packages")
+_LIBRARIES = tuple(
+    os.path.dirname(str(module.__file__)) + os.sep for module in (os, torch, np, sys.modules["mlayer"])
+)
+# What torch keeps in every module: weights and parts have their own place here, the rest is bookkeeping.
+_BOOKKEEPING = set(vars(nn.Module()))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON has it. Functions count by their code and what they hold, not by what they call.
+def plain(value: Any) -> Any:
+    """A value as JSON has it, the same in every process.
 
-    >>> plain(lambda x: x + 1)[1] == plain(lambda x: x + 2)[1]
+    >>> plain(lambda x: x + 1) == plain(lambda x: x + 2)
     False
     """
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if depth > _DEEPEST:
-        return type(value).__qualname__
-
-    def deeper(inner: Any) -> Any:
-        return plain(inner, depth + 1)
-
-    if isinstance(value, Tensor):
-        return ["tensor", digest_of({"": value})]
-    if isinstance(value, np.ndarray):
-        return ["array", str(value.dtype), list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
-    if isinstance(value, Mapping):
-        return {str(k): deeper(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [deeper(v) for v in value]
-    if isinstance(value, set | frozenset):
-        return sorted(repr(deeper(v)) for v in value)
-    if isinstance(value, partial):
-        return [deeper(value.func), deeper(value.args), deeper(value.keywords)]
-    if isinstance(value, FunctionType):
-        held = [_held(cell.cell_contents, deeper) for cell in value.__closure__ or () if _filled(cell)]
-        defaults = [deeper(value.__defaults__), deeper(value.__kwdefaults__)]
-        return [value.__qualname__, _code_digest(value.__code__), defaults, held]
-    if isinstance(value, MethodType):
-        return [deeper(value.__func__), deeper(value.__self__)]
-    if isinstance(value, type):
-        return [f"{value.__module__}.{value.__qualname__}", _class_digest(value)]
-    if callable(value) or is_dataclass(value):
-        name = getattr(value, "__qualname__", None)
-        if name is not None:  # built in
-            return name
-        return [deeper(type(value)), deeper(getattr(value, "__dict__", {}))]
-    text = repr(value)
-    return type(value).__qualname__ if " at 0x" in text else text
+    return _Reader().read(value)
 
 
-def _held(value: Any, deeper: Callable[[Any], Any]) -> Any:
-    """What a closure holds; of lists, dicts and sets the kind alone, for counters fill during a run."""
-    return type(value).__qualname__ if isinstance(value, list | dict | set) else deeper(value)
+def model_fingerprint(model: nn.Module) -> Any:
+    """What the model computes apart from its weights, which change: classes, attributes, what is trained."""
+    return _Reader().module(model, weights=False)
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether two fingerprints agree, but for what changes as a run goes on.
+
+    >>> same([1, CHANGING], [1, "x"]), same([1, 2], [1, 2.0])
+    (True, False)
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(same(value, new[key]) for key, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(same, old, new))
+    return old == CHANGING or json.dumps(old) == json.dumps(new)
+
+
+def merged(old: Any, new: Any) -> Any:
+    """One fingerprint of two moments of a run: counters and caches, which fill on the way, are marked."""
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        return {key: merged(value, new[key]) for key, value in old.items()}
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [merged(*pair) for pair in zip(old, new, strict=True)]
+    return old if same(old, new) else CHANGING
+
+
+def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
+    """Shapes and a digest of every byte."""
+    return [[list(t.shape), str(t.dtype), digest_of({"": t})] for t in tensors]
+
+
+class _Reader:
+    """One walk through an object; each part of it is read once."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[Any, Any]] = {}  # with the object itself, so that its id stays its own
+        self.above: list[int] = []  # what the walk is in
+
+    def read(self, value: Any) -> Any:
+        if value is None or type(value) in (bool, int, float, str):
+            return value if not isinstance(value, str) or len(value) <= _LONGEST else _digest(value)
+        if id(value) in self.found:
+            return self.found[id(value)][1]
+        if id(value) in self.above:
+            return ["above", len(self.above) - self.above.index(id(value))]
+        if len(self.above) > _DEEPEST:
+            return ["deep", _name(type(value))]
+        self.above.append(id(value))
+        found = self._parts(value)
+        self.above.pop()
+        text = json.dumps(found)
+        if len(text) > _LONGEST:
+            found = ["long", _name(type(value)), _digest(text)]
+        self.found[id(value)] = value, found
+        return found
+
+    def _parts(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return ["tensor", value.requires_grad, _tensor_digest(value)]
+        if isinstance(value, np.memmap):  # may be larger than the memory
+            return ["memmap", str(value.dtype), list(value.shape), str(value.filename), value.offset]
+        if isinstance(value, np.ndarray):
+            kind = ["array", str(value.dtype), list(value.shape)]
+            if value.dtype.hasobject:
+                return [*kind, self.read(value.tolist())]
+            return [*kind, hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()]
+        if isinstance(value, bytes | bytearray):
+            return ["bytes", hashlib.sha256(value).hexdigest()]
+        if type(value) in (tuple, list):
+            if all(type(one) in (bool, int, float, str) for one in value):
+                return list(value)
+            return [self.read(one) for one in value]
+        if type(value) is dict or isinstance(value, type(type.__dict__)):
+            return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
+        if isinstance(value, set | frozenset):
+            return {"set": sorted(json.dumps(self.read(one)) for one in value)}
+        if isinstance(value, partial):
+            return ["partial", self.read(value.func), self.read(value.args), self.read(value.keywords)]
+        if isinstance(value, MethodType):
+            return ["method", self.read(value.__func__), self.read(value.__self__)]
+        if isinstance(value, FunctionType):
+            return ["function", value.__qualname__, *self._function(value)]
+        if isinstance(value, type):
+            return ["class", _name(value), *self._class(value)]
+        if isinstance(value, nn.Module):
+            return self.module(value, weights=True)
+        if isinstance(value, ModuleType):
+            return ["module", value.__name__]
+        if isinstance(value, torch.Generator):  # where it stands changes with every draw
+            return ["generator", value.initial_seed()]
+        if isinstance(value, np.random.Generator):
+            return ["generator", _seed(value)]
+        if isinstance(value, np.random.RandomState | random.Random):
+            return ["generator", _name(type(value))]
+        if isinstance(value, BuiltinFunctionType):
+            owner = value.__self__
+            return ["built in", _name(value), None if isinstance(owner, ModuleType) else self.read(owner)]
+        wrapped = getattr(value, "__wrapped__", None)
+        if callable(wrapped):  # functools.cache, for one: written in C, known by a name otherwise
+            return [_name(type(value)), self.read(wrapped)]
+        return [_name(type(value)), *self._state(value)]
+
+    def _function(self, function: FunctionType) -> list[Any]:
+        if _is_library_file(function.__code__.co_filename):
+            return [function.__module__]
+        attributes = {k: v for k, v in vars(function).items() if k != "__wrapped__"}
+        held = [
+            self.read(cell.cell_contents) if _filled(cell) else None for cell in function.__closure__ or ()
+        ]
+        return [
+            _code_digest(function.__code__),
+            self.read(function.__defaults__),
+            self.read(function.__kwdefaults__),
+            held,
+            [[name, self.read(used)] for name, used in sorted(_globals(function).items())],
+            self.read(attributes),
+        ]
+
+    def _class(self, kind: type) -> list[Any]:
+        """The code of its methods, its own constants and its bases; those of libraries by name."""
+        if _of_a_library(kind):
+            return []
+        members = []
+        for name, given in sorted(vars(kind).items()):
+            member = given.__func__ if isinstance(given, staticmethod | classmethod) else given
+            if isinstance(member, property):
+                members.append([name, [self.read(f) for f in (member.fget, member.fset)]])
+            elif isinstance(member, FunctionType) or not (name.startswith(("__", "_abc_")) or _slot(member)):
+                members.append([name, self.read(member)])
+        return [members, [self.read(base) for base in kind.__bases__]]
+
+    def _state(self, value: Any) -> list[Any]:
+        """The class of an object and what it would be stored as; of one that cannot be stored, the class."""
+        try:
+            reduce = copyreg.dispatch_table.get(type(value))
+            stored = value.__reduce_ex__(4) if reduce is None else reduce(value)
+        except Exception:  # locks, files, what not: any error, for any code may be called here
+            return [self.read(type(value))]
+        if isinstance(stored, str):
+            return [stored]
+        make, arguments, state, several, pairs = (*stored, *[None] * 5)[:5]
+        items = [None if iterator is None else list(iterator) for iterator in (several, pairs)]
+        return [self.read(part) for part in (make, arguments, type(value), state, *items)]
+
+    def module(self, module: nn.Module, *, weights: bool) -> Any:
+        """A module's tree; ``weights``: with the numbers of parameters and persistent buffers."""
+        inner = getattr(module, "_orig_mod", None)
+        if isinstance(inner, nn.Module):  # compiled: computes the same
+            return self.module(inner, weights=weights)
+        names: dict[int, list[str]] = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            names.setdefault(id(parameter), []).append(name)
+        trained = [[shared, p.requires_grad] for p, shared in _by_id(module, names)]
+        parts = [[name, *self._one_module(one, weights)] for name, one in module.named_modules()]
+        return {"parts": parts, "parameters": trained}
+
+    def _one_module(self, module: nn.Module, weights: bool) -> list[Any]:
+        kept = set() if weights else set(module._buffers) - module._non_persistent_buffers_set
+        buffers = {k: v for k, v in module._buffers.items() if k not in kept}
+        numbers = dict(module._parameters) if weights else {}
+        own = {
+            name: value
+            for name, value in vars(module).items()
+            if name not in _BOOKKEEPING and not isinstance(value, nn.Module)
+        }
+        hooks = [list(getattr(module, name, {}).values()) for name in _HOOKS]
+        return [self.read(part) for part in (type(module), module.training, own, buffers, numbers, hooks)]
+
+
+def _by_id(module: nn.Module, names: Mapping[int, list[str]]) -> Iterator[tuple[nn.Parameter, list[str]]]:
+    for parameter in module.parameters():
+        yield parameter, names[id(parameter)]
+
+
+def _name(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _slot(member: Any) -> bool:
+    """What a class with __slots__ has for each of them; the values are in its objects."""
+    return type(member).__name__ in ("member_descriptor", "getset_descriptor")
+
+
+def _tensor_digest(tensor: Tensor) -> str:
+    """Of tensors of every layout; what has no numbers, or hides them, counts by its shape."""
+    try:
+        dense = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
+        return digest_of({"": dense})
+    except (RuntimeError, TypeError, NotImplementedError):
+        return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def _seed(generator: np.random.Generator) -> int | None:
+    """What it was seeded with; None if by chance, for then no two processes have the same."""
+    seed = getattr(generator.bit_generator.seed_seq, "entropy", None)
+    return seed if isinstance(seed, int) and seed < 2**64 else None
+
+
+def _of_a_library(kind: type) -> bool:
+    """Whether a class is one of an installed package; a class made by a script may only say so."""
+    module = sys.modules.get(kind.__module__)
+    found: Any = module
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is not kind:
+        return False
+    file = getattr(module, "__file__", None)
+    return (
+        kind.__module__.split(".")[0] in sys.builtin_module_names if file is None else _is_library_file(file)
+    )
+
+
+@cache
+def _is_library_file(file: str) -> bool:
+    if file.startswith("<frozen "):
+        return True
+    path = file.replace("\\", "/")
+    return any(f"/{name}/" in path for name in _INSTALLED) or file.startswith(_LIBRARIES)
+
+
+def _globals(function: FunctionType) -> dict[str, Any]:
+    """The globals that its code names, also as ``module.name``; not what is built in."""
+    found: dict[str, Any] = {}
+    for names in _paths(function.__code__):
+        path, value = names[0], function.__globals__.get(names[0], _filled)
+        for name in names[1:]:
+            if not isinstance(value, ModuleType):
+                break
+            path, value = f"{path}.{name}", getattr(value, name, _filled)
+        if value is not _filled:
+            found[path] = value
+    return found
+
+
+def _paths(code: CodeType) -> Iterator[list[str]]:
+    """Globals that the code loads, each with the attributes that are taken of it right away."""
+    path: list[str] = []
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and path:
+            path.append(step.argval)
+            continue
+        if path:
+            yield path
+        path = [step.argval] if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _paths(constant)
 
 
 def _filled(cell: Any) -> bool:
@@ -79,18 +309,6 @@ def _filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _class_digest(kind: type) -> str:
-    """Of the code of a class; torch's own are known by their names."""
-    if kind.__module__.split(".")[0] in ("torch", "builtins"):
-        return ""
-    parts = [
-        f"{name} {_code_digest(member.__code__)}"
-        for name, member in sorted(vars(kind).items())
-        if isinstance(member, FunctionType)
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _code_digest(code: CodeType) -> str:
@@ -106,63 +324,3 @@ def _code_digest(code: CodeType) -> str:
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_kwonlyargcount)
     digest.update(repr(names).encode())
     return digest.hexdigest()
-
-
-def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
-    """Shapes and a digest of every byte."""
-    return [[list(t.shape), str(t.dtype), digest_of({"": t})] for t in tensors]
-
-
-def loader_fingerprint(loader: Any) -> list[Any]:
-    """All that is known of a loader without reading it through.
-
-    Tensors in memory behind it (a TensorDataset, a list of batches) count with every byte. Of another data
-    set that can be indexed some examples do, if they are the same when they are asked for twice; random ones
-    cannot be compared.
-    """
-    if isinstance(loader, list | tuple):
-        batches = [tensors_fingerprint([t for t in batch if isinstance(t, Tensor)]) for batch in loader]
-        return ["batches", batches]
-    dataset = getattr(loader, "dataset", None)
-    known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
-    return [*known, _dataset_fingerprint(loader if dataset is None else dataset)]
-
-
-def _dataset_fingerprint(dataset: Any) -> list[Any]:
-    name, count = type(dataset).__qualname__, _length(dataset)
-    if type(dataset) is torch.utils.data.TensorDataset:
-        return [name, count, tensors_fingerprint(dataset.tensors)]
-    if type(dataset) is torch.utils.data.Subset:
-        indices = hashlib.sha256(repr(list(dataset.indices)).encode()).hexdigest()
-        return [name, count, indices, _dataset_fingerprint(dataset.dataset)]
-    if not count or not hasattr(dataset, "__getitem__") or not isinstance(dataset, torch.utils.data.Dataset):
-        return [name, count]
-    with _generators_left_as_they_are():
-        places = sorted({round(k * (count - 1) / (_SAMPLES - 1)) for k in range(_SAMPLES)})
-        once, again = ([plain(_example(dataset, k)) for k in places] for _ in range(2))
-    return [name, count, once if once == again else "random"]
-
-
-def _example(dataset: Any, place: int) -> Any:
-    try:
-        return dataset[place]
-    except Exception as error:  # training will meet it and say more
-        return type(error).__name__
-
-
-def _length(of: Any) -> int | None:
-    try:
-        return len(of)
-    except TypeError:
-        return None
-
-
-@contextmanager
-def _generators_left_as_they_are() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that transforms draw from
-    with torch.random.fork_rng([]):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002

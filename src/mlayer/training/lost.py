@@ -4,11 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import BrokenExecutor
+from traceback import format_exception
 from typing import Any
+
+from mlayer.errors import MLayerError
 
 # First all together, then what is missing once more, then each alone: one that kills its process every time
 # must not end the others.
 _TOGETHER = 2
+
+
+class RunFailedError(MLayerError, RuntimeError):
+    """A run in another process ended with an error that cannot be brought back; its words are here."""
+
+
+def sendable(error: Exception, what: str) -> Exception:
+    """``error``, or one that says the same if it cannot be carried to another process and back.
+
+    A worker that cannot send its error, or whose error cannot be built again, would look like a killed one.
+    """
+    from multiprocessing.reduction import ForkingPickler
+
+    from joblib.externals.loky.backend.reduction import dumps
+
+    try:
+        came = ForkingPickler.loads(dumps(error))
+    except Exception:  # whatever the methods of a foreign class raise
+        came = None
+    if type(came) is type(error):
+        return error
+    told = "".join(format_exception(error))
+    return RunFailedError(f"{what} ended with {type(error).__name__}: {error}\n{told[-2000:]}")
 
 
 def all_done(tasks: Sequence[Any], n_jobs: int | None) -> dict[int, Any]:

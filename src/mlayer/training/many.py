@@ -22,7 +22,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError,
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
 from mlayer.training.loop import train
-from mlayer.training.lost import all_done
+from mlayer.training.lost import all_done, sendable
 from mlayer.training.result import TrainingResult
 from mlayer.training.run import Augment
 from mlayer.training.settings import Settings
@@ -205,5 +205,9 @@ def _one(  # noqa: PLR0917 - a task for another process
         except DivergenceError as error:
             result = error.result
         return number, Trained(settings, model, result)
+    except Exception as error:
+        if several:
+            raise sendable(error, f"run {number} (seed {settings.seed})") from error
+        raise
     finally:
         torch.set_num_threads(threads)

@@ -14,7 +14,7 @@ from mlayer.training.batches import Data, as_source
 from mlayer.training.best import Best, Weights, copy_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import World
-from mlayer.training.fingerprint import plain
+from mlayer.training.fingerprint import merged, model_fingerprint, plain, same
 from mlayer.training.learning_rate import LearningRate
 from mlayer.training.optimizers import build_optimizer
 from mlayer.training.result import Record, Stopped, TrainingResult
@@ -102,7 +102,8 @@ class Run:
             if state is not None:
                 assert checkpoints is not None
                 self._check_same_run(state, checkpoints)
-                self._about["start"] = state["about"]["start"]
+                # What was seen to change before may change again.
+                self._about |= self._held(state["about"]) | {"start": state["about"]["start"]}
             else:
                 self.best.start_from(self.model)
                 if checkpoints is not None:
@@ -120,6 +121,8 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on."""
+        if self._about:
+            self._about |= self._held(self._about)
         return {
             "about": self._about,
             "model": dict(self.model.state_dict()),
@@ -154,15 +157,41 @@ class Run:
 
     def _fingerprint(self) -> dict[str, Any]:
         """Every byte of data and weights, the code of callables, and the settings."""
-        # An optimizer that a function made says more than the function's code.
-        made = [type(self.optimizer).__name__, plain(self.optimizer.defaults)]
         return {
-            "settings": self.settings.fingerprint() | {"the optimizer": made},
+            **self._held(),
+            "optimizer": self._optimizer_fingerprint(),
             "data": self.source.fingerprint(),
             "validation": None if self.validation is None else self.validation.fingerprint(),
-            "augment": plain(self.augment),
             "start": digest_of(self.model.state_dict()),
         }
+
+    def _held(self, before: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Of what may hold counters and caches: callables and the model.
+
+        Args:
+            before: the same at an earlier moment of the run; what has changed since then is marked.
+        """
+        settings = self.settings.fingerprint()
+        augment, structure = plain(self.augment), model_fingerprint(self.model)
+        if before is not None:
+            old = before["settings"]
+            callables = [name for name, value in settings.items() if isinstance(value, list)]
+            settings |= {name: merged(old.get(name), settings[name]) for name in callables}
+            augment = merged(before["augment"], augment)
+            structure = merged(before["structure"], structure)
+        return {"settings": settings, "augment": augment, "structure": structure}
+
+    def _optimizer_fingerprint(self) -> list[Any]:
+        """An optimizer that a function made says more than the function's code: what it trains, and how."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        groups = [
+            [
+                [names.get(id(p)) for p in group["params"]],
+                plain({k: v for k, v in group.items() if k != "params"}),
+            ]
+            for group in self.optimizer.param_groups
+        ]
+        return [type(self.optimizer).__name__, plain(self.optimizer.defaults), groups]
 
     def _check_same_run(self, state: dict[str, Any], checkpoints: Checkpoints) -> None:
         try:
@@ -185,15 +214,21 @@ class Run:
         longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
         for name in (*_FREE, *(["epochs"] if longer else [])):
             old.pop(name), new.pop(name)
-        changed = [_difference(k, old.get(k), v) for k, v in new.items() if v != old.get(k)]
+        changed = [_difference(k, old.get(k), v) for k, v in new.items() if not _agree(old.get(k), v)]
+        if not changed and not same(about["optimizer"], self._about["optimizer"]):
+            changed.append("the optimizer trains other parameters, or with other options")
         for name in ("data", "validation"):
-            if about[name] != self._about[name]:
+            if not same(about[name], self._about[name]):
                 what = "data are others" if name == "data" else "validation data are others, or new, or gone"
                 changed.append(f"the {what}")
-        if about["augment"] != self._about["augment"]:
+        if not same(about["augment"], self._about["augment"]):
             changed.append(_difference("augment", about["augment"], self._about["augment"]))
         if _shapes(self.model.state_dict()) != _shapes(state["model"]):
             changed.append("the model has other parameters")
+        elif not same(about["structure"], self._about["structure"]):
+            changed.append(
+                "the model computes something else (other code, attributes, frozen parameters or mode)"
+            )
         elif self._about["start"] not in (
             about["start"],
             # A model that this very run has trained: it is prolonged.
@@ -229,6 +264,11 @@ def _difference(name: str, old: Any, new: Any) -> str:
     if any(isinstance(value, list | dict) for value in (old, new)):
         return f"{name} has other code or holds other values"
     return f"{name} was {old!r} and is {new!r}"
+
+
+def _agree(old: Any, new: Any) -> bool:
+    """Whether two settings are the same; numbers by their values, as 1 and 1.0 are one learning rate."""
+    return same(old, new) if isinstance(new, list | dict) else bool(old == new)
 
 
 def _shapes(weights: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:

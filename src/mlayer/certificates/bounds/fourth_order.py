@@ -24,7 +24,7 @@ class FourthOrder:
         self._quartic: Quartic | None = None
 
     def _fall(self) -> float:
-        """c_4 with Q[y, y, y, y] >= -c_4 |y|^4, rounding and quadrature included; inf if not to be had."""
+        """c_4 with Q[y, y, y, y] >= -c_4 |y|^4, rounding and quadrature included; inf if there is none."""
         if self._quartic is None:
             # Accurate to three hundredths of what the remainder would charge for the same term.
             readout = self.third.second.readout

@@ -3,7 +3,7 @@
 docs/theory/certificates-derivatives.md, theorem 3. exp(M + N(z)) is expanded in z up to the third order
 by scaling and squaring in the algebra of truncated polynomials: a jet (E_0, E_1, E_2, E_3) holds the
 coefficients over sorted index tuples, and jets are multiplied order by order. Works for every M, nilpotent
-ones included; costs some d^3 / 6 matrix products a multiplication.
+ones included; costs some d^3 / 6 matrix products per multiplication.
 """
 
 from __future__ import annotations

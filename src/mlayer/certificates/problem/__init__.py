@@ -1,1 +1,1 @@
-"""The question: region, weights, coordinates, constants of the model, expansion at an input."""
+"""What is to be certified: region, weights, coordinates, constants of the model, expansion at an input."""

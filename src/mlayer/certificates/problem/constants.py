@@ -1,7 +1,8 @@
 """The constants of a model: computed once, kept on the Certifier, storable next to the model.
 
-Of a file only what any value of is sound is read: weights w, gauge P, multiplier Y. Every number that a proof
-rests on is computed from them and the layer again, so an edited file can make radii smaller, never false.
+From a file only parameters are read of which any value is sound: weights w, gauge P, multiplier Y. Every
+number that a proof rests on is computed from them and the layer again, so an edited file can make radii
+smaller, never false.
 """
 
 from __future__ import annotations

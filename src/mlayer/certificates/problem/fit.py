@@ -1,4 +1,4 @@
-"""Fit what any value of is sound but a good value of is tight: weights w, gauge P, multiplier Y.
+"""Fit the parameters of which any value is sound and a good one is tight: weights w, gauge P, multiplier Y.
 
 docs/theory/certificates.md, lemmas 2 to 4. Minimized, by Adam, is the logarithm of what the fourth-order
 remainder is proportional to: mean log ||W||_nuc + mu(M) + 4 log delta_2, at reference inputs.

@@ -1,1 +1,1 @@
-"""One file a command, each with a click command named `command`."""
+"""One file per command, each with a click command named `command`."""

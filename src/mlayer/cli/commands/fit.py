@@ -128,6 +128,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     require("rich", "pandas", "pyarrow", "sklearn", *([] if no_report else ["matplotlib"]))
     model_file = output or Path(_stem(table) + ".safetensors")
+    if model_file.is_dir():  # "." and "/" have no name to make that of the page from
+        raise Mistake(f"{model_file} is a folder; name a file")
     page_file = None if no_report else report or model_file.with_suffix(".html")
     check_outputs({"-o": model_file, "--report": page_file}, {"table": table}, force=force)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         check_output(output)
     loaded = load_table_model(model)
     source = written.open(table, quiet)
-    out: Any = sys.stdout if output is None else output
+    out: Any = show.results() if output is None else output
     with show.bar("predicting", quiet) as bar:
         done = predict_table(
             loaded,

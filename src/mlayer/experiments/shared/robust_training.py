@@ -30,7 +30,7 @@ class RobustRecipe:
     """How a robust classifier is trained.
 
     Attributes:
-        matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `graded`.
+        matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`.
         embedding_size: d.
         epochs: of one cycle of the learning rate.
         learning_rate: its largest.

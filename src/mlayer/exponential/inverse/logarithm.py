@@ -8,7 +8,6 @@ of log(I + X) = int_0^1 X (I + t X)^-1 dt, is right to rounding up to ||X||_1 = 
 from __future__ import annotations
 
 import torch
-from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
 from mlayer.exponential.inverse.pairs import MatrixPair
@@ -17,7 +16,15 @@ from mlayer.exponential.inverse.root import square_root
 ORDER = 8
 NEAR = 0.34
 _MOST_ROOTS = 100
-_NODES, _WEIGHTS = leggauss(ORDER)  # on [-1, 1]
+# Gauss-Legendre on [-1, 1], correctly rounded: node, weight; and -node, weight. The weights of NumPy's
+# leggauss are wrong in their last five bits, in a way that depends on its LAPACK.
+_HALF = (
+    (0.1834346424956498, 0.362683783378362),
+    (0.525532409916329, 0.31370664587788727),
+    (0.7966664774136267, 0.22238103445337448),
+    (0.9602898564975363, 0.10122853629037626),
+)
+QUADRATURE = (*((-node, weight) for node, weight in _HALF[::-1]), *_HALF)
 
 
 def logarithm(a: MatrixPair) -> tuple[MatrixPair, Tensor]:
@@ -38,7 +45,7 @@ def logarithm(a: MatrixPair) -> tuple[MatrixPair, Tensor]:
 
 def _near_identity(x: MatrixPair) -> MatrixPair:
     total: MatrixPair | None = None
-    for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True):
+    for node, weight in QUADRATURE:
         inverse, _ = ((node + 1) / 2 * x).plus_identity().inverse()
         term = (weight / 2) * (x @ inverse)
         total = term if total is None else total + term

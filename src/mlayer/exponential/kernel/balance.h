@@ -23,6 +23,9 @@ static inline T magnitude(T x) {
   return x < 0 ? -x : x;
 }
 
+// As std::fmax, whose loop over floats as doubles crashes g++ 12 for ARM.
+static inline double larger(double most, double x) { return x > most ? x : most; }
+
 // Does a row and its column differ much in their largest entries off the diagonal? Maxima, not sums: lanes.h
 // must come to the same answer.
 template <typename T>
@@ -70,8 +73,8 @@ static bool balance(int n, const T* a, size_t row_length, int* exponents) {
   double diagonal = 0, all = 0;
   for (int i = 0; i < n; ++i) {
     exponents[i] = 0;
-    diagonal = std::fmax(diagonal, std::fabs(double(a[i * row_length + i])));
-    for (int j = 0; j < n; ++j) all = std::fmax(all, std::fabs(double(a[i * row_length + j])));
+    diagonal = larger(diagonal, std::fabs(double(a[i * row_length + i])));
+    for (int j = 0; j < n; ++j) all = larger(all, std::fabs(double(a[i * row_length + j])));
   }
   const double floor = diagonal > 0 ? diagonal / 16 : all * 0x1p-20;
   bool changed = false;
@@ -84,7 +87,7 @@ static bool balance(int n, const T* a, size_t row_length, int* exponents) {
           column += std::fabs(std::ldexp(double(a[j * row_length + i]), exponents[i] - exponents[j]));
           row += std::fabs(std::ldexp(double(a[i * row_length + j]), exponents[j] - exponents[i]));
         }
-      column = std::fmax(column, floor), row = std::fmax(row, floor);
+      column = larger(column, floor), row = larger(row, floor);
       const int shift = int(std::lround(std::log2(row / column) / 2));
       const double after = std::ldexp(column, shift) + std::ldexp(row, -shift);
       if (!shift || !(after < 0.95 * (column + row)) || std::abs(exponents[i] + shift) > furthest) continue;
@@ -118,9 +121,9 @@ static bool harmed(int n, T* x, size_t row_length, const int* exponents, int sav
     least = exponents[i] < least ? exponents[i] : least, most = exponents[i] > most ? exponents[i] : most;
     for (int j = 0; j < n; ++j) {
       T& entry = x[i * row_length + j];
-      before = std::fmax(before, std::fabs(double(entry)));
+      before = larger(before, std::fabs(double(entry)));
       entry = std::ldexp(entry, exponents[i] - exponents[j]);
-      after = std::fmax(after, std::fabs(double(entry)));
+      after = larger(after, std::fabs(double(entry)));
     }
   }
   return std::ldexp(before, most - least) > std::ldexp(after, saved);

@@ -66,7 +66,7 @@ def from_function(
 
     Args:
         f: maps a float64 tensor of points (count, variables) to values (count,) or (count, outputs).
-        box: (low, high), or one such pair a variable; at most 4.
+        box: (low, high), or one such pair per variable; at most 4.
         tolerance: largest difference allowed.
         dtype: of the layer; torch's default if None.
         largest: the largest matrix allowed.

@@ -54,7 +54,10 @@ def smallest(
         share = effort.attempt()
         try:
             board = minimal(attempt(_MOST_BEFORE_REDUCTION, share), share)
-        except (TooManyStatesError, RecursionError):  # a form nested deeper than Python's stack: so be it
+        except (
+            TooManyStatesError,
+            RecursionError,
+        ):  # a form nested deeper than Python's stack: other lifts remain
             continue
         board.strategy = strategy
         if best is None or (board.size, board.weights) < (best.size, best.weights):

@@ -15,7 +15,7 @@ from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expanded_size import MOST_TERMS
 from mlayer.symbolic.parse.rationals import exact
 
-Rates = tuple[tuple[Fraction, Fraction], ...]  # real and imaginary part of k, one pair a variable
+Rates = tuple[tuple[Fraction, Fraction], ...]  # real and imaginary part of k, one pair per variable
 _MOST_PRODUCTS = 100_000  # seconds of exact arithmetic
 _WAVES = ("exp", "sin", "cos", "sinh", "cosh")
 

@@ -39,6 +39,7 @@ _ALGEBRA = Grammar(
 # Beyond this 60 digits of a constant would take long, and no layer can hold it. A power of 2.
 _LARGEST_CONSTANT = 1100
 _LARGEST_POWER = 1000  # of a constant that is no fraction
+_LONGEST_ROOT = 32  # bits
 
 
 def sympy_module() -> Any:
@@ -201,6 +202,13 @@ class _Converter:
         if sign and size > 20:
             raise ArgumentError(
                 "expressions", "with powers below a million", f"**({power})", "See `largest`."
+            )
+        if power.is_Rational and int(power.q).bit_length() > _LONGEST_ROOT:  # sympy looks for exact roots
+            raise ArgumentError(
+                "expressions",
+                f"with powers whose denominators are below 2^{_LONGEST_ROOT}",
+                f"**({power})",
+                "Write a third as (1/3).",
             )
         most = ceil(abs(float(power)))
         coefficient, rest = _split(base)

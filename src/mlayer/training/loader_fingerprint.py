@@ -1,0 +1,104 @@
+"""What is known of a data loader without reading it through, so that a run is not resumed on other data.
+
+Tensors and arrays in memory count with every byte, wherever they are: in a TensorDataset, a list of batches,
+an attribute of a data set, of its sampler or of a loader of one's own. So do the batch size, the sampler and
+the code that makes batches. Of a data set that can be indexed some examples count besides, if they are the
+same when they are asked for twice; random ones cannot be compared. What is read from files on the way is not
+compared otherwise; nor are dictionaries that a data set holds, which mostly are caches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, Subset, TensorDataset
+
+from mlayer.training.fingerprint import plain, tensors_fingerprint
+
+_SAMPLES = 8
+# Where a sampler finds the data set again; and a generator, which is seeded by the run.
+_NOT_OF_A_SAMPLER = ("data_source", "generator")
+
+
+def loader_fingerprint(loader: Any) -> list[Any]:
+    """All that is known of a loader, as JSON has it."""
+    if isinstance(loader, list | tuple):
+        batches = [tensors_fingerprint([t for t in batch if isinstance(t, Tensor)]) for batch in loader]
+        return ["batches", batches]
+    known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
+    if not isinstance(loader, DataLoader):
+        return [*known, _dataset_fingerprint(getattr(loader, "dataset", loader))]
+    makes = [plain(getattr(loader, name)) for name in ("collate_fn", "worker_init_fn", "drop_last")]
+    order = [_sampler_fingerprint(getattr(loader, name)) for name in ("sampler", "batch_sampler")]
+    return [*known, makes, order, _dataset_fingerprint(loader.dataset)]
+
+
+def _sampler_fingerprint(sampler: Any) -> Any:
+    if sampler is None:
+        return None
+    held = {
+        name: _sampler_fingerprint(value) if isinstance(value, Sampler | BatchSampler) else plain(value)
+        for name, value in getattr(sampler, "__dict__", {}).items()
+        if name not in _NOT_OF_A_SAMPLER and not isinstance(value, Dataset)
+    }
+    return [plain(type(sampler)), held]
+
+
+def _dataset_fingerprint(dataset: Any) -> list[Any]:
+    name, count = type(dataset).__qualname__, _length(dataset)
+    if type(dataset) is TensorDataset:
+        return [name, count, tensors_fingerprint(dataset.tensors)]
+    if type(dataset) is Subset:
+        return [name, count, plain(list(dataset.indices)), _dataset_fingerprint(dataset.dataset)]
+    held = {
+        key: _held(value)
+        for key, value in getattr(dataset, "__dict__", {}).items()
+        if not isinstance(value, dict | torch.Generator)
+    }
+    known = [name, count, plain(type(dataset)), held]
+    if not count or not hasattr(dataset, "__getitem__") or not isinstance(dataset, Dataset):
+        return known
+    with _generators_left_as_they_are():
+        places = sorted({round(k * (count - 1) / (_SAMPLES - 1)) for k in range(_SAMPLES)})
+        once, again = ([plain(_example(dataset, k)) for k in places] for _ in range(2))
+    return [*known, once if once == again else "random"]
+
+
+def _held(value: Any) -> Any:
+    """An attribute of a data set, which may be made of others."""
+    if isinstance(value, Dataset):
+        return _dataset_fingerprint(value)
+    if isinstance(value, list | tuple) and any(isinstance(one, Dataset) for one in value):
+        return [_held(one) for one in value]
+    return plain(value)
+
+
+def _example(dataset: Any, place: int) -> Any:
+    try:
+        return dataset[place]
+    except Exception as error:  # training will meet it and say more
+        return type(error).__name__
+
+
+def _length(of: Any) -> int | None:
+    try:
+        return len(of)
+    except TypeError:
+        return None
+
+
+@contextmanager
+def _generators_left_as_they_are() -> Iterator[None]:
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that transforms draw from
+    with torch.random.fork_rng([]):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002

@@ -1,0 +1,80 @@
+"""make test-machines does what it says: each variation is seen from inside a test that runs under it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import threadpoolctl
+import torch
+
+import mlayer
+from mlayer.exponential import native
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def machines() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("machines", ROOT / "tools/machines.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def another_blas() -> bool:
+    """Sums in another order, and vectors of another sign."""
+    a = torch.tensor([[1.0, 1e-16, 1e-16, -1.0]] * 5, dtype=torch.float64)
+    ones = torch.ones(4, 1, dtype=torch.float64)
+    backwards_or_not = {float(row) for rows in (a, a[:4]) for row in rows @ ones}
+    vectors = [
+        torch.linalg.eigh(torch.diag(torch.arange(3.0)))[1].numpy(),
+        np.linalg.eigh(np.diag([0, 1, 2]))[1],
+    ]
+    return len(backwards_or_not) > 1 and all((v.sum(0) < 0).any() for v in vectors)
+
+
+def without_vector_instructions() -> bool:
+    blas = {pool["architecture"] for pool in threadpoolctl.threadpool_info() if "architecture" in pool}
+    return torch.backends.cpu.get_cpu_capability() == "DEFAULT" and blas == {"Nehalem"}
+
+
+def kernel_is(name: str) -> bool:
+    return mlayer.expm_path().name == "native" and f" {name} " in native.description()
+
+
+IN_FORCE: dict[str, Callable[[], bool]] = {
+    "another BLAS": another_blas,
+    "libraries without vector instructions": without_vector_instructions,
+    "one thread": lambda: torch.get_num_threads() == 1,
+    "four threads": lambda: torch.get_num_threads() == 4,
+    "kernel: AVX2": lambda: kernel_is("avx2"),
+    "kernel: portable": lambda: kernel_is("portable"),
+    "no kernel": lambda: mlayer.expm_path().name == "matmul",
+}
+
+
+def test_the_variation_is_in_force() -> None:
+    name = os.environ.get("MLAYER_TEST_MACHINE")
+    if name is None:
+        pytest.skip("this is not make test-machines")
+    assert IN_FORCE[name](), f"{name!r} was asked for, and the tests run without it"
+
+
+def test_every_variation_is_looked_at() -> None:
+    assert set(machines().VARIATIONS) == set(IN_FORCE)
+    assert (ROOT / machines().CHECK).resolve() == Path(__file__).resolve()
+
+
+@pytest.mark.skipif("MLAYER_TEST_MACHINE" in os.environ, reason="make test-machines: one of them is in force")
+def test_an_ordinary_run_is_another() -> None:
+    """So that the check can fail."""
+    assert not another_blas()
+    assert sum(IN_FORCE[name]() for name in ("one thread", "four threads")) <= 1
+    assert sum(IN_FORCE[name]() for name in ("kernel: AVX2", "kernel: portable", "no kernel")) <= 1
