@@ -29,6 +29,7 @@ HEADLINES = (
     "robustness.median_ratio",
     "robustness.median_part_of_attack",
 )
+SET_NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 # Results from before they named their commit, or by one of a history that this repository does not have.
 EARLIER = "earlier"
 NOT_HERE = ("378fa7feafdd", "3d353351a9b1", "604a72d")
@@ -281,10 +282,41 @@ def fit_command() -> str:
     return "\n".join([*targets(content), "", circumstances(content["circumstances"])])
 
 
+def rivals() -> str:
+    """Nets of equal size and recipe, with the paired test over seeds."""
+    content = read("rivals")
+    figures, trainings = content["headline"], content["results"]["trainings"]
+    lines = [
+        "| | net | parameters | rate | test accuracy, % (seeds) | M-layer ahead by | p, paired t-test |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    seen = set()
+    for row in trainings:
+        key = (row["set"], row["augmented"], row["aside"], row["net"])
+        if key in seen:
+            continue
+        seen.add(key)
+        plain = "" if row["augmented"] else ".plain"
+        share = f".{1 - row['aside']:g}" if row["aside"] else ""
+        start = f"rivals.{row['set']}{plain}{share}.{row['net']}"
+        spread = f" ± {figures[f'{start}.sd']:.2f}" if f"{start}.sd" in figures else ""
+        ahead, p = (figures.get(f"{start}.{name}") for name in ("m_layer_ahead_by", "p"))
+        how = f"{'augmented' if row['augmented'] else 'not augmented'}, {row['training_examples']:,} images"
+        lines.append(
+            f"| {SET_NAMES[row['set']]}, {how} | {row['net']} | {row['parameters']:,} "
+            f"| {row['learning_rate']:g} "
+            f"| {figures[f'{start}.mean']:.2f}{spread} ({figures[f'{start}.seeds']:.0f}) "
+            f"| {'' if ahead is None else f'{ahead:+.2f}'} | {'' if p is None else f'{p:.2g}'} |"
+        )
+    told = f"`{content['command']}`, {made_by(content)}, {content['date']}."
+    return "\n".join([*lines, "", told])
+
+
 # Page -> the tables that stand on it.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
     "docs/results.md": {"paper": paper},
+    "docs/images.md": {"rivals": rivals},
     "docs/certificates.md": {"networks": networks},
     "docs/expm.md": {"expm": expm, "accuracy": accuracy},
     "docs/layer.md": {"layer": layer},
