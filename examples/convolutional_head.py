@@ -1,7 +1,7 @@
 """An M-layer on top of convolutions: digits, compared with a ReLU head of its size and a linear one.
 
 The convolutions are the same for all three and start from the same weights; one plain torch loop trains
-them. `mlayer reproduce heads` does the same with a residual net on CIFAR-10 and SVHN.
+them. `mlayer reproduce convolutional` does the same with a residual net on CIFAR-10 and SVHN.
 
     python examples/convolutional_head.py    some seconds; writes out/convolutional_head.png
 """

@@ -379,6 +379,60 @@ def scalars(random: Random) -> Case:
     return Case(weights.layer(), inputs(random, weights))
 
 
+def all_sizes(random: Random) -> Case:
+    """Entries of very different size, down to the smallest numbers and negative zero, in every weight."""
+    weights = draft(random)
+    for name in ("B", "T", "U", "u", "S", "V"):
+        array = getattr(weights, name)
+        array = array * 10.0 ** random.uniform(-float(random.choice([2, 20, 60])), 0, array.shape)
+        tiny = random.random(array.shape) < 0.2
+        array[tiny] = random.choice([5e-324, -5e-324, 1e-310, -0.0, 1e-160], int(tiny.sum()))
+        setattr(weights, name, array)
+    return Case(weights.layer(), inputs(random, weights), {"norm": random.choice(["linf", "l2"])})
+
+
+def nearly_nilpotent(random: Random) -> Case:
+    """A polynomial but for entries that are too small to be seen."""
+    weights = draft(random, n=int(random.integers(2, 5)))
+    small = 10.0 ** -random.uniform(5, 200)
+    weights.T = np.triu(weights.T, 1) + small * np.tril(weights.T)
+    weights.B = np.triu(weights.B, 1) + small * np.tril(weights.B)
+    return Case(weights.layer(), inputs(random, weights))
+
+
+def non_normal(random: Random) -> Case:
+    """Large entries above the diagonal, also in a full similarity: exp(M) grows before it falls."""
+    weights = draft(random, n=int(random.integers(2, 5)))
+    n = len(weights.B)
+    weights.B = weights.B + np.triu(random.standard_normal((n, n)), 1) * 10.0 ** random.uniform(0, 3)
+    Q = np.linalg.qr(random.standard_normal((n, n)))[0] @ np.diag(10.0 ** random.uniform(-2, 2, n))
+    inverse = np.linalg.inv(Q)
+    weights.T, weights.B = Q @ weights.T @ inverse, Q @ weights.B @ inverse
+    weights.S = inverse.T @ weights.S @ Q.T
+    return Case(weights.layer(), inputs(random, weights))
+
+
+def opposite_inputs(random: Random) -> Case:
+    """Inputs that undo one another, at a box's corner, with rivals that almost tie."""
+    weights = draft(random, m=3)
+    weights.U[1], weights.U[2] = -weights.U[0], weights.U[0] * (1 + 2e-16)
+    x = random.integers(0, 2, (2, 3)).astype(np.float64)
+    with torch.no_grad():
+        values = weights.layer()(torch.from_numpy(x[:1]))[0].numpy()
+    weights.V = weights.V - values
+    weights.V[0] += float(random.choice([1e-15, 1e-9, 0.3]))
+    return Case(weights.layer(), x, {"box": (0.0, 1.0)})
+
+
+def one_large_bias(random: Random) -> Case:
+    """Readouts that differ in their last bits, behind output biases that are far larger."""
+    weights = draft(random)
+    small = 2.0 ** -random.integers(10, 50)
+    weights.S = weights.S[:1] + small * weights.S
+    weights.V = 2.0 ** random.integers(0, 40) + small * weights.V
+    return Case(weights.layer(), inputs(random, weights), {"norm": random.choice(["linf", "l2"])})
+
+
 FAMILIES: dict[str, Callable[[Random], Case]] = {
     family.__name__: family
     for family in (
@@ -415,5 +469,10 @@ FAMILIES: dict[str, Callable[[Random], Case]] = {
         badly_balanced,
         curved,
         scalars,
+        all_sizes,
+        nearly_nilpotent,
+        non_normal,
+        opposite_inputs,
+        one_large_bias,
     )
 }

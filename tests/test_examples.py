@@ -109,6 +109,7 @@ def run(*command: str, cwd: Path) -> str:
         ("layer", "mlayer"),
         ("rmsprop", "ours"),
         ("fit_waves", "from the true periods"),
+        ("heads", "recipe"),
     ],
 )
 def test_benchmark_runs(name: str, contender: str, tmp_path: Path) -> None:

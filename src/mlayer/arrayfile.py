@@ -25,7 +25,7 @@ _DAMAGE = (
     *(MemoryError, NotImplementedError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error, struct.error),
     *(tokenize.TokenError, RecursionError),
 )
-# Unpacked, an archive may take so many bytes, or so many times its own: trained numbers hardly pack.
+# An archive may unpack to this many bytes, or to this many times its size: trained numbers hardly pack.
 _MOST_MEMBERS, _SMALL, _LARGEST_RATIO, _MOST_BYTES = 10_000, 2**27, 16, 2**32
 
 

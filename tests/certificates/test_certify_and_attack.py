@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 import mlayer
 from certificate_layers import random_layer
 from mlayer.certificates import CertifiedLoss, Certifier, attack, certify
+from mlayer.certificates.problem.expansion import Row
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
 
 
@@ -32,6 +34,27 @@ def test_results_do_not_depend_on_the_batch(case) -> None:  # type: ignore[no-un
         assert alone.radius[0] == together.radius[k]
     backwards = certifier(x.flip(0), labels.flip(0), workers=2)
     assert torch.equal(backwards.radius.flip(0), together.radius)
+
+
+def _each_by_itself(model, x, labels, method, eps):  # type: ignore[no-untyped-def]
+    return [Row(model, x[k], label) for k, label in enumerate(labels)]
+
+
+def test_rows_of_a_chunk_are_those_of_rows_by_themselves(case) -> None:  # type: ignore[no-untyped-def]
+    layer, x, labels = case
+    certifier = Certifier(layer, fit_steps=5)
+    eps = float(certifier(x, labels).radius[:-1].median())
+    front = "mlayer.certificates.api.certifier"
+    for question in ({}, {"eps": eps}, {"eps": eps / 2}, {"method": "second_order"}, {"eps": 0.0}):
+        together = certifier(x, labels, **question)
+        with mock.patch(f"{front}.chunk_size", return_value=2):
+            parts = certifier(x, labels, **question)
+        with mock.patch(f"{front}.rows_together", _each_by_itself):
+            alone = certifier(x, labels, **question)
+        for found in (parts, alone):
+            torch.testing.assert_close(found.radius, together.radius, rtol=1e-6, atol=0)
+            assert torch.equal(found.certified, together.certified)
+            assert found.method == together.method
 
 
 def test_fields(case) -> None:  # type: ignore[no-untyped-def]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import math
 import random
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,13 @@ from certificate_layers import KINDS, random_layer
 from mlayer import MLayer
 from mlayer.certificates import Certifier, attack, checker
 from mlayer.certificates.checker import Checker, ProofError, digest, parse_proof, read_proof
-from mlayer.certificates.checker.balls import exponential_tail, matrix, positive_definite, precision
+from mlayer.certificates.checker.balls import (
+    exponential_tail,
+    matrix,
+    positive_definite,
+    precision,
+    upper_root,
+)
 from mlayer.certificates.checker.exponential import Exponential
 from mlayer.certificates.checker.frame import partial_transpose
 from mlayer.certificates.problem.expansion import Row
@@ -286,6 +294,18 @@ def test_an_infinite_radius_in_a_box_is_a_claim_about_the_box() -> None:
     assert case.attacked[k] == math.inf
 
 
+def test_inputs_that_are_held_still_are_proved_constant() -> None:
+    layer, x, labels = random_layer("full", 4)
+    found = Certifier(layer, scale=0.0, fit_steps=0)(x[:1], labels[:1], rigorous=True)
+    assert float(found.radius[0]) == math.inf
+
+
+def test_the_root_of_no_number_is_no_bound() -> None:
+    with pytest.raises(ProofError):
+        upper_root(flint.arb("nan"))
+    assert upper_root(flint.arb(-1)) == 0
+
+
 # ---- Damaged and forged files. --------------------------------------------------------------------
 
 NUMBERS: tuple[Any, ...] = (
@@ -360,6 +380,58 @@ def test_forged_proofs_are_refused_or_true() -> None:
     accepted, refused = forge(100, 0)
     assert refused > 30
     assert accepted > 5  # a changed tangent point is a proof still
+
+
+LIES: tuple[Any, ...] = (0.0, -1.0, 5e-324, 1e-300, 1e-9, 1e9, 1e300, -1e300, 1.7e308, None, "linear")
+
+
+def lied(value: Any, lie: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The object with each number of it replaced in turn; of long lists the first, and all of them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key not in ("x", "label", "eps", "bits", "scale", "low", "high"):
+                yield from (
+                    (where, value | {key: changed}) for where, changed in lied(item, lie, (*path, key))
+                )
+    elif isinstance(value, list) and value and not isinstance(value[0], dict):
+        yield (*path, 0), [lie, *value[1:]]
+        yield (*path, "all"), [lie] * len(value)
+    elif isinstance(value, list):
+        for k, item in enumerate(value):
+            yield from (
+                (where, [*value[:k], changed, *value[k + 1 :]])
+                for where, changed in lied(item, lie, (*path, k))
+            )
+    else:
+        yield path, lie
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "norm", "box"),
+    [("full", 8, "linf", None), ("jordan", 8, "l2", None), ("skew", 14, "linf", (-0.2, 1.3))],
+)
+def test_no_lie_carries_a_radius_beyond_the_attack(kind: str, number: int, norm: str, box: Any) -> None:
+    """Every number of a proof, in turn, as good as it gets; the same with levels put in front."""
+    case = Case(kind, number, norm, box)
+    k = int(((case.radius > 0) & case.attacked.isfinite()).nonzero()[0])
+    _, claims = case.prover.confirmed(case.row(k), float(case.radius[k]) / 2, True)
+    assert claims is not None
+    proof = case.prover.proof((claims,)).as_lists()
+    rows = [(case.x[k].tolist(), int(case.labels[k]))]
+    beyond = {"eps": 1.01 * float(case.attacked[k])}
+    proof["rows"][0] |= beyond
+    longer = copy.deepcopy(proof)
+    for rival in longer["rows"][0]["rivals"].values():
+        for mu in (1e308, 1e6):
+            rival.setdefault("levels", []).insert(0, {"kind": "linear", "mu": mu, "nu": 0.0})
+    tried = 0
+    for forged in (proof, longer):
+        for lie in LIES:
+            for where, changed in lied(forged, lie):
+                (verdict,) = check_rows(case.prover.layer, case.prover.region, changed, rows)
+                assert not verdict.accepted, (where, lie)
+                tried += 1
+    assert tried > 200
 
 
 @pytest.mark.fuzz

@@ -13,16 +13,9 @@ from torch import Tensor
 from certificate_truth import changes_class, step_to, stored
 from mlayer import MLayer
 from mlayer.certificates import Certifier, certify
+from mlayer.certificates.bounds import methods
 
-METHODS: tuple[Any, ...] = (
-    "paper",
-    "lipschitz",
-    "first_order",
-    "second_order",
-    "third_order",
-    "fourth_order",
-    "best",
-)
+METHODS: tuple[Any, ...] = methods.names()
 
 
 def layer_of(U: Any, T: Any, S: Any, V: Any, *, B: Any = None, dtype: torch.dtype = torch.float64) -> MLayer:
@@ -221,8 +214,8 @@ def test_a_gauge_of_large_condition_does_not_hide_rounding() -> None:
 
 def _with_gauge(certifier: Certifier, P: Any, P_inverse: Any) -> Certifier:
     from mlayer.certificates.problem.constants import evaluate
-    from mlayer.certificates.problem.expansion import Model
     from mlayer.certificates.problem.fit import Fitted
+    from mlayer.certificates.problem.model import Model
 
     model, constants = certifier._model, certifier.constants
     n = len(P)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mlayer
 from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import methods
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.remainder import norm_curvature, norm_remainder
 from mlayer.certificates.derivatives.ending import FinitePath, degree_of
@@ -98,8 +99,8 @@ def test_bounds_hold_and_lose_only_what_the_tensors_lose(seed: int, blocks: int,
         pair = row.pair(rival)
         bounds = Bounds(pair)
         scale = 1e-9 * (1 + float(outputs.abs().max()))
-        for method in ("first_order", "second_order", "third_order", "fourth_order"):
-            assert bounds.lower(method, eps) <= least + scale, method
+        for method in methods.taylor_bounds():
+            assert bounds.lower(method.name, eps) <= least + scale, method.name
         if blocks == 2:  # linear: exact but for what is set aside for rounding
             slack = pair.value_slack(eps)
             assert bounds.lower("first_order", eps) + slack == pytest.approx(least, abs=scale)

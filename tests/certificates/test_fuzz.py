@@ -17,9 +17,10 @@ import torch
 from certificate_families import FAMILIES, Case
 from certificate_truth import changes_class, step_to, stored
 from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import methods
 from mlayer.errors import ArgumentError
 
-METHODS = ("paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order", "best")
+METHODS = methods.names()
 FAR = (1.0, 1e4, 1e60, 1e200)  # what stands for an infinite radius
 QUICK = [(name, seed) for seed in range(3) for name in FAMILIES]
 LONG = 100  # seeds of each family
@@ -30,8 +31,8 @@ def certifier_of(case: Case) -> Certifier:
     certifier = Certifier(case.layer, **{"fit_steps": 3, **case.options})
     if case.gauge is not None:
         from mlayer.certificates.problem.constants import evaluate
-        from mlayer.certificates.problem.expansion import Model
         from mlayer.certificates.problem.fit import Fitted
+        from mlayer.certificates.problem.model import Model
 
         model = certifier._model
         w = model.white.w if model.region.norm == "linf" else None

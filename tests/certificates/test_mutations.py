@@ -15,13 +15,12 @@ import torch
 
 from mlayer import MLayer
 from mlayer.certificates import Certifier
-from mlayer.certificates.bounds import first_order as first
+from mlayer.certificates.bounds import methods, remainder, second_order, third_order
 from mlayer.certificates.bounds import quadratic_terms as quadratic
-from mlayer.certificates.bounds import remainder, second_order, third_order
 from mlayer.certificates.problem.expansion import Pair
 
 TRUE = math.log(3)
-ORDERS = ("first_order", "second_order", "third_order", "fourth_order")
+ORDERS = [row.name for row in methods.taylor_bounds()]
 
 
 def radius(method: str, norm: str = "linf", change: Callable[[Certifier], None] = lambda _: None) -> float:
@@ -80,7 +79,7 @@ def test_readout_remainder(method: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("method", ORDERS)
 def test_linear_and_quadratic_terms(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first, "linear_minimum", scaled(quadratic.linear_minimum, 0.95))
+    monkeypatch.setattr(Pair, "linear_term", scaled(Pair.linear_term, 0.95))
     monkeypatch.setattr(quadratic.BoxQuadratic, "lower", scaled(quadratic.BoxQuadratic.lower, 0.95))
     assert radius(method) > TRUE
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import mlayer
 from certificate_truth import BITS, outputs, stored
 from mlayer import MLayer
+from mlayer.certificates.networks.certifier import NetworkCertifier
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed, back, through
 from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
@@ -261,6 +262,28 @@ def test_relaxations_are_tighter_than_intervals() -> None:
     assert float(width.sum()) < 0.9 * float((box.high - box.low).sum())
 
 
+def test_a_region_of_one_point_needs_a_proof_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float64 says that the row is right; where no margin is proved there is no radius, not even there."""
+    model, x = vectors(0)
+    labels = model(x).argmax(1)
+
+    def nothing(self: NetworkCertifier, x: Tensor, labels: Tensor, eps: Tensor) -> Tensor:
+        return torch.full((len(x), 3), -1.0, dtype=torch.float64)
+
+    monkeypatch.setattr(NetworkCertifier, "margins", nothing)
+    for region in ({"box": (x[0], x[0])}, {"scale": 0.0}, {"scale": 0.0, "box": (-1, 2)}):
+        found = mlayer.certify(model, x[:1], labels[:1], **region)
+        assert float(found.radius[0]) == 0
+        assert not bool(found.certified[0])
+
+
+def test_what_cannot_move_has_an_infinite_radius() -> None:
+    model, x = vectors(0)
+    labels = model(x).argmax(1)
+    for region in ({"scale": 0.0}, {"scale": torch.zeros(4), "box": (0, 1)}):
+        assert bool((mlayer.certify(model, x, labels, **region).radius == torch.inf).all())
+
+
 def model_of(*modules: nn.Module) -> nn.Sequential:
     return nn.Sequential(*modules, MLayer(2, 2, matrix_size=2))
 
@@ -270,6 +293,7 @@ def model_of(*modules: nn.Module) -> nn.Sequential:
     [
         (model_of(nn.Tanh()), {}, "model must be made of modules with bounds"),
         (nn.Sequential(nn.Linear(2, 2)), {}, "a Sequential that ends in an MLayer"),
+        (nn.Sequential(MLayer(2, 1, matrix_size=2)), {}, "a classifier with at least 2 outputs"),
         (model_of(nn.Linear(3, 2)), {}, "a Linear on vectors of 3"),
         (model_of(nn.Linear(2, 3)), {}, r"front ends in \(2,\)"),
         (model_of(nn.Conv2d(1, 1, 1)), {}, "images before Conv2d"),

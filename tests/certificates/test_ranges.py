@@ -11,6 +11,7 @@ import torch
 
 from certificate_layers import random_layer
 from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import methods
 from mlayer.certificates.bounds.cubic_norm import flat_norm, symmetric_norm
 from mlayer.certificates.bounds.quartic_tensor import Quartic, _Total, quartic_form
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized
@@ -20,7 +21,7 @@ from mlayer.certificates.problem.region import Norm
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 
-METHODS: tuple[str, ...] = ("paper", "first_order", "second_order", "third_order", "fourth_order", "best")
+METHODS = methods.names()
 
 
 def layer_of(n: int = 1, embedding_size: int | None = None, **entries: Any) -> MLayer:

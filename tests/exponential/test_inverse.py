@@ -21,6 +21,7 @@ import mlayer
 import oracle
 from cases import GALLERY, Case, random_matrix
 from invalid_arguments import Cases, names_of, says_what_is_wrong
+from mlayer.errors import ArgumentError
 from mlayer.exponential.inverse.logarithm import NEAR, ORDER, QUADRATURE
 
 # Forward mode makes torch load its own decompositions, which it still compiles with torch.jit.script.
@@ -217,6 +218,34 @@ def exact_quadrature(order: int) -> list[tuple[Any, Any]]:
             t -= value / slope
         found.append((t, 2 / ((1 - t**2) * slope**2)))
     return found
+
+
+# Eigenvalues so far apart that scaling by one of them would make another underflow, or a root singular.
+@pytest.mark.parametrize("values", [[1e-200, 1.0, 1e200], [1e-300, 1e300], [1e-320, 1.0], [1e-30, 2.0, 1e9]])
+@pytest.mark.parametrize("lower", [False, True], ids=["upper", "lower"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_wide_spectra_of_triangular_matrices(function: str, lower: bool, values: list[float]) -> None:
+    """The diagonal is that of the scalar function, the corner its divided difference."""
+    ours, scalar = FUNCTIONS[function]
+    a = torch.diag(torch.tensor(values, dtype=torch.float64))
+    a[0, -1] = 1.0  # the only coupling, so that f(A) has f[a_0, a_n] there
+    a = (a.mT.contiguous() if lower else a).requires_grad_()
+    x = ours(a)
+    with mpmath.workdps(700):
+        exact = [mpmath.mpf(value) for value in values]
+        difference = (scalar(exact[0]) - scalar(exact[-1])) / (exact[0] - exact[-1])
+        wanted = [float(scalar(value)) for value in exact]
+        slope = [float(1 / value if function == "logm" else 1 / (2 * scalar(value))) for value in exact[:-1]]
+    size = max(abs(value) for value in wanted)
+    np.testing.assert_allclose(x.detach().diagonal(), wanted, rtol=0, atol=1e-15 * size)
+    corner = x[-1, 0] if lower else x[0, -1]
+    np.testing.assert_allclose(corner.item(), float(difference), rtol=1e-12)
+    if math.isinf(slope[0]):  # the logarithm at 1e-320
+        with pytest.raises(ArgumentError, match="derivative that double precision can hold"):
+            torch.autograd.grad(x.diagonal()[:-1].sum(), a)
+        return
+    (gradient,) = torch.autograd.grad(x.diagonal()[:-1].sum(), a)
+    np.testing.assert_allclose(gradient.diagonal()[:-1], slope, rtol=1e-12)
 
 
 def test_approximant_near_the_identity() -> None:

@@ -276,3 +276,20 @@ def test_the_callers_structure_is_neither_converted_nor_shared() -> None:
     with torch.no_grad():
         next(two.structure.parameters()).fill_(7.0)
     assert mine.scale == 2.0
+
+
+def test_blocks_are_exponentiated_one_by_one() -> None:
+    """Against scipy's exponential of the whole matrix, in value and gradient."""
+    from scipy.linalg import expm as reference
+
+    structure = BlockDiagonal([3, 4, 1, 4, 8])
+    layer = MLayer(2, 3, matrix_size=20, embedding_size=None, structure=structure, dtype=torch.float64)
+    with torch.no_grad():
+        layer.free_generators.copy_(torch.randn(layer.free_generators.shape, dtype=torch.float64))
+    x = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    wanted = torch.from_numpy(reference(layer.matrix(x).detach().numpy()))
+    torch.testing.assert_close(layer.exponential(x).detach(), wanted, rtol=1e-11, atol=1e-11)
+    whole = layer.with_structure("full")
+    ours, theirs = (torch.autograd.grad(each(x).square().sum(), x)[0] for each in (layer, whole))
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+    assert layer(x.reshape(2, 3, 2)).shape == (2, 3, 3)

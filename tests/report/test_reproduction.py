@@ -138,7 +138,7 @@ def test_names_are_of_our_experiments() -> None:
         "baselines",
         "rivals",
         "ingredients",
-        "heads",
+        "convolutional",
         "permanent5",
         "waves",
         "timing",

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mlayer.numerics.arrays import Array
 
@@ -52,9 +53,10 @@ def top_eigenvalue(A: Array) -> Array:
     values = np.linalg.eigvalsh(A)
     size = np.abs(values).max(-1)
     top: Array = np.maximum(values[..., -1], 0.0) + _EIGENVALUE_SLACK * A.shape[-1] * size
-    if proves_positive(-A, top):
+    proved = are_positive(-A, top)
+    if proved.all():
         return top
-    norm: Array = np.linalg.norm(A, axis=(-2, -1)) * INFLATE
+    norm: Array = np.where(proved, top, np.linalg.norm(A, axis=(-2, -1)) * INFLATE)
     return norm
 
 
@@ -80,18 +82,26 @@ def gram_norm(flat: Array) -> float:
 
 
 def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
-    """Whether Cholesky factorizations prove the symmetric matrices A + plus positive semidefinite.
+    """Whether all the symmetric matrices A + plus are certainly positive semidefinite."""
+    return bool(are_positive(A, plus).all())
+
+
+def are_positive(A: Array, plus: float | Array = 0.0) -> NDArray[np.bool_]:
+    """Which of the symmetric matrices A + plus are certainly positive semidefinite, by Cholesky.  (...)
 
     Rump (BIT 46, 2006): if the factorization of A - s with s >= n u trace(A) / (1 - n u) goes through
     in floating point, A is positive semidefinite. The shift taken is four times that, which is enough for the
     rounding of the sum on the diagonal too.
     """
     n, A = A.shape[-1], np.asarray(A, np.float64)  # the shift is for double precision
-    if not (np.isfinite(A).all() and np.isfinite(plus).all()):  # not every LAPACK minds NaN
-        return False
-    diagonal = np.diagonal(A, axis1=-2, axis2=-1) + np.asarray(plus)[..., None]
+    plus = np.asarray(plus)
+    # Not every LAPACK minds NaN.
+    finite = np.asarray(np.isfinite(A).all(axis=(-2, -1)) & np.isfinite(plus))
+    shifted, places = np.where(finite[..., None, None], A, 0.0), np.arange(n)
+    diagonal = np.diagonal(shifted, axis1=-2, axis2=-1) + np.where(finite, plus, 0.0)[..., None]
     shift = 4 * (n + 2) * 2.0**-53 * np.abs(diagonal).sum(-1, keepdims=True)
-    shifted, places = A.copy(), np.arange(n)
     shifted[..., places, places] = diagonal - shift
-    failed = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() != 0
-    return not failed.any() or bool((~failed | ~shifted.any(axis=(-2, -1))).all())  # zeros have no factor
+    went_through = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() == 0
+    zero = ~shifted.any(axis=(-2, -1))  # zeros have no factor
+    proved: NDArray[np.bool_] = finite & (went_through | zero)
+    return proved

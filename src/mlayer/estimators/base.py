@@ -22,8 +22,8 @@ from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, f
 from mlayer.estimators.parameters import SMALL_TABLE, EstimatorPlan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale, raw_layer
-from mlayer.estimators.watch import Listener, Watch, suitable_threads
-from mlayer.estimators.waves import find_waves, time_like, wave_layer
+from mlayer.estimators.watch import Listener, OutOfTimeError, Watch, suitable_threads
+from mlayer.estimators.waves import WaveFit, find_waves, last_level_loss, time_like, wave_layer
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.training import TrainingResult
@@ -35,6 +35,7 @@ Auto = Literal["auto"]
 _FEW_INPUTS = 3
 # Of the layer that competes with a model of waves on held-out rows.
 _WAVE_RIVAL_ITERATIONS = 60
+_WAVE_RIVAL_ROWS = 1500
 # The ridge of partial_fit, which has no held-out rows to choose it on.
 _ALPHA_OF_A_STREAM = 1e-3
 
@@ -147,7 +148,8 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
 
         watch = self._clock
         with suitable_threads(len(data), settled.matrix_size):
-            with watch.part(0.0, 0.1, "looking for waves", time_share=0.3):
+            text = "looking for waves" if getattr(self, "periodic", False) is not False else "preparing"
+            with watch.part(0.0, 0.1, text, time_share=0.3):
                 waves = self._waves(make, data, recipe)
             # With a handful of rows nothing can be held out.
             start: MLayer | None = None
@@ -194,38 +196,43 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
         along = self._wave_inputs(data.x, wanted)
         if not along:
             return None
-        found = self._wave_fit(data, along)
+        watch = self._clock
+        settled = getattr(self, "_settled_waves", None)  # by a fit to fewer rows
+        if settled is False:
+            return None
+        with watch.section(0.0, 0.4):
+            found = self._wave_search(data, along)
         if found is None:
             if wanted is True:
                 warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
             return None
-        if wanted is True:
-            return found
-        rows = data
-        if len(data) > SMALL_TABLE:
-            generator = torch.Generator().manual_seed(recipe.seed)
-            rows = data.part(torch.randperm(len(data), generator=generator)[:SMALL_TABLE].sort().values)
-        rows = Tensors(rows.x.double(), rows.y.double(), rows.weight.double())
+        if wanted is True or settled:
+            return self._wave_fit(found, data)
+        rows = data.some(SMALL_TABLE, recipe.seed).double()
         if len(along) == 1:
             splits = selection.stretches(rows.x[:, along[0]], 5)
         else:
             generator = torch.Generator().manual_seed(recipe.seed)
             splits = [(~fold, fold) for fold in selection.random_folds(rows.y, 3, generator)]
         trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
-        ours = theirs = 0.0
-        for train, test in splits:
+        ours = theirs = level = 0.0
+        for place, (train, test) in enumerate(splits):
             train_rows, test_rows = rows.part(train), rows.part(test)
-            waves = self._wave_fit(train_rows, along)
-            ours += math.inf if waves is None else loss_on(waves.layer, test_rows, recipe.loss)
+            start, width = 0.4 + 0.6 * place / len(splits), 0.3 / len(splits)
+            with watch.section(start, start + width):
+                waves = self._wave_search(train_rows, along)
+            ours += math.inf if waves is None else waves.loss(*test_rows.arrays)
             rival = make().double()
-            fit_layer(rival, train_rows, trial)
-            if not is_auto(
-                wanted
-            ):  # inputs named by the user are held at their range where there are no waves
+            with watch.section(start + width, start + 2 * width):
+                fit_layer(
+                    rival, train_rows.some(_WAVE_RIVAL_ROWS, recipe.seed), trial, progress=Listener(watch)
+                )
+            if not is_auto(wanted):  # named inputs stay in their range without waves
                 low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
             theirs += loss_on(rival, test_rows, recipe.loss)
-        return found if ours <= theirs else None
+            level += last_level_loss(train_rows.arrays, test_rows.arrays, along)
+        return self._wave_fit(found, data) if ours <= min(theirs, level) else None
 
     def _wave_inputs(self, x: torch.Tensor, wanted: Any) -> list[int]:
         """The inputs that waves may run along."""
@@ -245,16 +252,24 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             return list(columns)
         return [j for j in columns if time_like(x[:, j].double().numpy())]
 
-    def _wave_fit(self, data: Tensors, along: list[int]) -> Fit | None:
-        """Waves found in ``data``."""
-        x, y, weight = (part.double().numpy() for part in (data.x, data.y, data.weight))
-        waves = find_waves(x, y, weight, along)
-        if waves is None:
+    def _wave_search(self, data: Tensors, along: list[int]) -> WaveFit | None:
+        """Waves found in ``data``; None if there are none, or no time to find them."""
+
+        def tell(done: float) -> None:
+            self._clock.tell(done)
+            self._clock.check()
+
+        try:
+            return find_waves(*data.arrays, along, tell)
+        except OutOfTimeError:
             return None
+
+    def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
+        """The layer of the waves that were found in ``data``."""
         layer = wave_layer(waves, data.x.shape[1])
         periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
         self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
-        loss = loss_on(layer, Tensors(*(p.double() for p in (data.x, data.y, data.weight))), self._loss)
+        loss = waves.loss(*data.arrays)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
         result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
         return Fit(layer, result, 1)

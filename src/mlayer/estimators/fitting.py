@@ -14,6 +14,7 @@ from mlayer.estimators.all_rows import Objective, fit_all_rows
 from mlayer.estimators.penalty import Ridge
 from mlayer.estimators.watch import Listener, OutOfTimeError
 from mlayer.nn import MLayer
+from mlayer.numerics.arrays import Array
 from mlayer.training import LOSSES, Settings, TrainingResult, train
 from mlayer.training.progress import as_progress
 
@@ -33,6 +34,23 @@ class Tensors:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """In float64, for numpy."""
+        x, y, weight = (each.double().numpy() for each in (self.x, self.y, self.weight))
+        return x, y, weight
+
+    def double(self) -> Tensors:
+        """In float64."""
+        return Tensors(self.x.double(), self.y.double(), self.weight.double())
+
+    def some(self, most: int, seed: int) -> Tensors:
+        """Rows drawn at random, in their order, if there are more than ``most``."""
+        if len(self) <= most:
+            return self
+        chosen = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most]
+        return self.part(chosen.sort().values)
 
     def part(self, chosen: Tensor) -> Tensors:
         """The chosen rows, weights again of mean 1."""

@@ -4,15 +4,16 @@
 
 t_k is the input that the wave k runs along. The products x_i x_j and the amplitudes p_k, q_k let a group have
 its own level, trend and seasons: a group is an input of two values, and p_k(x) = p_k0 + sum_g p_kg x_g over
-those that pay. That is an M-layer exactly (docs/theory/waves.md): a nilpotent block whose exponential holds x
-and half the products, and for each wave a rotation repeated once per group, with the group's input above the
-diagonal.
+those that pay. The same with t_k in place of a group's input gives seasons that grow. That is an M-layer
+exactly (docs/theory/waves.md): small nilpotent blocks whose exponentials hold the trend and the products, and
+for each wave a rotation, twice, with its amplitude above the diagonal.
 
 The frequencies come from :mod:`mlayer.numerics`; which groups matter is decided by Schwarz's criterion.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,14 +25,18 @@ from mlayer.numerics.arrays import Array, Indices
 from mlayer.numerics.spectrum import LEAST_VALUES
 from mlayer.numerics.waves import schwarz
 
-_MOST_WAVES = 8  # along one input
+_MOST_WAVES = 20
 # Rows of less than this part of the mean weight are left out of the search.
 _NO_WEIGHT = 1e-6
-# Groups need enough rows to show their own waves.
-_ROWS_OF_A_GROUP = 60
-_MOST_GROUPS = 12
+# A group needs this many rows to show separate waves.
+_ROWS_OF_A_GROUP = 40
+_MOST_GROUPS = 60
+# Up to this many groups are judged one by one and searched for separate waves; more are judged together.
+_FEW_GROUPS = 6
 # Two frequencies closer than this part of what the extent of the rows resolves are one.
 _APART = 0.75
+# The part of the rows whose level the simplest forecast continues.
+_LAST = 0.1
 # Beyond this many inputs a group gets its own trend and waves, but not its own effect of every other input.
 _INPUTS_WITH_PRODUCTS = 12
 
@@ -52,7 +57,7 @@ class WaveFit:
     Attributes:
         frequencies: radians per unit of the input, (waves,).
         inputs: which input each wave runs along, (waves,).
-        groups: inputs of two values that have their own waves.
+        groups: inputs that the amplitudes depend on: those of two values, and time where seasons grow.
         products: pairs of inputs whose product has a coefficient.
         coefficients: in the order of :meth:`columns`, (columns, outputs).
         score: Schwarz's criterion, lower is better.
@@ -75,6 +80,11 @@ class WaveFit:
             parts += [np.stack([v * np.cos(angle), v * np.sin(angle)], axis=1) for v in levels]
         return np.concatenate(parts, axis=1)
 
+    def loss(self, x: Array, y: Array, weight: Array) -> float:
+        """The weighted mean of the squared errors."""
+        errors = np.square(self.columns(x) @ self.coefficients - y).mean(axis=1)
+        return float(weight @ errors / weight.sum())
+
     def parameters(self, outputs: int, inputs: int) -> int:
         """What Schwarz's criterion counts; a frequency three times (see `numerics.waves.schwarz`)."""
         linear = 1 + inputs + len(self.products) + 2 * len(self.frequencies) * (1 + len(self.groups))
@@ -91,7 +101,30 @@ def time_like(column: Array) -> bool:
     return bool(np.mean(np.abs(steps - middle) <= 0.01 * middle) > 0.8)
 
 
-def find_waves(x: Array, y: Array, weight: Array, along: list[int] | None = None) -> WaveFit | None:
+def last_level_loss(
+    before: tuple[Array, Array, Array], after: tuple[Array, Array, Array], along: list[int]
+) -> float:
+    """The error of the simplest forecast: the other inputs linearly, on the level of the last tenth of rows.
+
+    A wandering series has waves that fit its past well and its future worse than this does.
+    """
+    (x, y, _), (later, truth, weight) = before, after
+    others = [j for j in range(x.shape[1]) if j not in along]
+    columns, later = (np.column_stack([np.ones(len(part)), part[:, others]]) for part in (x, later))
+    found = np.linalg.lstsq(columns, y, rcond=None)[0]
+    left = y - columns @ found
+    last = x[:, along[0]] >= np.quantile(x[:, along[0]], 1 - _LAST)
+    errors = np.square(truth - later @ found - left[last].mean(axis=0)).mean(axis=1)
+    return float(weight @ errors / weight.sum())
+
+
+def find_waves(
+    x: Array,
+    y: Array,
+    weight: Array,
+    along: list[int] | None = None,
+    tell: Callable[[float], None] = lambda _: None,
+) -> WaveFit | None:
     """The model of waves of y along the columns ``along`` of x, or None if there are no waves.
 
     Args:
@@ -99,6 +132,7 @@ def find_waves(x: Array, y: Array, weight: Array, along: list[int] | None = None
         y: (rows, outputs), standardized.
         weight: (rows,), mean 1.
         along: inputs that waves may run along; all if None.
+        tell: called with the part of the search that is done, from 0 to 1; it may raise to end it.
     """
     along = list(range(x.shape[1])) if along is None else along
     if not along:
@@ -107,18 +141,22 @@ def find_waves(x: Array, y: Array, weight: Array, along: list[int] | None = None
     counts = weight > _NO_WEIGHT * weight.mean()
     data = _WaveRows(x[counts], y[counts], weight[counts])
     groups = _groups(data.x, along)
-    found = _frequencies(data, along, _MOST_WAVES)
-    for g in groups:
+    found = _frequencies(data, along, _MOST_WAVES, lambda part: tell(0.5 * part))
+    for place, g in enumerate(groups[:_FEW_GROUPS]):
+        tell(0.5 + 0.2 * place / _FEW_GROUPS)
         rows = data.x[:, g] == data.x[:, g].max()
-        own = _frequencies(_WaveRows(data.x[rows], data.y[rows], data.weight[rows]), along, _MOST_WAVES // 2)
+        part = _WaveRows(data.x[rows], data.y[rows], data.weight[rows])
+        own = _frequencies(part, along, _MOST_WAVES // 2, lambda _: tell(0.5))
         found += [wave for wave in own if _is_new(wave, found, data.x)]
     if not found:
         return None
+    tell(0.7)
     best = _solved(WaveFit(np.array([w for w, _ in found]), np.array([a for _, a in found])), data)
-    best = _with_groups(best, data, groups, along)
+    best = _growing(_with_groups(best, data, groups, along, tell), data, along)
+    tell(0.8)
     if best.groups:
-        best = _refined(best, data)
-    best = _thinned(best, data)
+        best = _refined(best, data, tell)
+    best = _thinned(best, data, tell)
     return best if len(best.frequencies) else None
 
 
@@ -132,10 +170,12 @@ def _groups(x: Array, along: list[int]) -> list[int]:
     return result[:_MOST_GROUPS]
 
 
-def _frequencies(data: _WaveRows, along: list[int], most: int) -> list[tuple[float, int]]:
+def _frequencies(
+    data: _WaveRows, along: list[int], most: int, tell: Callable[[float], None]
+) -> list[tuple[float, int]]:
     """Pairs (frequency, input), the strongest first."""
     fixed = np.column_stack([np.ones(len(data.x)), data.x])
-    waves = search.find_waves(data.x[:, along], data.y, fixed=fixed, weight=data.weight, most=most)
+    waves = search.find_waves(data.x[:, along], data.y, fixed=fixed, weight=data.weight, most=most, tell=tell)
     if waves is None:
         return []
     order = np.argsort(-waves.strength)
@@ -150,61 +190,102 @@ def _is_new(wave: tuple[float, int], found: list[tuple[float, int]], x: Array) -
 
 def _solved(model: WaveFit, data: _WaveRows) -> WaveFit:
     """The model with its coefficients and Schwarz's criterion."""
-    root = np.sqrt(data.weight)[:, None]
     columns = model.columns(data.x)
-    # Nearly equal frequencies would get huge opposite amplitudes; singular values below 1e-6 are dropped.
-    found = np.linalg.lstsq(columns * root, data.y * root, rcond=1e-6)[0]
-    squares = float((data.weight @ np.square(data.y - columns @ found)).sum())
+    found, squares = _least_squares(columns, data)[:2]
     count = model.parameters(data.y.shape[1], data.x.shape[1])
-    score = schwarz(squares, data.y.size, count)
-    return replace(model, coefficients=np.asarray(found, dtype=np.float64), score=score)
+    return replace(model, coefficients=found, score=schwarz(squares, data.y.size, count))
 
 
-def _with_groups(best: WaveFit, data: _WaveRows, groups: list[int], along: list[int]) -> WaveFit:
-    """Groups with their own trend and waves, added one at a time while that pays."""
+def _least_squares(columns: Array, data: _WaveRows) -> tuple[Array, float, Array]:
+    """Coefficients, weighted sum of squares, and a matrix F with F F^T the inverse of the normal equations'.
+
+    Nearly equal frequencies would get huge opposite amplitudes: singular values below 1e-6 are dropped.
+    """
+    weighted = columns * data.weight[:, None]
+    sizes, vectors = np.linalg.eigh(weighted.T @ columns)
+    kept = sizes > 1e-12 * sizes[-1]
+    factor = vectors[:, kept] / np.sqrt(sizes[kept])
+    found = factor @ (factor.T @ (weighted.T @ data.y))
+    squares = float((data.weight @ np.square(data.y - columns @ found)).sum())
+    return np.asarray(found, dtype=np.float64), squares, np.asarray(factor)
+
+
+def _with_groups(
+    best: WaveFit, data: _WaveRows, groups: list[int], along: list[int], tell: Callable[[float], None]
+) -> WaveFit:
+    """Groups with a separate trend and waves: few are added one at a time while that pays, many at once."""
     inputs = data.x.shape[1]
     partners = list(range(inputs)) if inputs <= _INPUTS_WITH_PRODUCTS else along
-    rest = list(groups)
+    rest: list[tuple[int, ...]] = [(g,) for g in groups] if len(groups) <= _FEW_GROUPS else [tuple(groups)]
     while rest:
         trials = []
-        for g in rest:
-            pairs = [(j, g) for j in partners if j != g and (g, j) not in best.products]
-            # Its own seasons, or its own trend and other effects on top of the common seasons.
-            for own in ((*best.groups, g), best.groups):
-                trial = replace(best, groups=own, products=(*best.products, *pairs))
-                if trial.parameters(data.y.shape[1], inputs) < data.y.size // 3:
-                    trials.append((_solved(trial, data), g))
+        for new in rest:
+            tell(0.7)
+            pairs = [(j, g) for g in new for j in partners if j != g and (g, j) not in best.products]
+            # Separate seasons, or a separate trend and other effects on top of the common seasons.
+            for own in ((*best.groups, *new), best.groups):
+                for products in ((*best.products, *pairs), best.products):
+                    trial = replace(best, groups=own, products=products)
+                    if trial.parameters(data.y.shape[1], inputs) < data.y.size // 3:
+                        trials.append((_solved(trial, data), new))
         if not trials:
             break
-        model, g = min(trials, key=lambda each: each[0].score)
+        model, new = min(trials, key=lambda each: each[0].score)
         if model.score >= best.score:
             break
         best = model
-        rest.remove(g)
+        rest.remove(new)
     return best
 
 
-def _refined(best: WaveFit, data: _WaveRows) -> WaveFit:
-    """All frequencies together to the nearest minimum, with the amplitudes of the groups."""
+def _growing(best: WaveFit, data: _WaveRows, along: list[int]) -> WaveFit:
+    """With amplitudes that change linearly along an input, where that pays."""
+    for a in along:
+        trial = replace(best, groups=(*best.groups, a))
+        if trial.parameters(data.y.shape[1], data.x.shape[1]) < data.y.size // 3:
+            best = min(best, _solved(trial, data), key=lambda each: each.score)
+    return best
+
+
+def _refined(best: WaveFit, data: _WaveRows, tell: Callable[[float], None]) -> WaveFit:
+    """All frequencies together to the nearest minimum, with the amplitudes of the groups.
+
+    Variable projection with Kaufman's Jacobian, as in :mod:`mlayer.numerics.waves`.
+    """
     from scipy.optimize import least_squares
 
     root = np.sqrt(data.weight)[:, None]
     unit = 1 / np.ptp(data.x, axis=0)[best.inputs]
+    copies, first = 1 + len(best.groups), 1 + data.x.shape[1] + len(best.products)
 
     def moved(step: Array) -> WaveFit:
-        return _solved(replace(best, frequencies=np.abs(best.frequencies + step * unit)), data)
+        return replace(best, frequencies=np.abs(best.frequencies + step * unit))
 
     def left_over(step: Array) -> Array:
-        trial = moved(step)
-        return np.asarray(((data.y - trial.columns(data.x) @ trial.coefficients) * root).ravel())
+        tell(0.85)
+        columns = moved(step).columns(data.x)
+        return np.asarray(((data.y - columns @ _least_squares(columns, data)[0]) * root).ravel())
 
-    solution = least_squares(left_over, np.zeros(len(unit)), max_nfev=8)
-    return min(best, moved(solution.x), key=lambda each: each.score)
+    def slopes(step: Array) -> Array:
+        columns = moved(step).columns(data.x)
+        found, _, factor = _least_squares(columns, data)
+        result = np.empty((data.y.size, len(step)))
+        for k, a in enumerate(best.inputs):
+            places = first + 2 * copies * k + 2 * np.arange(copies)
+            change = columns[:, places] @ found[places + 1] - columns[:, places + 1] @ found[places]
+            change = -unit[k] * data.x[:, [a]] * change * root
+            basis = columns * root
+            result[:, k] = (change - basis @ (factor @ (factor.T @ (basis.T @ change)))).ravel()
+        return result
+
+    solution = least_squares(left_over, np.zeros(len(unit)), jac=slopes, max_nfev=8)
+    return min(best, _solved(moved(solution.x), data), key=lambda each: each.score)
 
 
-def _thinned(best: WaveFit, data: _WaveRows) -> WaveFit:
+def _thinned(best: WaveFit, data: _WaveRows, tell: Callable[[float], None]) -> WaveFit:
     """Without the waves that do not pay, and no more than the most."""
     while len(best.frequencies):
+        tell(0.9)
         trials = []
         for k in range(len(best.frequencies)):
             kept = np.arange(len(best.frequencies)) != k
@@ -218,36 +299,51 @@ def _thinned(best: WaveFit, data: _WaveRows) -> WaveFit:
 
 
 def wave_layer(waves: WaveFit, in_features: int) -> MLayer:
-    """The M-layer that computes the model, in float64; see docs/theory/waves.md."""
-    count, outputs = len(waves.frequencies), waves.coefficients.shape[1]
-    copies = 1 + len(waves.groups)
-    trend = 1 + in_features + len(waves.products)
-    n = trend + 2 * copies * count
+    """The M-layer that computes the model, in float64, in small blocks; see docs/theory/waves.md."""
+    outputs = waves.coefficients.shape[1]
+    coefficients = torch.from_numpy(waves.coefficients)
+    linear = coefficients[1 : 1 + in_features]  # (inputs, outputs)
+    seconds = list(dict.fromkeys(j for _, j in waves.products))
+    sizes = [1 + outputs, *[2 + outputs] * len(seconds), *[2 + 2 * outputs] * len(waves.frequencies)]
+    n = sum(sizes)
+    starts = [0, *np.cumsum(sizes).tolist()]
     T = torch.zeros(in_features, n, n, dtype=torch.float64)
     S = torch.zeros(outputs, n, n, dtype=torch.float64)
-    coefficients = torch.from_numpy(waves.coefficients)
-    for j in range(in_features):
-        T[j, 0, 1 + j] = 1.0
-        S[:, 0, 1 + j] = coefficients[1 + j]
-    for k, (i, j) in enumerate(waves.products):
-        # Along the path 0 -> 1 + i -> node the square of M holds x_i x_j, its exponential half of that.
-        node = 1 + in_features + k
-        T[j, 1 + i, node] = 1.0
-        S[:, 0, node] = 2 * coefficients[node]
-    place = trend
-    for w, a in zip(waves.frequencies, waves.inputs, strict=True):
-        for c in range(copies):
-            i = place + 2 * c
+    T[:, 0, 1 : 1 + outputs] = linear
+    _read_ones(S, 0, 1)
+    for start, j in zip(starts[1:], seconds, strict=False):
+        # Along the path start -> start + 1 -> node the square of M holds x_j sum_i d_ij x_i.
+        T[j, start, start + 1] = 1.0
+        for k, (i, other) in enumerate(waves.products):
+            if other == j:
+                T[i, start + 1, start + 2 : start + 2 + outputs] += 2 * coefficients[1 + in_features + k]
+        _read_ones(S, start, start + 2)
+    place = 1 + in_features + len(waves.products)
+    for start, w, a in zip(starts[1 + len(seconds) :], waves.frequencies, waves.inputs, strict=False):
+        for i in range(start, start + 2 + 2 * outputs, 2):
             T[a, i + 1, i], T[a, i, i + 1] = w, -w
-            if c:  # the group's input times the identity, in the first row of blocks
-                T[waves.groups[c - 1], place, i] = T[waves.groups[c - 1], place + 1, i + 1] = 1.0
-            S[:, place, i] = coefficients[place + 2 * c]
-            S[:, place + 1, i] = coefficients[place + 2 * c + 1]
-        place += 2 * copies
+        S[:, start, start], S[:, start + 1, start] = coefficients[place], coefficients[place + 1]
+        place += 2
+        for g in waves.groups:
+            # x_g (p I - q J), which commutes with the rotation, in the first row of blocks.
+            p, q = coefficients[place], coefficients[place + 1]
+            for o in range(outputs):
+                i = start + 2 + 2 * o
+                T[g, start, i] = T[g, start + 1, i + 1] = p[o]
+                T[g, start, i + 1], T[g, start + 1, i] = q[o], -q[o]
+            place += 2
+        for o in range(outputs):
+            S[o, start, start + 2 + 2 * o] = 1.0
     return MLayer.from_weights(
         T,
         S,
         matrix_bias=torch.zeros(n, n, dtype=torch.float64),
         output_bias=coefficients[0].clone(),
-        structure=BlockDiagonal([trend, *[2 * copies] * count]),
+        structure=BlockDiagonal(sizes),
     )
+
+
+def _read_ones(S: torch.Tensor, row: int, column: int) -> None:
+    """Each output reads one entry of a row, one after the other."""
+    for o in range(len(S)):
+        S[o, row, column + o] = 1.0

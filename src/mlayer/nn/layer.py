@@ -19,7 +19,6 @@ from torch.nn.functional import linear
 
 from mlayer.checks import brief, flag, positive_integer
 from mlayer.errors import ArgumentTypeError
-from mlayer.exponential import expm
 from mlayer.exponential.arguments import HALVES
 from mlayer.nn.activity import ActivityKind, activity_of
 from mlayer.nn.arguments import (
@@ -284,7 +283,7 @@ class MLayer(nn.Module):
 
     def exponential(self, x: Tensor) -> Tensor:
         """exp(M(x)).  (..., in_features) -> (..., n, n)"""
-        return expm(self.matrix(x))
+        return self.structure.exponential(self.matrix(x))
 
     def forward(self, x: Tensor) -> Tensor:
         """p(x).  (..., in_features) -> (..., out_features)"""

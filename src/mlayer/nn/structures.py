@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from mlayer.checks import brief, did_you_mean, is_several, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.exponential import expm
 
 Config = dict[str, Any]
+
+# Smaller matrices are exponentiated whole: taking them apart would cost more than it saves.
+_WORTH_BLOCKS = 16
 
 
 class Structure(nn.Module, ABC):
@@ -56,6 +62,10 @@ class Structure(nn.Module, ABC):
             must_be = f"a tensor (..., {', '.join(map(str, shape))})"
             raise ArgumentError("free", must_be, came, "`free` makes it from matrices.")
         return self.dense(free)
+
+    def exponential(self, matrices: Tensor) -> Tensor:
+        """The exponential, by a shorter way if the structure has one.  (..., n, n) -> (..., n, n)"""
+        return expm(matrices)
 
     def free(self, matrices: Tensor) -> Tensor:
         """Matrices of the structure to free parameters; an error if the matrices are not of it."""
@@ -242,6 +252,21 @@ class BlockDiagonal(_Blocks):
     def _mask(blocks: tuple[int, ...]) -> Tensor:
         owner = _owner(blocks)
         return owner[:, None] == owner
+
+    def exponential(self, matrices: Tensor) -> Tensor:
+        """Block by block where that is less work, blocks of one size together."""
+        n = self.size
+        if n < _WORTH_BLOCKS or 2 * max(self.blocks) > n:
+            return super().exponential(matrices)
+        ends = list(accumulate(self.blocks))
+        cuts = [(end - b, end) for b, end in zip(self.blocks, ends, strict=True)]
+        rows: dict[int, Tensor] = {}
+        for size in dict.fromkeys(self.blocks):
+            alike = [cut for cut in cuts if cut[1] - cut[0] == size]
+            blocks = expm(torch.stack([matrices[..., a:b, a:b] for a, b in alike], dim=-3))
+            for k, (a, b) in enumerate(alike):
+                rows[a] = pad(blocks[..., k, :, :], (a, n - b))
+        return torch.cat([rows[a] for a, _ in cuts], dim=-2)
 
 
 class BlockTriangular(_Blocks):

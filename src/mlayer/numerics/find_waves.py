@@ -9,7 +9,7 @@ waves stay, and whether they are damped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from mlayer.numerics.waves import WaveProblem, Waves, refine, solve
 
 MOST_WAVES = 8
 # Rows that the search looks at; the last refinement uses all.
-_SEARCH_ROWS = 10_000
+_SEARCH_ROWS = 4_000
 # A residual of this part of the signal is rounding.
 _ROUNDING = 1e-10
 # Beyond e^4 over the extent of the rows a damped wave is a jump or a spike at one end.
@@ -40,6 +40,7 @@ def find_waves(
     weight: Array | None = None,
     most: int = MOST_WAVES,
     damped: bool = False,
+    tell: Callable[[float], None] = lambda _: None,
 ) -> Waves | None:
     """The waves of y along single columns of x, or None if no wave pays for its parameters.
 
@@ -50,6 +51,7 @@ def find_waves(
         weight: of the rows; equal if None.
         most: waves.
         damped: whether waves may grow or decay; those that do not need to, do not.
+        tell: called with the part of the search that is done, from 0 to 1; it may raise to end it.
 
     Returns:
         The waves, the strongest last to be dropped; `Waves.at` evaluates them anywhere.
@@ -71,21 +73,24 @@ def find_waves(
     chosen = np.sort(np.random.default_rng(0).choice(rows, _SEARCH_ROWS, replace=False)) if few else None
     problem = whole if chosen is None else whole.take(chosen)
     most = min(most, (rows - whole.fixed.shape[1]) // 6)
-    best = _search(problem, whole, most, damped)
+    best = _search(problem, whole, most, damped, tell)
     if best is None or not few:
         return best
     start = solve(whole, best.growth, best.frequencies, best.free_growth, best.free_frequencies)
     return refine(whole, start)
 
 
-def _search(problem: WaveProblem, whole: WaveProblem, most: int, damped: bool) -> Waves | None:
+def _search(
+    problem: WaveProblem, whole: WaveProblem, most: int, damped: bool, tell: Callable[[float], None]
+) -> Waves | None:
     highest = [spectrum.highest_frequency(column) for column in whole.x.T]
     empty = np.empty((0, problem.x.shape[1]))
     none = solve(problem, empty, empty)
     enough = _ROUNDING**2 * none.squares
     best = current = none
     in_vain = 0
-    for _ in range(most):
+    for step in range(most):
+        tell(0.9 * step / most)
         if current.squares <= enough or in_vain == 2:
             break
         start = _with_peak(problem, current, highest)
@@ -99,7 +104,7 @@ def _search(problem: WaveProblem, whole: WaveProblem, most: int, damped: bool) -
     if best.squares > enough:
         options = [best, *_from_poles(problem, best, most, damped)]
         best = min(options, key=lambda waves: waves.score)
-    best = _thinned(problem, best)
+    best = _thinned(problem, best, tell)
     return best if len(best) else None
 
 
@@ -203,9 +208,10 @@ def _jumps(problem: WaveProblem, waves: Waves) -> bool:
     return bool((np.abs(waves.growth) * problem.extent).max(initial=0) > _LARGEST_GROWTH)
 
 
-def _thinned(problem: WaveProblem, waves: Waves) -> Waves:
+def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) -> Waves:
     """Without the waves that do not pay, the weakest tried first."""
     while len(waves):
+        tell(0.9)
         options = []
         for k in np.argsort(_spread(problem, waves))[:2]:
             kept = np.arange(len(waves)) != k

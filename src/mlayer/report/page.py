@@ -56,7 +56,8 @@ figure.paper { max-width: none; margin: .8rem 0; }
 .gallery b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .gallery span { color: var(--soft); font-size: .92rem; display: block; }
 .gallery img { display: block; width: 100%; height: auto; margin-top: .5rem; }
-nav ol { columns: 2 18rem; padding-left: 1.4rem; } nav li { margin: .2rem 0; break-inside: avoid; }
+nav ol { columns: 2 18rem; column-gap: 2rem; padding: 0; }
+nav li { margin: .2rem 0 .2rem 1.8rem; break-inside: avoid; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--soft); }
 pre { background: var(--card); border-radius: .6rem; padding: .8rem; font-size: .88rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }

@@ -5,6 +5,7 @@ Each function gives NaN (text: None) for a missing cell, and says how many cells
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,26 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 TRUE_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0}
 _PAIRS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
-# Tried in this order; the first that reads every cell of the training table is kept.
-DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y %H:%M")
-
+_DAYS = ("%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y")
+_WORDED = ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%d-%b-%Y", "%d-%b-%y")
+_SHORT = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %Y", "%B %Y", "%b-%y", "%m/%Y")
+_CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+# Tried in this order; the first that reads the cells of the training table is kept.
+DATE_FORMATS = (
+    "ISO8601",
+    *_DAYS,
+    *(day + clock for day in _DAYS for clock in _CLOCKS),
+    *_WORDED,
+    *_SHORT,
+)
+COMPACT = "%Y%m%d"
+# Between the formats of a column that is written in several ways.
+_AND = " | "
+_MOST_FORMATS = 4
+# Share of the cells that must be dates for a column to be one of dates.
+_DATES = 0.9
+_SAMPLE = 100  # cells on which formats are tried before all are read
+_DATE_LIKE = re.compile(r"\d.*[-/.:]|\d[ -]?[a-z]{3,9}\b|\b[a-z]{3,9}[ -]\d", re.I)
 
 # Squares of larger numbers, which every mean and deviation needs, come near the end of float64.
 LARGEST = 1e100
@@ -126,8 +144,16 @@ def as_days(series: Series, format: str) -> Parsed:
     if is_date(series):
         return Parsed(_days(series))
 
+    if is_number(series):
+        series = series.astype("Int64").astype(object)
+
     def dates(text: Series) -> Floats:
-        return _days(pandas.to_datetime(text, format=format, errors="coerce", utc=True))
+        days = np.full(len(text), np.nan)
+        for each in format.split(_AND):
+            unread = np.flatnonzero(np.isnan(days))
+            read = pandas.to_datetime(text.iloc[unread], format=each, errors="coerce", utc=True)
+            days[unread] = _days(read)
+        return days
 
     return parse_text(series, dates)
 
@@ -150,14 +176,47 @@ def boolean_words(texts: set[str]) -> bool:
 
 
 def date_format(texts: list[str]) -> str | None:
-    """The first format that reads every text; None if none does."""
-    if not texts or not all(any(c.isdigit() for c in t) and any(c in "-/.:" for c in t) for t in texts):
+    """The first format that reads every text, or a few that together read nearly all; None if none does.
+
+    >>> date_format(["2024-01-31", "28/02/2024", "3 Mar 2024"])
+    'ISO8601 | %d/%m/%Y | %d %b %Y'
+    """
+    like = [text for text in texts if _DATE_LIKE.search(text)]
+    if not like or len(like) < _DATES * len(texts):
         return None
-    column = pandas_module().Series(texts, dtype=object)
-    for format in DATE_FORMATS:
-        if np.isfinite(as_days(column, format).values).all():
+    pandas = pandas_module()
+    column = pandas.Series(like, dtype=object)
+    few = column.iloc[np.unique(np.linspace(0, len(like) - 1, _SAMPLE).astype(int))]
+    share = {format: _share(few, format) for format in DATE_FORMATS}
+    for format in [format for format in DATE_FORMATS if share[format] == 1]:
+        if _share(column, format) == 1:
             return format
-    return None
+    chosen: list[str] = []
+    rest = few
+    while len(rest) and len(chosen) < _MOST_FORMATS:
+        best = max((f for f in DATE_FORMATS if share[f]), key=lambda f: _share(rest, f), default=None)
+        if best is None or not _share(rest, best):
+            break
+        chosen.append(best)
+        rest = rest[np.isnan(as_days(rest, best).values)]
+    format = _AND.join(sorted(chosen, key=DATE_FORMATS.index))
+    return format if chosen and _share(column, format) * len(like) >= _DATES * len(texts) else None
+
+
+def _share(column: Series, format: str) -> float:
+    """Of the cells that the format reads."""
+    return float(np.isfinite(as_days(column, format).values).mean())
+
+
+def is_compact_date(series: Series) -> bool:
+    """Whether whole numbers are days written as 20241231: months and days fit, years are of our time."""
+    if not is_number(series):
+        return False
+    values = _floats(series)
+    values = values[np.isfinite(values)]
+    if len(values) < 2 or (values % 1).any() or values.min() < 19000101 or values.max() > 21001231:
+        return False
+    return _share(pandas_module().Series(values.astype(int).astype(str), dtype=object), COMPACT) == 1
 
 
 def parse_text(series: Series, read: Callable[[Series], Floats]) -> Parsed:

@@ -1,14 +1,47 @@
-"""ONNX out of a table model: the layer on encoded rows, with the way there written into the file."""
+"""ONNX out of a table model: the layer on encoded rows, and a Python function for the way there."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from mlayer.disk import replace_bytes
 from mlayer.files import export_onnx, load_with_notes
+from mlayer.tables import encode_rows
 from mlayer.tables.model import TableModel, table_model
 
 KEY = "mlayer.table"
+
+# Below the code of `encode_rows` in the file next to the ONNX file. The columns are JSON in a string
+# literal: names of columns come from others.
+_OF_THIS_MODEL = """
+
+# ---- The columns of one model. ----
+
+COLUMNS = json.loads({columns})
+
+
+def numbers(rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
+    \"\"\"The input x of the ONNX file for rows of the raw table, for example those of csv.DictReader.\"\"\"
+    return encode_rows(COLUMNS, rows)
+"""
+
+
+def rows_file(path: str | Path) -> Path:
+    """The Python file next to an ONNX file.
+
+    >>> rows_file("houses.onnx").name
+    'houses_rows.py'
+    """
+    return Path(path).with_name(f"{Path(path).stem}_rows.py")
+
+
+def rows_program(model: TableModel) -> str:
+    """Python with a function ``numbers(rows)`` from raw cells to what the ONNX file takes."""
+    code = Path(encode_rows.__file__).read_text(encoding="utf-8")
+    code = code.replace("import math\n", "import json\nimport math\n", 1)
+    columns = json.dumps(model.schema.as_json(), ensure_ascii=True)
+    return code + _OF_THIS_MODEL.format(columns=repr(columns))
 
 
 def export_table_onnx(model: TableModel, path: str | Path) -> None:
@@ -29,4 +62,5 @@ def export_any_onnx(model_file: str | Path, path: str | Path) -> list[str]:
         return []
     model = table_model(model_file, layer, notes)
     export_table_onnx(model, path)
+    replace_bytes(rows_file(path), rows_program(model).encode())
     return list(model.schema.features)

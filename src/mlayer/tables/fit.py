@@ -16,6 +16,7 @@ from mlayer.checks import brief, function
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
+from mlayer.tables.codes import with_codes
 from mlayer.tables.columns import Date
 from mlayer.tables.giveaway import giveaways
 from mlayer.tables.labeled import Labeled, label
@@ -32,6 +33,8 @@ from mlayer.version import __version__
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from mlayer.estimators.watch import Watch
 
 
 # Of the time limit; the rest is for measuring.
@@ -76,7 +79,7 @@ def fit_table(
     if split.date is not None:
         counts += f", the last ones by {split.date.name!r}"
     say(f"{target.task} of {target.name!r} ({rows.reason}): {counts}")
-    schema, learned = learn_schema(frame.iloc[train], drop=plan.drop, max_categories=plan.max_categories)
+    schema, learned = _learned(rows, train, plan)
     for column in schema.columns:  # in the held-out rows too
         column.check(frame[column.name])
     encoded = schema.encode(frame.iloc[train])
@@ -91,8 +94,11 @@ def fit_table(
     left = None
     if plan.training.time_limit is not None:
         left = _TRAINING_SHARE * max(0.0, plan.training.time_limit - (time.monotonic() - begin))
+    again = split.date is not None and estimator is None
     if estimator is None:
         estimator = default_estimator(target, plan, schema)
+        if again:
+            left = None if left is None else left / 2  # the second half is for the fit to all rows
     estimator._watch = Watch(left, on_progress)
     trained = run(estimator, encoded.numbers, truth[train])
     if not trained.periods:
@@ -120,6 +126,15 @@ def fit_table(
     facts |= {} if errors is None else {"errors": kept_errors(errors)}
     facts |= {"periods": trained.periods} if trained.periods else {}
     model = TableModel(trained.layer, schema, target, facts, plan.threshold)
+    importance = column_importance(model, frame.iloc[test], truth[test], plan.seed)
+    if again:
+        say("fitting again to all rows, the last dates included")
+        schema, trained = _again(rows, plan, estimator, Watch(left, on_progress))
+        facts |= {"periods": trained.periods} if trained.periods else {}
+        model = TableModel(trained.layer, schema, target, facts | {"fitted to": "all rows"}, plan.threshold)
+        remarks = merged([remark for remark in remarks if remark.kind != "held"])
+        if not trained.periods:
+            remarks = merged([*remarks, *_held_dates(schema)[1]])
     return FitResult(
         model=model,
         reason=rows.reason,
@@ -131,11 +146,33 @@ def fit_table(
         history=trained.history,
         truth=truth[test],
         predictions=predictions,
-        importance=column_importance(model, frame.iloc[test], truth[test], plan.seed),
+        importance=importance,
         series=None
         if split.date is None or target.classifies
         else series_of(split, rows, predictions.outputs),
     )
+
+
+def _learned(rows: Labeled, chosen: AnyArray, plan: Plan) -> tuple[Schema, list[Remark]]:
+    """The columns, from the chosen rows."""
+    part = rows.frame.iloc[chosen]
+    schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
+    schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
+    return schema, [*learned, *codes]
+
+
+def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema, TrainedTable]:
+    """The same kind of model with the same ridge, learned from all rows.
+
+    A forecast starts where the table ends; a model that has not seen the last fifth starts too early.
+    """
+    schema, _ = _learned(rows, np.arange(len(rows.truth)), plan)
+    estimator = default_estimator(rows.target, plan, schema)
+    if not before.periodic_:
+        estimator.set_params(alpha=before.alpha_)
+    estimator._watch, estimator._settled_waves = watch, bool(before.periodic_)
+    trained = run(estimator, schema.encode(rows.frame).numbers, rows.truth)
+    return schema if trained.periods else _held_dates(schema)[0], trained
 
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:

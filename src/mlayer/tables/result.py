@@ -60,6 +60,18 @@ def series_of(split: TableSplit, rows: Labeled, predicted: AnyArray) -> TimeSeri
     return TimeSeries(split.date.name, (before[0], before[1]), (after[0], after[1], after[2]))
 
 
+def duration(days: float) -> str:
+    """A period in words, in the unit that suits it.
+
+    >>> duration(7.0), duration(0.5), duration(0.01)
+    ('7.0 days', '12.0 hours', '14.4 minutes')
+    """
+    for unit, length in (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440)):
+        if days >= 1.75 * length:
+            return f"{days / length:.1f} {unit}"
+    return f"{days * 86400:.1f} seconds"
+
+
 def kept_errors(errors: AnyArray) -> list[float]:
     """Errors for the model file: all, or, of many, quantiles that are never smaller than theirs."""
     ordered = np.sort(errors)
@@ -108,7 +120,7 @@ class FitResult:
         starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
         found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
         return [
-            f"{length:.1f} days" if isinstance(column, Date) else f"{length:.4g} of {column.name}"
+            duration(length) if isinstance(column, Date) else f"{length:.4g} of {column.name}"
             for column, length in found
         ]
 

@@ -17,7 +17,7 @@ from mlayer.tables.remarks import Remark, near_columns
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MAX_CATEGORIES = 20
+MAX_CATEGORIES = 200
 
 
 @dataclass(frozen=True)

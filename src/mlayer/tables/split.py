@@ -10,6 +10,8 @@ import numpy as np
 from mlayer.checks import one_of
 from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
+from mlayer.numerics.spectrum import highest_frequency, power
+from mlayer.tables.cells import is_compact_date
 from mlayer.tables.columns import Date, infer_column
 from mlayer.tables.labeled import Labeled
 from mlayer.tables.target import AUTO
@@ -25,6 +27,8 @@ _MOMENTS = 30
 # Below this ratio of squared differences of neighbors to the variance, neighbors in time resemble each other;
 # it is 1 for values in random order, with a deviation of about 1 / sqrt(moments).
 _RATIO = 0.8
+# Of a peak as high as this in noise.
+_CHANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def _date(frame: DataFrame, drop: tuple[str, ...]) -> Date | None:
     """The only column of dates, if there is one."""
     found = []
     for name in frame.columns:
-        if str(name) not in drop and not _is_numeric(frame[name]):
+        if str(name) not in drop and (not _is_numeric(frame[name]) or is_compact_date(frame[name])):
             column = infer_column(frame[name], 20).column
             found += [column] if isinstance(column, Date) else []
     return found[0] if len(found) == 1 else None
@@ -77,7 +81,12 @@ def _is_numeric(series: object) -> bool:
 
 
 def drives(days: AnyArray, values: AnyArray) -> bool:
-    """Whether neighbors in time resemble each other (von Neumann's ratio, of the mean of each moment)."""
+    """Whether neighbors in time resemble each other, or a season is plain to see, by the means of moments.
+
+    The first is von Neumann's ratio. The second is the highest peak of the spectrum of what is left over a
+    line (Fisher's test, Proc. R. Soc. A 125, 1929): that of noise has half the number of moments times its
+    share of the variance above log(m / p) with probability p, for m frequencies.
+    """
     known = np.isfinite(days)
     moments, place = np.unique(days[known], return_inverse=True)
     if len(moments) < _MOMENTS:
@@ -85,7 +94,16 @@ def drives(days: AnyArray, values: AnyArray) -> bool:
     means = np.bincount(place, values[known]) / np.bincount(place)
     spread = 2 * means.var()
     ratio = np.square(np.diff(means)).mean() / spread if spread > 0 else 1.0
-    return bool(ratio < min(_RATIO, 1 - 3 / np.sqrt(len(moments))))
+    if ratio < min(_RATIO, 1 - 3 / np.sqrt(len(moments))):
+        return True
+    left = means - np.polyval(np.polyfit(moments - moments[0], means, 1), moments - moments[0])
+    highest = highest_frequency(moments)
+    if highest is None or not left.var() > 0:
+        return False
+    peaks = power(moments, left[:, None], np.ones(len(moments)), highest)[1]
+    # Rows of one moment in common: the peak of noise does not grow with them.
+    height = peaks.max(initial=0.0) / (2 * left.var())
+    return bool(height > np.log(len(moments) / 2 / _CHANCE))
 
 
 def last_dates(days: AnyArray, share: float) -> tuple[AnyArray, AnyArray]:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from mlayer.tensorfile import digest_of
 
-CHANGING = "(changes as the run goes on)"
+CHANGING = "(changes during the run)"
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
 _INSTALLED = ("site-packages", "dist-packages")
@@ -46,16 +46,16 @@ def plain(value: Any) -> Any:
     >>> plain(lambda x: x + 1) == plain(lambda x: x + 2)
     False
     """
-    return _Reader().read(value)
+    return _ObjectWalk().read(value)
 
 
 def model_fingerprint(model: nn.Module) -> Any:
     """What the model computes apart from its weights, which change: classes, attributes, what is trained."""
-    return _Reader().module(model, weights=False)
+    return _ObjectWalk().module(model, weights=False)
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether two fingerprints agree, but for what changes as a run goes on.
+    """Whether two fingerprints agree, but for what changes during a run.
 
     >>> same([1, CHANGING], [1, "x"]), same([1, 2], [1, 2.0])
     (True, False)
@@ -81,7 +81,7 @@ def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
     return [[list(t.shape), str(t.dtype), digest_of({"": t})] for t in tensors]
 
 
-class _Reader:
+class _ObjectWalk:
     """One walk through an object; each part of it is read once."""
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from torch import Tensor, nn
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, names
 from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
-from mlayer.certificates.problem.expansion import Model, Row
+from mlayer.certificates.problem.expansion import Row
+from mlayer.certificates.problem.model import Model
 from mlayer.certificates.problem.region import Norm, make_region
 from mlayer.certificates.problem.weights import float64_copy, weights_of, within_range
 from mlayer.certificates.result import Certificates
 from mlayer.certificates.solve.strategy import Answer, certified_at, radius_of
+from mlayer.certificates.solve.together import chunk_size, rows_together
 from mlayer.checks import file_path, flag, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 
@@ -32,6 +35,8 @@ Progress = Callable[[int, int], None]
 _INSTALL = "pip install 'mlayer[rigorous]'"
 _MOST_STEPS = 100_000  # a limit on the time of a call
 _FIT_STEPS = 250  # steps of the tuning, by default
+# What overflows is no number, and no proof passes by it: nothing for a user to be warned of.
+_SILENT = partial(np.errstate, over="ignore", invalid="ignore", divide="ignore")
 
 
 class Certifier:
@@ -113,7 +118,7 @@ class Certifier:
         progress: Progress | None = None,
         workers: int = 1,
     ) -> Certificates:
-        """Certify rows. Each row is computed by itself: its result does not depend on the others.
+        """Certify rows. They are taken in chunks; a row's result does not depend on the others.
 
         Args:
             x: (rows, in_features).
@@ -141,15 +146,19 @@ class Certifier:
         inside_box(x, self.region.low, self.region.high)
         radius = None if eps is None else as_radius(eps)
         prover = self._prover() if rigorous or proof else None
-        certify_row = _Task(self._model, method, radius, prover)
-        inputs = [(row.numpy(), int(label)) for row, label in zip(x, labels, strict=True)]
-        answers = []
+        certify_row = _Task(method, radius, prover)
+        size = chunk_size(self._model)
+        answers: list[_RowResult] = []
         with ThreadPoolExecutor(workers) as pool:
-            source = map(certify_row, inputs) if workers == 1 else pool.map(certify_row, inputs)
-            for answer in source:
-                answers.append(answer)
-                if progress is not None:
-                    progress(len(answers), len(inputs))
+            for begin in range(0, len(x), size):
+                part = slice(begin, begin + size)
+                with _SILENT():
+                    rows = rows_together(self._model, x[part].numpy(), labels[part].tolist(), method, radius)
+                source = map(certify_row, rows) if workers == 1 else pool.map(certify_row, rows)
+                for answer in source:
+                    answers.append(answer)
+                    if progress is not None:
+                        progress(len(answers), len(x))
         found = _collect(answers, self.region.norm, radius)
         if proof and prover is not None:
             found = replace(found, proof=prover.proof(tuple(answer.claims for answer in answers)))
@@ -168,22 +177,27 @@ class Certifier:
 class _Task:
     """One row's work, for the pool."""
 
-    def __init__(self, model: Model, method: str, eps: float | None, prover: Prover | None) -> None:
-        self._model, self._method, self._eps, self._prover = model, method, eps, prover
+    def __init__(self, method: str, eps: float | None, prover: Prover | None) -> None:
+        self._method, self._eps, self._prover = method, eps, prover
 
-    def __call__(self, item: tuple[np.ndarray[Any, np.dtype[np.float64]], int]) -> _RowResult:
-        x, label = item
-        row = Row(self._model, x, label)
+    def __call__(self, row: Row) -> _RowResult:
+        with _SILENT():
+            result = self._result(row)
+        row.known.clear()  # they hold the row, which holds them
+        return result
+
+    def _result(self, row: Row) -> _RowResult:
+        label = row.label
         others = row.outputs.copy()
         others[label] = -np.inf
         runner_up = int(others.argmax())
         margin = float(row.outputs[label] - others[runner_up])
-        if not row.in_range:
-            return _RowResult(Answer(0.0, runner_up, "out of range", False), margin, runner_up, False)
-        if not margin > 0:
+        if margin <= 0:
             return _RowResult(
                 Answer(0.0, runner_up, "misclassified", False), margin, runner_up, self._prover is not None
             )
+        if not (margin > 0 and row.in_range):
+            return _RowResult(Answer(0.0, runner_up, "out of range", False), margin, runner_up, False)
         if self._eps is None:
             answer = radius_of(row, self._method)
         else:

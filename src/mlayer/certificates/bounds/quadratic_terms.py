@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from mlayer.certificates.golden_section import least_of
-from mlayer.certificates.linalg import UNIT, proves_positive, ridge, top_eigenvalue
+from mlayer.certificates.linalg import UNIT, proves_positive, top_eigenvalue
 from mlayer.certificates.problem.expansion import Pair
+from mlayer.certificates.problem.model import ellipsoid
 from mlayer.numerics.arrays import Array
 
 # These decide how long the choice of the shift d is refined and where the descent stops: a poor choice gives
@@ -110,15 +111,16 @@ class BoxQuadratic:
         if not used.all():
             rows, width, resistance = rows[used], width[used], resistance[used]
         warm = start is not None and bool(start.any())
-        w = start / start.sum() if start is not None and warm else self._pair.row.model.white.w
-        log_w = kept = wanted = np.log(w[used] + (1e-9 if warm else 1e-3) / len(rows))
+        if start is not None and warm:
+            w, L = start[used] / start.sum() + 1e-9 / len(rows), None
+            w /= w.sum()
+        else:
+            w, L = self._pair.row.model.plain_ellipsoid
+        kept = wanted = np.log(w)
         step, margin = _STEP["warm" if warm else "cold"], self._pair.margin
         for k in range(rounds):
-            w = np.exp(log_w - log_w.max())
-            w /= w.sum()
-            Q = rows.T @ (rows / w[:, None])
-            Q += ridge(Q, len(rows)) * np.eye(len(Q))
-            L = np.linalg.cholesky(Q)
+            if L is None:
+                L = ellipsoid(rows, w)
             form = -L.T @ H @ L
             form = (form + form.T) / 2
             values, vectors = np.linalg.eigh(form)
@@ -147,6 +149,8 @@ class BoxQuadratic:
                 if step < _LEAST_STEP:
                     break
             log_w = kept + step * (wanted - kept)
+            w, L = np.exp(log_w - log_w.max()), None
+            w /= w.sum()
         return shift
 
     @cached_property

@@ -11,7 +11,8 @@ import numpy as np
 
 from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.certificates.linalg import INFLATE, UNIT, top_eigenvalue
-from mlayer.certificates.problem.expansion import Pair, exponentials, rounded_up_exp
+from mlayer.certificates.problem.expansion import Pair
+from mlayer.certificates.problem.model import exponentials, rounded_up_exp
 from mlayer.numerics.arrays import Array
 
 # Any numbers give a bound; these decide how much is lost to the error of the rule and to the last

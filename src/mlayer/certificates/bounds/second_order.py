@@ -6,12 +6,10 @@ docs/theory/certificates.md, theorems 3 and 4.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic, linear_minimum
+from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic
 from mlayer.certificates.bounds.remainder import ReadoutRemainder, norm_curvature, norm_remainder
-from mlayer.certificates.linalg import top_eigenvalue
 from mlayer.certificates.problem.expansion import Pair
 
 if TYPE_CHECKING:
@@ -92,19 +90,14 @@ class SecondOrder:
         if row.model.region.norm == "l2":
             level += self.quadratic_terms(eps)
         else:
-            low, high = row.model.region.interval(row.x, eps)
             # The two terms apart: no shift to fit.
-            if level + linear_minimum(pair.slopes, low, high) - self.fall * radius**2 - rest > 0:
+            if level + pair.linear_term(eps) - pair.fall * radius**2 - rest > 0:
                 return True
+            low, high = row.model.region.interval(row.x, eps)
             self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
             level += self._plain.lower(low, high)
         # The readout's remainder is more expensive: only where it can help.
         return level > rest or (level > 0 and level > self.rest(radius))
-
-    @cached_property
-    def fall(self) -> float:
-        """Some c >= 0 with H[y, y] >= -c |y|^2."""
-        return float(top_eigenvalue(-self.pair.second))
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""

@@ -100,7 +100,11 @@ def dot(a: Sequence[Ball], b: Sequence[Ball]) -> Ball:
 def upper_root(square: Ball) -> Ball:
     """An upper bound of the root of a number >= 0 within the ball."""
     top = square.upper()
-    return top.sqrt().upper() if top > 0 else flint.arb(0)
+    if top > 0:
+        return top.sqrt().upper()
+    if not top <= 0:
+        raise ProofError("a square is no number")
+    return flint.arb(0)
 
 
 def squared_norm(A: Matrix) -> Ball:

@@ -75,19 +75,23 @@ class SpectralPath:
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""
+        return self.seconds(W[None])[0]
+
+    def seconds(self, W: Array) -> Array:
+        """H for several readouts.  (k, n, n) -> (k, d, d)"""
         T, f = self.generators, self._f(3).three
         assert f is not None
-        d = len(T)
-        half = self.half
-        Wt = self.readout(W)  # [k, i]
-        Z = f[:, half, :].transpose(1, 0, 2) * Wt.T[None]  # (j, i, k)
-        X = T[:, :, half].transpose(2, 0, 1) @ Z  # (j, d, k)
+        d, half = len(T), self.half
+        Wt = self._Vi @ W.mT @ self._V  # [k, i]
+        Z = f[:, half, :].transpose(1, 0, 2) * Wt.mT[:, None]  # (readouts, j, i, k)
+        X = T[:, :, half].transpose(2, 0, 1) @ Z  # (readouts, j, d, k)
         X *= self.times[:, None, None]
         Tj = T[:, half, :].transpose(1, 2, 0)  # (j, k, d)
-        left = X.transpose(1, 0, 2).reshape(d, -1)
+        left = X.transpose(0, 2, 1, 3).reshape(len(W), d, -1)
         right = Tj.reshape(-1, d)
         H = left.real @ right.real - left.imag @ right.imag
-        return (H + H.T) / 2
+        result: Array = (H + H.mT) / 2
+        return result
 
     def third(self, W: Array) -> Array:
         """C with P_3 = C[z, z, z], not yet symmetric.  (d, d, d)"""

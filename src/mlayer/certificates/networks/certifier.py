@@ -130,13 +130,16 @@ class NetworkCertifier:
         return torch.where(low >= self._whole(x), torch.inf, low)
 
     def _whole(self, x: Tensor) -> Tensor:
-        """From which eps on the region is the whole box of the data; infinite without one.  (rows,)"""
-        region = self.region
-        if region.low is None or region.high is None:
-            return torch.full((len(x),), torch.inf, dtype=torch.float64)
-        reach = torch.maximum(region.high - x, x - region.low)
+        """From which eps on the region grows no more, above 0; infinite if it always does.  (rows,)"""
+        region, still = self.region, torch.zeros(len(x), 1, dtype=torch.float64)
         moving = region.scale > 0
-        return (reach[:, moving] / region.scale[moving]).amax(1) * (1 + 1e-12)
+        if bool(moving.any()) and (region.low is None or region.high is None):
+            return torch.full((len(x),), torch.inf, dtype=torch.float64)
+        if region.low is not None and region.high is not None:
+            reach = torch.maximum(region.high - x, x - region.low)[:, moving] / region.scale[moving]
+            still = torch.cat([still, reach], 1)
+        # Never 0: even a region of one point needs a proof at some eps.
+        return still.amax(1) * (1 + 1e-12) + 1e-300
 
     def _first_guess(self, x: Tensor, labels: Tensor) -> Tensor:
         """Half of the radius that the gradient at the row promises; only where the search begins."""

@@ -34,6 +34,10 @@ class Network(nn.Module):
                 f"one that ends in {type(layer).__name__}",
                 "Put an MLayer last.",
             )
+        if layer.out_features < 2:
+            raise ArgumentError(
+                "model", "a classifier with at least 2 outputs", "one with 1 output", "Use one per class."
+            )
         self.shape, self.layer = shape, layer
         self.stored_in: torch.dtype = flat_modules(model)[-1].readout.dtype  # type: ignore[assignment]
         self.front = nn.Sequential(*front)

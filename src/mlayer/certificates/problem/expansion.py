@@ -6,112 +6,35 @@ import math
 from functools import cached_property
 
 import numpy as np
-import torch
 
-from mlayer.certificates.derivatives.ending import FinitePath, degree_of
-from mlayer.certificates.derivatives.jets import JetPath, sorted_pairs
+from mlayer.certificates.derivatives.ending import FinitePath
+from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
-from mlayer.certificates.linalg import (
-    INFLATE,
-    UNIT,
-    frobenius,
-    gram_norm,
-    power_of_two,
-    top_eigenvalue,
+from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, gram_norm, top_eigenvalue
+from mlayer.certificates.problem.model import (
+    LARGEST_MU,
+    Model,
+    exponential_sum,
+    exponentials,
+    gradients,
+    growth_of,
+    log_norm,
+    rounded_up_exp,
 )
-from mlayer.certificates.problem.constants import Constants
-from mlayer.certificates.problem.coordinates import Whitened
-from mlayer.certificates.problem.region import Region
-from mlayer.certificates.problem.weights import Weights
-from mlayer.exponential import expm
 from mlayer.numerics.arrays import Array
-
-# Exponentials up to e^300: their squares, which some bounds take, are numbers still.
-LARGEST_MU = 300.0
-# Readouts whose products with four generators (`within_range`) are numbers still, and their squares.
-SMALLEST_W, LARGEST_W = 1e-100, 1e100
-
-
-def rounded_up_exp(x: float) -> float:
-    """e^x, infinite where it is too large for a float or for the squares that bounds take of it."""
-    return math.exp(x) * INFLATE if x <= 2 * LARGEST_MU else math.inf
-
-
-def _growth(mu: float) -> float:
-    """Bound of ||exp(M)||; infinite where it may be too large for a float."""
-    return math.exp(mu) if mu <= LARGEST_MU else math.inf
-
-
-def exponentials(A: Array) -> Array:
-    """Exp of one or several matrices."""
-    result: Array = expm(torch.from_numpy(np.ascontiguousarray(A))).numpy()
-    return result
-
-
-class Model:
-    """A layer with its region and constants, ready for rows."""
-
-    def __init__(self, weights: Weights, region: Region, constants: Constants, white: Whitened) -> None:
-        self.weights, self.region, self.constants, self.white = weights, region, constants, white
-        self.T_gauge: Array = constants.P @ white.T @ constants.P_inverse
-
-        self.T_size = frobenius(white.T)  # of all generators together
-        self.T_gauge_size = frobenius(self.T_gauge)
-
-    @cached_property
-    def row_norms(self) -> Array:
-        """|rows_i|, with which y = rows^T delta is rounded.  (m,)"""
-        result: Array = np.linalg.norm(self.white.rows, axis=1) * INFLATE
-        return result
-
-    @cached_property
-    def degree(self) -> float:
-        """Of the outputs as polynomials in the features; mostly infinite."""
-        return degree_of(self.weights.B, self.weights.T0)
-
-    @cached_property
-    def right_products(self) -> Array:
-        """T_a^T T_b in the gauge, over sorted pairs; for products with symmetric matrices.  (pairs, n n)"""
-        return _products(self.T_gauge.mT)
-
-    @cached_property
-    def left_products(self) -> Array:
-        """T_a T_b^T in the gauge, likewise."""
-        return _products(self.T_gauge)
-
-
-def _log_norm(M: Array) -> float:
-    """The largest eigenvalue of (M + M^T) / 2, rounded up; infinite if M is no number."""
-    if not np.isfinite(M).all():
-        return math.inf
-    symmetric = (M + M.T) / 2
-    # top_eigenvalue is cut at 0; mu may be negative, so shift first.
-    shift = frobenius(symmetric)
-    return float(top_eigenvalue(symmetric + shift * np.eye(len(symmetric)))) - shift
-
-
-def exponential_sum(x: float, degree: float) -> float:
-    """1 + x + ... + x^degree / degree!, rounded up; infinite if there is no degree."""
-    if math.isinf(degree):
-        return math.inf
-    with np.errstate(over="ignore"):
-        terms = np.float64(x) ** np.arange(int(degree) + 1)
-    total = sum(float(term) / math.factorial(k) for k, term in enumerate(terms))
-    return total * INFLATE if total < 1e70 else math.inf
-
-
-def _products(T: Array) -> Array:
-    i, j = sorted_pairs(len(T))[0].T
-    return np.ascontiguousarray((T[i] @ T[j].mT).reshape(len(i), -1))
 
 
 class Row:
     """One input x with its label."""
 
-    def __init__(self, model: Model, x: Array, label: int) -> None:
+    def __init__(
+        self, model: Model, x: Array, label: int, M: Array | None = None, E: Array | None = None
+    ) -> None:
+        """M and E are M(x) and exp(M(x)), if they are known."""
         self.model, self.x, self.label = model, x, label
-        self.M = model.weights.matrix(x)
-        self.E = exponentials(self.M)
+        self.M = model.weights.matrix(x) if M is None else M
+        self.E = exponentials(self.M) if E is None else E
+        self.known: dict[int, Pair] = {}  # pairs with numbers that were computed for many rows at once
         self.outputs: Array = model.weights.V + np.tensordot(model.weights.S, self.E, 2)
 
     @cached_property
@@ -135,7 +58,7 @@ class Row:
     @cached_property
     def mu(self) -> float:
         """||exp(s M)||_2 <= e^(s mu) for s >= 0 in the gauge."""
-        return _log_norm(self.M_gauge) + self.off
+        return log_norm(self.M_gauge) + self.off
 
     @cached_property
     def unit(self) -> float:
@@ -157,36 +80,27 @@ class Row:
         """
         condition = self.model.constants.condition
         choices = [
-            _growth(max(_log_norm(self.M) + self.model.weights.matrix_rounding(self.x), 0.0)),
-            condition**4 * _growth(max(self.mu, 0.0)),
+            growth_of(max(log_norm(self.M) + self.model.weights.matrix_rounding(self.x), 0.0)),
+            condition**4 * growth_of(max(self.mu, 0.0)),
             exponential_sum(self.M_norm, self.model.degree) ** 4,
         ]
         return min(choices)
 
     def gradient(self, W: Array) -> Array:
-        """Of W : exp(M) in the directions T_a.  (d,)
-
-        The upper right block of exp([[M^T, W], [0, M^T]]) is the adjoint derivative applied to W.
-        """
-        weights, n = self.model.weights, len(W)
-        block = np.zeros((2 * n, 2 * n))
-        block[:n, :n] = block[n:, n:] = self.M.T
-        # The block is linear in W: scaled to size 1 it needs no squarings.
-        largest = float(np.abs(W).max())
-        size = power_of_two(largest) * n if largest > 0 else 1.0
-        block[:n, n:] = W / size
-        adjoint = exponentials(block)[:n, n:] * size
-        result: Array = weights.T.reshape(len(weights.T), -1) @ adjoint.reshape(-1)
+        """Of W : exp(M) in the directions T_a.  (d,)"""
+        result: Array = gradients(self.model, self.M[None], W[None, None])[0, 0]
         return result
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the label's output is the largest, as computed."""
+        others = np.delete(self.outputs, self.label)
+        return bool(self.outputs[self.label] - others.max(initial=-math.inf) > 0)
 
     @property
     def in_range(self) -> bool:
         """Whether the outputs are finite and the bounds neither underflow nor overflow."""
-        S = self.model.weights.S
-        sizes = np.abs(S[self.label] - S).max(axis=(1, 2))
-        sizes = sizes[sizes > 0]
-        readable = bool(((sizes >= SMALLEST_W) & (sizes <= LARGEST_W)).all())
-        return readable and bool(np.isfinite(self.outputs).all()) and self.computable
+        return self.model.readable(self.label) and bool(np.isfinite(self.outputs).all()) and self.computable
 
     @cached_property
     def computable(self) -> bool:
@@ -231,7 +145,7 @@ class Row:
 
     def pair(self, rival: int) -> Pair:
         """The margin over one rival class."""
-        return Pair(self, rival)
+        return self.known[rival] if rival in self.known else Pair(self, rival)
 
     def moved(self, x: Array) -> Row:
         """The same label at another input."""
@@ -253,22 +167,24 @@ class Pair:
     def __init__(self, row: Row, rival: int) -> None:
         self.row, self.rival = row, rival
         weights = row.model.weights
-        self.W: Array = weights.S[row.label] - weights.S[rival]
+        self.W: Array = row.model.differences(row.label)[rival]
         # From W and not as a difference of outputs, which may be much larger.
-        self.margin = float(weights.V[row.label] - weights.V[rival] + (self.W * row.E).sum())
+        self.bias = float(weights.V[row.label] - weights.V[rival])
+        self.margin = self.bias + float((self.W * row.E).sum())
         self._biases = abs(float(weights.V[row.label])) + abs(float(weights.V[rival]))
+        # By eps, where it is known: what `broken_at_corner` says, and whether the first order certifies.
+        self.broken: dict[float, bool] = {}
+        self.easy: dict[float, bool] = {}
 
-    @cached_property
+    @property
     def W_gauge(self) -> Array:  # noqa: N802
         """P^-T W P^T"""
-        constants = self.row.model.constants
-        result: Array = constants.P_inverse.T @ self.W @ constants.P.T
-        return result
+        return self.row.model.readout_in_gauge(self.row.label, self.rival)[0]
 
     @cached_property
     def _singular_values(self) -> tuple[Array, float]:
         """Of W in the gauge, and bounds of their errors."""
-        values = np.linalg.svd(self.W_gauge, compute_uv=False).astype(np.float64)
+        values = self.row.model.readout_in_gauge(self.row.label, self.rival)[1]
         return values, self.row.model.constants.gauge_error * frobenius(self.W)
 
     @cached_property
@@ -286,7 +202,7 @@ class Pair:
     @cached_property
     def growth(self) -> float:
         """Bound of ||exp(M)||_2 in the gauge."""
-        return _growth(self.row.mu)
+        return growth_of(self.row.mu)
 
     @cached_property
     def _size(self) -> float:
@@ -296,7 +212,7 @@ class Pair:
     @cached_property
     def _moved(self) -> float:
         """How far W : exp(M) may move because M is not exact; its derivatives likewise, per unit of N."""
-        return self.row.off * self.nuclear * _growth(max(self.row.mu, 0.0))
+        return self.row.off * self.nuclear * growth_of(max(self.row.mu, 0.0))
 
     def value_slack(self, eps: float) -> float:
         """Rounding of f_0 and of the linear term over the region of radius eps, and of the basis.
@@ -347,25 +263,50 @@ class Pair:
         return total
 
     @cached_property
-    def _gradient(self) -> Array:
+    def gradient(self) -> Array:
+        """Of the margin in the directions T_a.  (d,)"""
         return self.row.gradient(self.W)
 
     @cached_property
     def slopes(self) -> Array:
         """Gradient of the margin in each input.  (m,)"""
-        result: Array = self.row.model.weights.rows @ self._gradient
+        result: Array = self.row.model.weights.rows @ self.gradient
         return result
+
+    @cached_property
+    def _slope(self) -> float:
+        """How fast the linear term falls as the region grows, where no box cuts it."""
+        return float(np.linalg.norm(self.slopes, 2 if self.row.model.region.norm == "l2" else 1))
+
+    def linear_term(self, eps: float) -> float:
+        """The exact minimum of the linear term over the region."""
+        row = self.row
+        if row.model.region.low is None:
+            return -eps * self._slope
+        low, high = row.model.region.interval(row.x, eps)
+        return float(np.minimum(self.slopes * low, self.slopes * high).sum())
+
+    @cached_property
+    def first_radius(self) -> float:
+        """About the radius where the linear term takes the margin away: an aim, no bound."""
+        slope = -self.linear_term(1.0)
+        return self.margin / slope if slope > 0 else math.inf
 
     @cached_property
     def first(self) -> Array:
         """The same gradient in the coordinates y.  (d,)"""
-        result: Array = self.row.model.white.L.T @ self._gradient
+        result: Array = self.row.model.white.L.T @ self.gradient
         return result
 
     @cached_property
     def second(self) -> Array:
         """H.  (d, d)"""
         return self.row.derivatives.second(self.W)
+
+    @cached_property
+    def fall(self) -> float:
+        """Some c >= 0 with H[y, y] >= -c |y|^2."""
+        return float(top_eigenvalue(-self.second))
 
     @cached_property
     def third(self) -> Array:

@@ -67,7 +67,13 @@ class Weights:
 
     def matrix(self, x: Array) -> Array:
         """M(x) at one row.  (m,) -> (n, n)"""
-        result: Array = self.B + np.tensordot(x @ self.U0 + self.u, self.T0, 1)
+        return self.matrices(x[None])[0]
+
+    def matrices(self, x: Array) -> Array:
+        """M(x), row by row: a row's numbers do not depend on the other rows.  (r, m) -> (r, n, n)"""
+        features = x[:, None] @ self.U0 + self.u
+        moved = features @ self.T0.reshape(len(self.T0), -1)
+        result: Array = self.B + moved.reshape(len(x), *self.B.shape)
         return result
 
     @cached_property

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from mlayer.certificates.checker import Layer
-from mlayer.certificates.problem.expansion import Model
 from mlayer.certificates.problem.fit import product_form
+from mlayer.certificates.problem.model import Model
 from mlayer.certificates.problem.weights import Weights
 from mlayer.numerics.arrays import Array
 
@@ -98,6 +98,8 @@ class Frames:
         weights, constants = self._model.weights, self._model.constants
         scale = self._model.region.scale.numpy()
         active = scale > 0
+        if not active.any():
+            return None
         U = weights.U0[active] * scale[active, None]
         T = weights.T0
         with np.errstate(all="ignore"):

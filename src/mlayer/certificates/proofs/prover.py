@@ -10,7 +10,8 @@ import numpy as np
 
 from mlayer.certificates.checker import Checker, ProofRegion, digest
 from mlayer.certificates.checker.margins import INFINITE
-from mlayer.certificates.problem.expansion import Model, Row
+from mlayer.certificates.problem.expansion import Row
+from mlayer.certificates.problem.model import Model
 from mlayer.certificates.proofs.frame import FrameClaims, Frames, plain_layer
 from mlayer.certificates.proofs.levels import Chain
 from mlayer.certificates.proofs.proof import Proof, plain

@@ -40,6 +40,8 @@ def value_and_slope(pair: Pair, eps: float) -> tuple[float, float]:
 @unless_out_of_range(False)
 def broken_at_corner(pair: Pair, eps: float) -> bool:
     """Whether the margin is negative where its linear part is least: then no bound can certify."""
+    if eps in pair.broken:
+        return pair.broken[eps]
     row = pair.row
     at = row.x + corner(pair, eps) * row.model.region.scale.numpy()
     return row.moved(at).pair(pair.rival).margin < 0

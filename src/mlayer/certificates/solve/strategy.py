@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from mlayer.certificates.bounds import first_order
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named, rank, taylor_bounds
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.protocol import TaylorBound
@@ -112,7 +111,7 @@ def certified_at(row: Row, method: str, eps: float) -> Answer:
 def first_proof(bounds: Bounds, eps: float) -> str | None:
     """The first bound, from cheap to expensive, that shows the margin positive over the region, or None."""
     pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
-    if bounds.lower("first_order", eps) > 0:
+    if pair.easy.get(eps) or (eps not in pair.easy and bounds.lower("first_order", eps) > 0):
         return "first_order"
     if bounds.second.quickly_passes(eps):  # most rivals are far from binding
         return "second_order"
@@ -158,8 +157,7 @@ def _rivals(row: Row) -> Rivals:
     for rival in range(len(row.outputs)):
         if rival != row.label:
             pair = row.pair(rival)
-            slope = -first_order.linear_term(pair, 1.0)
-            found.append((Bounds(pair), pair.margin / slope if slope > 0 else math.inf))
+            found.append((Bounds(pair), pair.first_radius))
     return sorted(found, key=lambda item: item[1])
 
 

@@ -18,17 +18,22 @@ from mlayer.cli.options import FILE, check_outputs, common
 def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Write MODEL as ONNX: from encoded rows to logits (classification) or values (regression).
 
-    The columns and how they become numbers are in the file's metadata, entry "mlayer.table".
+    For a table a Python file is written next to it, NAME_rows.py: its function numbers(rows) takes the raw
+    columns and needs nothing but Python. The columns are also in the metadata, entry "mlayer.table".
     """
-    check_outputs({"--onnx": onnx}, {"model": model}, force=force)
+    rows = onnx.with_name(f"{onnx.stem}_rows.py")
+    check_outputs({"--onnx": onnx, "the file beside --onnx": rows}, {"model": model}, force=force)
 
     from mlayer.tables.export import export_any_onnx
 
     features = export_any_onnx(model, onnx)
     if as_json:
-        show.emit_json({"onnx": str(onnx), "input": "x", "output": "p", "features": features})
+        about = {"onnx": str(onnx), "input": "x", "output": "p", "features": features}
+        show.emit_json(about | ({"rows": str(rows)} if features else {}))
         return
     show.out(f"onnx    {onnx}")
+    if features:
+        show.out(f"rows    {rows}")
     shown = ", ".join(features[:12]) + (f" and {len(features) - 12} more" if len(features) > 12 else "")
     show.say(
         f"its input x has a row of {len(features)} numbers: {shown}" if features else "",

@@ -22,7 +22,7 @@ EXPERIMENTS: dict[str, str] = {
     "baselines": "mlayer.experiments.baselines",
     "rivals": "mlayer.experiments.rivals",
     "ingredients": "mlayer.experiments.ingredients",
-    "heads": "mlayer.experiments.heads",
+    "convolutional": "mlayer.experiments.convolutional",
     "timing": "mlayer.experiments.timing",
     "robustness": "mlayer.experiments.robustness",
     "trained_radii": "mlayer.experiments.trained_radii",

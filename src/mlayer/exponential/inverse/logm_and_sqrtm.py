@@ -87,6 +87,7 @@ def _rule(method: Method, what: str) -> Rule:
         along, usable = _flat(direction)
         h = method(MatrixPair(flat, along))[0].h
         assert h is not None
+        _refuse_nan(h, matrices.shape[:-2], what)
         return _back(h, finite & usable, matrices)
 
     return Rule(value, frechet)
@@ -141,6 +142,18 @@ def _refuse_lost(residual: Tensor, batch: torch.Size, what: str) -> None:
             f"A{_place(item, batch)}",
             f"a matrix whose principal {what} is determined to half of the digits",
             "one too near to a matrix that has none",
+            "Add a multiple of the identity.",
+        )
+
+
+def _refuse_nan(h: Tensor, batch: torch.Size, what: str) -> None:
+    """The inputs are finite here: a derivative may be infinite, never NaN."""
+    bad = h.isnan().flatten(1).any(1)
+    if bool(bad.any()):
+        raise ArgumentError(
+            f"A{_place(int(bad.nonzero()[0]), batch)}",
+            f"a matrix at which the {what} has a derivative that double precision can hold",
+            "one with eigenvalues too small, or too far apart",
             "Add a multiple of the identity.",
         )
 

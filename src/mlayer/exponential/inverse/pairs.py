@@ -40,6 +40,9 @@ class MatrixPair:
         logarithm = factors.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
         return MatrixPair(x, None if self.h is None else -x @ self.h @ x), logarithm
 
+    def transposed(self) -> MatrixPair:
+        return MatrixPair(self.x.mT, None if self.h is None else self.h.mT)
+
     def select(self, index: Tensor) -> MatrixPair:
         return MatrixPair(self.x[index], None if self.h is None else self.h[index])
 

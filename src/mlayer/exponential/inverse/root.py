@@ -29,7 +29,7 @@ _NEAR = 0.1
 
 def square_root(a: MatrixPair) -> tuple[MatrixPair, Tensor]:
     """A^(1/2), and its relative residual ||A - X^2|| / ||A||, 0 for triangular matrices.  -> , (b,)"""
-    scale = _power_of_four(a.x)
+    unscaled, scale = a, _power_of_four(a.x)
     a = (1 / scale) * a
     root = _denman_beavers(a)
     residual = _residual(a, root)
@@ -49,8 +49,9 @@ def square_root(a: MatrixPair) -> tuple[MatrixPair, Tensor]:
         if bool(chosen.any()):
             root = _spectral(a, root, chosen.nonzero().squeeze(1), method)
     remaining = torch.nan_to_num(_norm(a.x - root.x @ root.x) / _norm(a.x), torch.inf)
-    root, exact = _triangular(a, root)
-    return scale.sqrt() * root, torch.where(exact, 0.0, remaining)
+    # Of the matrix as it came: scaled, the small eigenvalues of a wide spectrum would underflow.
+    root, exact = _triangular(unscaled, scale.sqrt() * root)
+    return root, torch.where(exact, 0.0, remaining)
 
 
 Spectrum = tuple[Tensor, Tensor, Tensor]  # eigenvalues, eigenvectors, their inverse
@@ -88,16 +89,17 @@ def _spectral(
 def _triangular(a: MatrixPair, root: MatrixPair) -> tuple[MatrixPair, Tensor]:
     """Triangular matrices have triangular roots, which follow diagonal by diagonal, entry by entry stable.
 
-    A. Bjorck and S. Hammarling, "A Schur method for the square root of a matrix" (1983). The tangent need not
-    be triangular and stays as it is. Also says which matrices they are.  -> , (b,)
+    A. Bjorck and S. Hammarling, "A Schur method for the square root of a matrix" (1983). The tangent
+    follows in the same way, triangular or not. Also says which matrices they are.  -> , (b,)
     """
     upper, lower = ((part == 0).flatten(1).all(1) for part in (a.x.tril(-1), a.x.triu(1)))
     for chosen, turned in ((upper, False), (lower & ~upper, True)):
         if bool(chosen.any()):
             index = chosen.nonzero().squeeze(1)
-            part = a.x[index].mT if turned else a.x[index]
-            x = _upper_root(part)
-            root = MatrixPair(root.x.index_copy(0, index, x.mT if turned else x), root.h)
+            part = a.select(index).transposed() if turned else a.select(index)
+            x = _upper_root(part.x)
+            found = MatrixPair(x, None if part.h is None else _upper_tangent(x, part.h))
+            root = root.replaced(index, found.transposed() if turned else found)
     return root, upper | lower
 
 
@@ -111,6 +113,18 @@ def _upper_root(a: Tensor) -> Tensor:
         inner = (x @ x).diagonal(k, 1, 2) if k > 1 else 0.0
         x = x + torch.diag_embed((a.diagonal(k, 1, 2) - inner) / sums, k)
     return x
+
+
+def _upper_tangent(x: Tensor, e: Tensor) -> Tensor:
+    """H with X H + H X = E for upper triangular X: diagonal by diagonal, from the lower left corner."""
+    n = x.shape[-1]
+    diagonal, strict = x.diagonal(dim1=1, dim2=2), x.triu(1)
+    h = torch.zeros_like(e)
+    for k in range(1 - n, n):
+        rest = (e - strict @ h - h @ strict).diagonal(k, 1, 2)
+        rows, columns = diagonal[:, max(0, -k) : n - max(0, k)], diagonal[:, max(0, k) : n - max(0, -k)]
+        h = h + torch.diag_embed(rest / (rows + columns), k)
+    return h
 
 
 def _power_of_four(a: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ struct Buffers {
   }
 };
 
-// What becomes of each vector of a finished product. Where a result replaces an operand of the linear
+// What becomes of each vector of a finished product, and which buffers that writes. Where a result replaces an operand of the linear
 // combination it stands in the same place: few cache lines are touched, which is what small matrices
 // in lanes live from.
 
@@ -45,6 +45,10 @@ struct Store {
   inline void apply(size_t at, V product) const {
     out.template part<t>()[at] = product;
   }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(out.template part<t>());
+  }
 };
 
 // y <- product + y
@@ -55,6 +59,10 @@ struct AddY {
   template <bool t>
   inline void apply(size_t at, V product) const {
     y.template part<t>()[at] += product;
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(y.template part<t>());
   }
 };
 
@@ -68,6 +76,10 @@ struct Finish {
   inline void apply(size_t at, V product) const {
     V& out = y.template part<t>()[at];
     out = product + on_y * out + on_a2 * a2.template part<t>()[at] + on_a * a.template part<t>()[at];
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(y.template part<t>());
   }
 };
 
@@ -83,6 +95,10 @@ struct AfterY {
     y.template part<t>()[at] = product;
     left.template part<t>()[at] = product + left_a2 * square + left_a * a.template part<t>()[at];
     right.template part<t>()[at] = product + right_a2 * square;
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(y.template part<t>()); mirror(left.template part<t>()); mirror(right.template part<t>());
   }
 };
 
@@ -102,6 +118,10 @@ struct AfterW {
     first = w + left_a2 * second + left_a * first;
     second = right;
     fourth = rest;
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(a.template part<t>()); mirror(a2.template part<t>()); mirror(y.template part<t>());
   }
 };
 

@@ -46,7 +46,7 @@ static void embedded_range(const Engine<T>& engine, const Job<T>& job, int64_t f
     const int64_t count = last - at < unit ? last - at : unit;
     embed(job.a + at * complex_entries, count, job.n, a);
     if (job.direction) embed(job.direction + at * complex_entries, count, job.n, direction);
-    const Job<T> real{a, job.direction ? direction : nullptr, out, count, job.n, job.transposed, job.table};
+    const Job<T> real{a, job.direction ? direction : nullptr, out, count, job.n, job.transposed, job.table, true};
     engine.range(real, 0, count, scratch);
     extract(out, count, job.n, job.out + at * complex_entries);
   }

@@ -11,4 +11,5 @@ struct Job {
   int n;
   bool transposed;  // a holds the transposes of the matrices that are meant
   const mlayer_table* table;
+  bool real_form = false;  // the matrices are [[B, -C], [C, B]]: their lower halves follow from the upper ones
 };

@@ -22,6 +22,10 @@ struct StoreWhere {
   inline void apply(size_t at, V product) const {
     out.template part<t>()[at] = active ? product : old.template part<t>()[at];
   }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(out.template part<t>());
+  }
 };
 
 template <typename T>
@@ -161,10 +165,10 @@ static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, co
       if (exact < plan.degree[lane]) plan.degree[lane] = exact;
       if (exact < 16) plan.squarings[lane] = 0;
     }
-  // What balancing may save goes one at a time, as rows.h does it.
+  // What balancing or twice the precision may save goes one at a time, as rows.h does it.
   using Integer = typename Simd<T>::Integer;
   const I many = plan.squarings >= Integer(kWorthALook<T>);
-  if (any<T>(many)) plan.alone |= many & imbalanced_lanes<T>(n, a);
+  if (any<T>(many)) plan.alone |= from_squarings<T>(n) <= kWorthALook<T> ? many : many & imbalanced_lanes<T>(n, a);
   plan.squarings = plan.alone ? I{} : plan.squarings;
   plan.degree = plan.alone ? two : plan.degree;
   return plan;
@@ -177,7 +181,7 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   using I = typename Simd<T>::I;
   const int n = job.n;
   const size_t entries = size_t(n) * n;
-  const LaneLayout<T> layout{n};
+  const LaneLayout<T> layout{n, computed_rows(n, job.real_form)};
   const Buffers<T> b(memory, entries, dual);
   LaneBlock<T>::load(job.a + first * entries, n, count, job.transposed, b.a.x);
   if constexpr (dual) LaneBlock<T>::load(job.direction + first * entries, n, count, false, b.a.h);

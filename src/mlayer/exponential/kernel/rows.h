@@ -7,6 +7,7 @@
 #include "chain.h"
 #include "job.h"
 #include "nilpotent.h"
+#include "twofold.h"
 
 namespace MLAYER_NAMESPACE {
 
@@ -104,6 +105,7 @@ static RowNorms<T> row_norms(const RowShape<T>& shape, const typename Simd<T>::V
 // Degree and squarings for A, from A and A2.
 struct RowPlan {
   int degree, squarings;
+  double norm2;  // ||A^2||
 };
 template <typename T, bool dual>
 static RowPlan row_plan(const RowShape<T>& shape, const mlayer_table& table, const Buffers<T>& b, T norm) {
@@ -126,7 +128,7 @@ static RowPlan row_plan(const RowShape<T>& shape, const mlayer_table& table, con
     if (fraction == T(0.5)) --exponent;
     squarings = exponent > 0 ? (exponent + 1) / 2 : 0;
   }
-  return {degree, squarings};
+  return {degree, squarings, double(norm2)};
 }
 
 template <typename T, bool dual>
@@ -134,7 +136,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   using V = typename Simd<T>::V;
   const mlayer_table& table = *job.table;
   const RowShape<T> shape(job.n);
-  const RowLayout<T> layout{job.n, shape.row_vectors};
+  RowLayout<T> layout{job.n, shape.row_vectors, computed_rows(job.n, job.real_form)};
   const Buffers<T> b(memory, shape.vectors(), dual);
   const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   if (job.transposed) {
@@ -152,7 +154,9 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   int exponents[kLargestBalanced], unbalanced = 0;
   bool balanced = false, upper = false, lower = false;
   T* const a = reinterpret_cast<T*>(b.a.x);
-  if (plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced && imbalanced<T>(job.n, a, row_length)) {
+  const bool many = plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced;
+  bool twofold = many && plan.squarings >= from_squarings<T>(job.n);
+  if (many && imbalanced<T>(job.n, a, row_length)) {
     // A and E move to `keep` and come back balanced; a second product tells whether that saves a squaring.
     const auto numbers = [](V* of) { return reinterpret_cast<T*>(of); };
     if (may_balance && balance<T>(job.n, a, row_length, exponents)) {
@@ -162,21 +166,25 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
       if constexpr (dual)
         balanced = balanced && rescale<T>(job.n, numbers(b.keep.h), numbers(b.a.h), row_length, exponents);
       if (balanced) {
+        layout.rows = job.n;  // both halves of a real form may be scaled differently
         layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
         unbalanced = plan.squarings;
         plan = row_plan<T, dual>(shape, table, b, row_norms<T>(shape, b.a.x).one);
       }
       if (!balanced || plan.squarings >= unbalanced) return one_matrix<T, dual>(job, index, memory, false);
     }
-    upper = plan.squarings && triangular<T>(job.n, a, row_length, true);
-    lower = plan.squarings && !upper && triangular<T>(job.n, a, row_length, false);
+    upper = triangular<T>(job.n, a, row_length, true);
+    lower = !upper && triangular<T>(job.n, a, row_length, false);
+    if (upper || lower) twofold = false;  // exact diagonals serve them better
+    if (!plan.squarings) upper = lower = false;
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
-  const int squarings = plan.squarings;
+  // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.
+  const int squarings = twofold ? twofold_count(plan.norm2) : plan.squarings;
 
   Pair<T> x = b.y;
   V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
-  if (squarings > kFoldedSquarings) {  // as in lanes.h
+  if (twofold || squarings > kFoldedSquarings) {  // as in lanes.h
     for (size_t at = 0; at < layout.vectors(); ++at) {
       b.a.x[at] *= sigma;
       b.a2.x[at] *= sigma * sigma;
@@ -184,22 +192,27 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     }
     sigma = Simd<T>::broadcast(1);
   }
-  polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0);
-  Pair<T> other = b.left;
-  for (int k = 0; k < squarings; ++k) {
-    if (upper || lower) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
-    if (dual && k == squarings - 1)
-      layout.template product<last_parts<dual>>(x, x, Store<T>{other});
-    else
-      layout.template product<all_parts<dual>>(x, x, Store<T>{other});
-    const Pair<T> squared = other;
-    other = x;
-    x = squared;
+  if (twofold) {
+    x = twofold_squarings<T, dual>(layout, shape.padded_rows / Simd<T>::lanes, squarings, b);
+  } else {
+    polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0);
+    Pair<T> other = b.left;
+    for (int k = 0; k < squarings; ++k) {
+      if (upper || lower) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
+      if (dual && k == squarings - 1)
+        layout.template product<last_parts<dual>>(x, x, Store<T>{other});
+      else
+        layout.template product<all_parts<dual>>(x, x, Store<T>{other});
+      const Pair<T> squared = other;
+      other = x;
+      x = squared;
+    }
   }
   if (!dual && (upper || lower)) exact.put(1.0, reinterpret_cast<T*>(x.x), row_length);
 
   V* result = dual ? x.h : x.x;
-  if (balanced && harmed<T>(job.n, reinterpret_cast<T*>(result), row_length, exponents, unbalanced - squarings))
+  if (balanced && harmed<T>(job.n, reinterpret_cast<T*>(result), row_length, exponents,
+                          twofold ? unbalanced - plan.squarings + kTwofoldBits : unbalanced - squarings))
     return one_matrix<T, dual>(job, index, memory, false);
   const V odd = not_finite<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, result);
   for (int lane = 0; lane < Simd<T>::lanes; ++lane)

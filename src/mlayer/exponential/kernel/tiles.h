@@ -92,13 +92,27 @@ static inline __attribute__((always_inline)) void accumulate(typename Simd<T>::V
   }
 }
 
+// How many rows of a product are computed: half of them if the matrices are real forms.
+static inline int computed_rows(int n, bool real_form) { return real_form && n >= 4 ? n / 2 : n; }
+
 // ---- Lanes: `lanes` matrices of n >= 2 side by side, entry (i, j) of all of them in vector i n + j. -------
 template <typename T>
 struct LaneLayout {
   using V = typename Simd<T>::V;
   int n;
+  int rows;  // computed by products: all, or the upper half of real forms
 
   inline size_t vectors() const { return size_t(n) * n; }
+
+  // Lower half of [[B, -C], [C, B]] from the upper.
+  void mirror(V* x) const {
+    const int half = n / 2;
+    for (int i = 0; i < half; ++i)
+      for (int j = 0; j < half; ++j) {
+        x[(half + i) * n + j] = -x[i * n + half + j];
+        x[(half + i) * n + half + j] = x[i * n + j];
+      }
+  }
 
   template <int R, int C, bool tangent, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {
@@ -114,14 +128,15 @@ struct LaneLayout {
 
   template <bool tangent, class Epilogue>
   __attribute__((noinline)) void part(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
-    for_blocks(n, kLaneRows, [&](int i0, int rows) {
-      with_size<kLaneRows, least_block(kLaneRows, 2)>(rows, [&](auto R) {
+    for_blocks(rows, kLaneRows, [&](int i0, int some) {
+      with_size<kLaneRows, least_block(kLaneRows, 2)>(some, [&](auto R) {
         for_blocks(n, kLaneColumns, [&](int j0, int columns) {
           with_size<kLaneColumns, least_block(kLaneColumns, 2)>(
               columns, [&](auto C) { tile<R(), C(), tangent>(left, right, i0, j0, epilogue); });
         });
       });
     });
+    if (rows < n) epilogue.template outputs<tangent>([&](V* x) { mirror(x); });
   }
 
   template <Parts parts, class Epilogue>
@@ -141,6 +156,19 @@ struct RowLayout {
   using V = typename Simd<T>::V;
   int n;
   int row_vectors;  // vectors per row, an odd number for large n so that rows do not share cache sets
+  int rows;         // as in lanes
+
+  void mirror(V* x) const {
+    const int half = n / 2;
+    const size_t row_length = size_t(row_vectors) * Simd<T>::lanes;
+    for (int i = 0; i < half; ++i) {
+      const T* upper = reinterpret_cast<T*>(x) + i * row_length;
+      T* lower = reinterpret_cast<T*>(x) + (half + i) * row_length;
+      for (int j = 0; j < half; ++j) lower[j] = -upper[half + j];
+      for (int j = 0; j < half; ++j) lower[half + j] = upper[j];
+      for (size_t j = n; j < row_length; ++j) lower[j] = 0;  // as a product leaves it
+    }
+  }
 
   inline size_t vectors() const { return size_t(n) * row_vectors; }
 
@@ -161,9 +189,9 @@ struct RowLayout {
   template <int columns, bool tangent, class Epilogue>
   inline void panel(const Pair<T>& left, const Pair<T>& right, int j0, const Epilogue& epilogue) const {
     constexpr int most_rows = kRowBlock[columns - 1], smallest = (columns - 1) * Simd<T>::lanes + 1;
-    for_blocks(n, most_rows, [&](int i0, int rows) {
-      with_size<most_rows, least_block(most_rows, smallest)>(
-          rows, [&](auto R) { tile<R(), columns, tangent>(left, right, i0, j0, epilogue); });
+    for_blocks(rows, most_rows, [&](int i0, int some) {
+      with_size<most_rows, least_block(most_rows, (smallest + 1) / 2)>(
+          some, [&](auto R) { tile<R(), columns, tangent>(left, right, i0, j0, epilogue); });
     });
   }
 
@@ -171,9 +199,13 @@ struct RowLayout {
   __attribute__((noinline)) void part(const Pair<T>& left, const Pair<T>& right, const Epilogue& epilogue) const {
     // Panels of two vectors, and one of three (or one) where their number is odd.
     const int used = (n + Simd<T>::lanes - 1) / Simd<T>::lanes;
-    if (used == 1) return panel<1, tangent>(left, right, 0, epilogue);
-    if (used % 2) panel<3, tangent>(left, right, 0, epilogue);
-    for (int j0 = used % 2 ? 3 : 0; j0 < used; j0 += 2) panel<2, tangent>(left, right, j0, epilogue);
+    if (used == 1) {
+      panel<1, tangent>(left, right, 0, epilogue);
+    } else {
+      if (used % 2) panel<3, tangent>(left, right, 0, epilogue);
+      for (int j0 = used % 2 ? 3 : 0; j0 < used; j0 += 2) panel<2, tangent>(left, right, j0, epilogue);
+    }
+    if (rows < n) epilogue.template outputs<tangent>([&](V* x) { mirror(x); });
   }
 
   template <Parts parts, class Epilogue>

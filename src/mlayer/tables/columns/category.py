@@ -10,6 +10,7 @@ import numpy as np
 
 from mlayer.tables.cells import Floats, as_text
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
+from mlayer.tables.reader import pandas_module
 from mlayer.tables.remarks import Remark
 from mlayer.tables.variants import folded, merged_remark, merged_variants
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _DISTINCT = 0.9  # share of distinct cells from which text is names, not categories
 _FEW = 10  # rows below which "all distinct" says nothing
 _RARE = 2  # rows that a category needs to stand alone
+_USUAL, _FREQUENT = 20, 10  # beyond 20 categories one needs 10 rows
 _KEPT = 1000  # names of rare categories that are remembered
 
 
@@ -32,14 +34,21 @@ class Category(Column):
         missing: whether there is a number for missing cells.
         lumped: how many rare categories the training table had.
         rare: their names, unless there are too many to keep.
+        numbers: whether they are whole numbers, read as such: 7, 7.0 and 07 are one.
     """
 
     kind: ClassVar[str] = "category"
+    later: ClassVar[tuple[str, ...]] = ("numbers",)
     categories: tuple[str, ...] = ()
     other: bool = False
     missing: bool = False
     lumped: int = 0
     rare: frozenset[str] = frozenset()
+    numbers: bool = False
+
+    @property
+    def raw_text(self) -> bool:
+        return not self.numbers
 
     @classmethod
     def infer(cls, cells: Cells) -> Inferred | None:
@@ -54,7 +63,11 @@ class Category(Column):
             )
         counts = Counter(texts)
         order = sorted(counts, key=lambda text: (-counts[text], text))
-        kept = [text for text in order[: cells.max_categories] if counts[text] >= _RARE] or order[:1]
+        kept = [
+            text
+            for place, text in enumerate(order[: cells.max_categories])
+            if counts[text] >= (_RARE if place < _USUAL else _FREQUENT)
+        ] or order[:1]
         rare = order[len(kept) :]
         remarks = merged_remark(cells.name, cells.texts, merged)
         if rare:
@@ -85,7 +98,7 @@ class Category(Column):
         return "; ".join(words)
 
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
-        texts = as_text(series)
+        texts = as_text(_whole(series) if self.numbers else series)
         places = {name: place for place, name in enumerate(self.categories)}
         alike = {folded(name): place for name, place in reversed(places.items())}
         rare = {folded(name) for name in self.rare}
@@ -118,3 +131,13 @@ class Category(Column):
             said = "missing cells, of which the training table had none: no category is 1"
             remarks.append(Remark("missing", self.name, gone, said, strict=True))
         return numbers, remarks
+
+
+def _whole(series: Series) -> Series:
+    """Numbers however they are written, so that 07 and 7.0 are 7; what is no number stays."""
+    numbers = pandas_module().to_numeric(series, errors="coerce")
+    return (
+        series.astype(object)
+        .where(numbers.isna() & series.notna(), numbers.astype(object))
+        .map(lambda cell: int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+    )

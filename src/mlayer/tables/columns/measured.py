@@ -19,6 +19,7 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.amounts import Notation, read_numbers
 from mlayer.tables.cells import (
+    COMPACT,
     Floats,
     Parsed,
     as_booleans,
@@ -28,6 +29,7 @@ from mlayer.tables.cells import (
     check_size,
     date_format,
     is_boolean,
+    is_compact_date,
     is_date,
     is_number,
 )
@@ -37,6 +39,7 @@ from mlayer.tables.remarks import Remark
 if TYPE_CHECKING:
     from pandas import Series
 
+_FAR, _FAR_SHARE = 20.0, 0.05
 _SLACK = 0.1  # of the range of the training table, before a value counts as outside it
 _NUMBERS = 0.9  # share of a text column that must be numbers for it to be one of numbers
 _ID_NAMES = re.compile(
@@ -146,9 +149,12 @@ class Number(_Measured):
 
     kind: ClassVar[str] = "number"
     moves: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = ("decimal", "unit")
+    later: ClassVar[tuple[str, ...]] = ("decimal", "unit", "least", "most")
     decimal: str = ""  # of amounts such as "£1,234.50"; "" for plain numbers
     unit: str = ""
+    # What lies further out counts as these; the same for no limits.
+    least: float = 0.0
+    most: float = 0.0
 
     @property
     def raw_text(self) -> bool:
@@ -158,7 +164,7 @@ class Number(_Measured):
     @classmethod
     def infer(cls, cells: Cells) -> Inferred | None:
         """A column of numbers, or of text that is nearly always numbers, plain or as people write them."""
-        if is_date(cells.series):
+        if is_date(cells.series) or is_compact_date(cells.series):
             return None
         numbers, notation, remarks = read_numbers(cells.name, cells.series)
         if not is_number(cells.series) and (
@@ -175,13 +181,33 @@ class Number(_Measured):
         ):
             return left_out(name, "a different whole number in each row, and the name of an identifier")
         _check_numbers(name, values)
-        written = {} if notation is None else {"decimal": notation.decimal, "unit": notation.unit}
+        written: dict[str, Any] = {}
+        if notation is not None:
+            written |= {"decimal": notation.decimal, "unit": notation.unit}
+        far, least, most = _far_out(values)
+        if far:
+            said = (
+                f"cells lie far from the others: they count as {least:.4g} or {most:.4g}, "
+                f"{_FAR:.0f} times the range of the middle half away from the median"
+            )
+            example = f"{values[np.abs(values - np.median(values)).argmax()]:.6g}"
+            remarks.append(Remark("far", name, far, said, strict=True, example=example))
+            written |= {"least": least, "most": most}
         found = cls._from(name, numbers, **written)
         found.remarks[:0] = remarks
         if is_number(cells.series) and np.asarray(cells.series.notna())[cells.missing].any():
             said = "infinite numbers were taken as missing"
             found.remarks.append(Remark("infinite", name, 0, said, strict=True))
         return found
+
+    def _bounded(self, values: Floats) -> Floats:
+        return np.clip(values, self.least, self.most) if self.least < self.most else values
+
+    @property
+    def extent(self) -> float:
+        if self.least < self.most:
+            return min(self.high, self.most) - max(self.low, self.least)
+        return super().extent
 
     def check(self, series: Series) -> None:
         _check_numbers(self.name, self.parse(series).values)
@@ -239,15 +265,26 @@ class Date(_Measured):
 
     @classmethod
     def infer(cls, cells: Cells) -> Inferred | None:
-        """Dates, or text that one of the known formats reads without exception."""
-        format = "ISO8601" if is_date(cells.series) else date_format(cells.texts)
+        """Dates, numbers such as 20241231, or text that the known formats read."""
+        if is_compact_date(cells.series):
+            format: str | None = COMPACT
+        else:
+            format = "ISO8601" if is_date(cells.series) else date_format(cells.texts)
         if format is None:
             return None
         parsed = as_days(cells.series, format)
         origin = float(np.floor(np.nanmin(parsed.values)))
         found = cls._from(cells.name, parsed, format=format, origin=origin)
-        if format == "%m/%d/%Y" and found.column is not None:
+        if found.column is None:
+            return found
+        if "%m/%d" in format:
             said = "dates were read as month/day/year; write them as 2024-12-31 to be sure"
+            found.remarks.append(Remark("date", cells.name, 0, said))
+        if " | " in format:
+            said = f"dates are written in several ways, read as {format.replace(' | ', ', ')}"
+            found.remarks.append(Remark("date", cells.name, 0, said))
+        if format == COMPACT:
+            said = "whole numbers were read as days, year month day: 20241231"
             found.remarks.append(Remark("date", cells.name, 0, said))
         return found
 
@@ -283,6 +320,17 @@ class Date(_Measured):
         order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
         first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
         return "; ".join(filter(None, [first, self._filled]))
+
+
+def _far_out(values: Floats) -> tuple[int, float, float]:
+    """How many values lie so far out that they would drown the others, and the limits for them."""
+    first, middle, third = np.percentile(values, (25, 50, 75))
+    reach = _FAR * (third - first)
+    far = int((np.abs(values - middle) > reach).sum())
+    # Where half of the values are one, or many lie far out, that is how they are.
+    if not reach or far > _FAR_SHARE * len(values):
+        return 0, 0.0, 0.0
+    return far, float(middle - reach), float(middle + reach)
 
 
 def _check_numbers(name: str, values: Floats) -> None:

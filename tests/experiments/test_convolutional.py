@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlayer.experiments import heads, reproduce
+from mlayer.experiments import convolutional, reproduce
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.paired import paired
@@ -82,7 +82,7 @@ def test_the_trunk_is_the_residual_net_it_says() -> None:
 def test_the_recipe_is_ours_but_for_the_rate_the_epochs_and_the_penalty_of_others() -> None:
     ours = RECIPES["cifar10"]["our_recipe"]
     for head in HEADS:
-        recipe = heads._recipe("cifar10", head, 0.2, 7)
+        recipe = convolutional._recipe("cifar10", head, 0.2, 7)
         assert (recipe.settings.learning_rate, recipe.settings.epochs) == (0.2, 7)
         assert recipe.settings.activity_penalty == (
             ours.settings.activity_penalty if head == "M-layer" else 0
@@ -98,7 +98,7 @@ def test_paired_differences_need_two_seeds_and_a_spread() -> None:
 
 
 def test_smoke_run(tmp_path: Path) -> None:
-    record = reproduce("heads", "smoke", out=tmp_path)
+    record = reproduce("convolutional", "smoke", out=tmp_path)
     search, trainings = record["results"]["search"], record["results"]["trainings"]
     assert len(search) == 2 * len(HEADS)
     assert len(trainings) == 2 * len(HEADS)
@@ -106,6 +106,6 @@ def test_smoke_run(tmp_path: Path) -> None:
         tried = [each for each in search if each["head"] == row["head"]]
         best = max(tried, key=lambda each: each["validation_accuracy"])
         assert row["learning_rate"] == best["learning_rate"]
-    assert record["headline"]["heads.digits.M-layer.mean"] > 30  # a tenth is chance
-    assert "heads.digits.ReLU.m_layer_ahead_by" in record["headline"]
-    assert (tmp_path / "heads.smoke.png").stat().st_size > 5000
+    assert record["headline"]["convolutional.digits.M-layer.mean"] > 30  # a tenth is chance
+    assert "convolutional.digits.ReLU.m_layer_ahead_by" in record["headline"]
+    assert (tmp_path / "convolutional.smoke.png").stat().st_size > 5000

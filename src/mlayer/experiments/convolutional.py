@@ -1,9 +1,9 @@
 """An M-layer as the head of a convolutional net, compared with a ReLU head and a linear one.
 
-    mlayer reproduce heads --smoke      seconds, on the small digits that come with scikit-learn
-    mlayer reproduce heads              CIFAR-10, three seeds, 10 epochs: three quarters of an hour on
-                                        one core
-    mlayer reproduce heads --full       CIFAR-10 and SVHN, three seeds, 20 epochs: five hours
+    mlayer reproduce convolutional --smoke      seconds, on the small digits that come with scikit-learn
+    mlayer reproduce convolutional              CIFAR-10, three seeds, 10 epochs: three quarters of an
+                                                hour on one core
+    mlayer reproduce convolutional --full       CIFAR-10 and SVHN, three seeds, 20 epochs: five hours
 
 Expected: nothing. The paper announces M-layers inside deeper nets as future work. `residual_net` has the nets
 and their numbers of parameters. Every net has the same recipe, the same images in the same order and the same
@@ -44,9 +44,9 @@ ROWS = tuple(
     PaperRow(
         f"{title}, residual net, head: {head}, augmented, %",
         "",
-        f"heads.{of}.{head}",
+        f"convolutional.{of}.{head}",
         ".2f",
-        epochs=f"heads.{of}.epochs",
+        epochs=f"convolutional.{of}.epochs",
     )
     for of, title in _TITLES.items()
     for head in HEADS
@@ -151,11 +151,11 @@ def headline(results: Results) -> dict[str, float]:
     """Mean and sample deviation of the test accuracies in percent, differences and their p values."""
     figures: dict[str, float] = {}
     for row in results["trainings"]:
-        figures[f"heads.{row['set']}.epochs"] = float(row["epochs"])
-        figures[f"heads.{row['set']}.{row['head']}.parameters"] = float(row["parameters"])
+        figures[f"convolutional.{row['set']}.epochs"] = float(row["epochs"])
+        figures[f"convolutional.{row['set']}.{row['head']}.parameters"] = float(row["parameters"])
     for name, heads in _accuracies(results).items():
         for head, by_seed in heads.items():
-            start, values = f"heads.{name}.{head}", list(by_seed.values())
+            start, values = f"convolutional.{name}.{head}", list(by_seed.values())
             figures[f"{start}.mean"] = round(statistics.mean(values), 3)
             if len(values) > 1:
                 figures[f"{start}.sd"] = round(statistics.stdev(values), 3)

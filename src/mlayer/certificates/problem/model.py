@@ -1,0 +1,175 @@
+"""A layer with its region and constants: what all rows share, each computed once."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from mlayer.certificates.derivatives.ending import degree_of
+from mlayer.certificates.derivatives.jets import sorted_pairs
+from mlayer.certificates.linalg import INFLATE, frobenius, ridge, top_eigenvalue
+from mlayer.certificates.problem.constants import Constants
+from mlayer.certificates.problem.coordinates import Whitened
+from mlayer.certificates.problem.region import Region
+from mlayer.certificates.problem.weights import Weights
+from mlayer.exponential import expm
+from mlayer.numerics.arrays import Array
+
+# Exponentials up to e^300: their squares, which some bounds take, are numbers still.
+LARGEST_MU = 300.0
+# Readouts whose products with four generators (`within_range`) are numbers still, and their squares.
+SMALLEST_W, LARGEST_W = 1e-100, 1e100
+# Of the mean weight, added to the weights where fits begin.
+_COLD = 1e-3
+
+
+def ellipsoid(rows: Array, w: Array) -> Array:
+    """L with L L^T >= sum_i rows_i rows_i^T / w_i.  (d, d)"""
+    Q = rows.T @ (rows / w[:, None])
+    factor: Array = np.linalg.cholesky(Q + ridge(Q, len(rows)) * np.eye(len(Q)))  # type: ignore[assignment]
+    return factor
+
+
+def rounded_up_exp(x: float) -> float:
+    """e^x, infinite where it is too large for a float or for the squares that bounds take of it."""
+    return math.exp(x) * INFLATE if x <= 2 * LARGEST_MU else math.inf
+
+
+def growth_of(mu: float) -> float:
+    """Bound of ||exp(M)||; infinite where it may be too large for a float."""
+    return math.exp(mu) if mu <= LARGEST_MU else math.inf
+
+
+def exponentials(A: Array) -> Array:
+    """Exp of one or several matrices."""
+    result: Array = expm(torch.from_numpy(np.ascontiguousarray(A))).numpy()
+    return result
+
+
+class Model:
+    """A layer with its region and constants, ready for rows."""
+
+    def __init__(self, weights: Weights, region: Region, constants: Constants, white: Whitened) -> None:
+        self.weights, self.region, self.constants, self.white = weights, region, constants, white
+        self.T_gauge: Array = constants.P @ white.T @ constants.P_inverse
+
+        self.T_size = frobenius(white.T)  # of all generators together
+        self.T_gauge_size = frobenius(self.T_gauge)
+
+    @cached_property
+    def row_norms(self) -> Array:
+        """|rows_i|, with which y = rows^T delta is rounded.  (m,)"""
+        result: Array = np.linalg.norm(self.white.rows, axis=1) * INFLATE
+        return result
+
+    @cached_property
+    def plain_ellipsoid(self) -> tuple[Array, Array]:
+        """Weights of the inputs in use, where fits of a shift begin, and the factor of their ellipsoid."""
+        rows = self.white.rows[(self.white.rows != 0).any(1)]
+        w = self.white.w[(self.white.rows != 0).any(1)] + _COLD / max(len(rows), 1)
+        w = w / w.sum()
+        return w, ellipsoid(rows, w)
+
+    @cached_property
+    def _differences(self) -> dict[int, Array]:
+        return {}
+
+    def differences(self, label: int) -> Array:
+        """W = S_label - S_j for all classes j, the label's own among them.  (c, n, n)"""
+        found = self._differences.get(label)
+        if found is None:
+            found = self._differences[label] = self.weights.S[label] - self.weights.S
+        return found
+
+    @cached_property
+    def _readable(self) -> dict[int, bool]:
+        return {}
+
+    def readable(self, label: int) -> bool:
+        """Whether all readout differences are of a size whose products are numbers still."""
+        if label not in self._readable:
+            sizes = np.abs(self.differences(label)).max(axis=(1, 2))
+            sizes = sizes[sizes > 0]
+            self._readable[label] = bool(((sizes >= SMALLEST_W) & (sizes <= LARGEST_W)).all())
+        return self._readable[label]
+
+    @cached_property
+    def _readouts(self) -> dict[tuple[int, int], tuple[Array, Array]]:
+        return {}
+
+    def readout_in_gauge(self, label: int, rival: int) -> tuple[Array, Array]:
+        """P^-T W P^T and its singular values, once for each pair of classes."""
+        found = self._readouts.get((label, rival))
+        if found is None:
+            W: Array = self.constants.P_inverse.T @ self.differences(label)[rival] @ self.constants.P.T
+            values = np.linalg.svd(W, compute_uv=False).astype(np.float64)
+            found = self._readouts[label, rival] = W, values
+        return found
+
+    @cached_property
+    def degree(self) -> float:
+        """Of the outputs as polynomials in the features; mostly infinite."""
+        return degree_of(self.weights.B, self.weights.T0)
+
+    @cached_property
+    def right_products(self) -> Array:
+        """T_a^T T_b in the gauge, over sorted pairs; for products with symmetric matrices.  (pairs, n n)"""
+        return _products(self.T_gauge.mT)
+
+    @cached_property
+    def left_products(self) -> Array:
+        """T_a T_b^T in the gauge, likewise."""
+        return _products(self.T_gauge)
+
+
+def log_norms(M: Array) -> Array:
+    """The largest eigenvalues of (M + M^T) / 2, rounded up; infinite if M is no number.  (k, n, n) -> (k,)"""
+    finite = np.asarray(np.isfinite(M).all(axis=(1, 2)))
+    M = np.where(finite[:, None, None], M, 0.0)
+    symmetric = (M + M.mT) / 2
+    # top_eigenvalue is cut at 0; mu may be negative, so shift first.
+    shift = np.array([frobenius(one) for one in symmetric])
+    top = top_eigenvalue(symmetric + shift[:, None, None] * np.eye(M.shape[-1])) - shift
+    result: Array = np.where(finite, top, math.inf)
+    return result
+
+
+def log_norm(M: Array) -> float:
+    """The same for one matrix."""
+    return float(log_norms(M[None])[0])
+
+
+def exponential_sum(x: float, degree: float) -> float:
+    """1 + x + ... + x^degree / degree!, rounded up; infinite if there is no degree."""
+    if math.isinf(degree):
+        return math.inf
+    with np.errstate(over="ignore"):
+        terms = np.float64(x) ** np.arange(int(degree) + 1)
+    total = sum(float(term) / math.factorial(k) for k, term in enumerate(terms))
+    return total * INFLATE if total < 1e70 else math.inf
+
+
+def _products(T: Array) -> Array:
+    i, j = sorted_pairs(len(T))[0].T
+    return np.ascontiguousarray((T[i] @ T[j].mT).reshape(len(i), -1))
+
+
+def gradients(model: Model, M: Array, W: Array) -> Array:
+    """Of W : exp(M) in the directions T_a, for k readouts of each row.  (r, n, n), (r, k, n, n) -> (r, k, d)
+
+    The upper right block of exp([[M^T, W], [0, M^T]]) is the adjoint derivative applied to W.
+    """
+    (r, k, n, _), T = W.shape, model.weights.T
+    block = np.zeros((r, k, 2 * n, 2 * n))
+    block[..., :n, :n] = block[..., n:, n:] = M.mT[:, None]
+    # The block is linear in W: scaled to size 1 it needs no squarings.
+    largest = np.abs(W).max(axis=(2, 3))
+    size = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - 1) * n, 1.0)[..., None, None]
+    block[..., :n, n:] = W / size
+    adjoint = exponentials(block.reshape(r * k, 2 * n, 2 * n))[:, :n, n:].reshape(r, k, n, n) * size
+    # One product for each row: a row's numbers do not depend on the other rows.
+    result: Array = adjoint.reshape(r, k, n * n) @ T.reshape(len(T), -1).T
+    return result

@@ -1,0 +1,111 @@
+"""Rows of a raw table as the numbers that a fitted model takes, with Python's own library only.
+
+`mlayer export` writes this file, followed by the columns of a model, next to the ONNX file. It does what
+`mlayer predict` does to cells, except that units and currencies are not compared with those of the fit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+_TRUE, _FALSE = {"true", "yes", "y", "t", "1", "1.0"}, {"false", "no", "n", "f", "0", "0.0"}
+
+
+def encode_rows(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
+    """One list of numbers for each row.
+
+    Args:
+        columns: of the model, as its file has them.
+        rows: dictionaries from the names of columns to cells: text, numbers, dates, or None for missing.
+    """
+    kinds = {"number": _measured, "truth value": _measured, "date": _measured, "category": _category}
+    columns = list(columns)
+    return [
+        [value for column in columns for value in kinds[column["kind"]](column, row.get(column["name"]))]
+        for row in rows
+    ]
+
+
+def _text(cell: Any) -> str:
+    if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
+        return ""
+    return str(cell).strip()
+
+
+def _measured(column: Mapping[str, Any], cell: Any) -> list[float]:
+    read = {"number": _number, "truth value": _truth, "date": _days}[column["kind"]]
+    value = read(column, cell) if _text(cell) else math.nan
+    missing = not math.isfinite(value)
+    value = float(column["fill"]) if missing else value
+    least, most = column.get("least", 0.0), column.get("most", 0.0)
+    if least < most:
+        value = min(max(value, least), most)
+    if column.get("hold"):
+        value = min(max(value, column["low"]), column["high"])
+    return [value, float(missing)] if column["flag"] else [value]
+
+
+def _number(column: Mapping[str, Any], cell: Any) -> float:
+    try:
+        if not column.get("decimal") or isinstance(cell, int | float):
+            return float(cell)
+        decimal = column["decimal"]
+        found = re.search(r"[\d.,][\d.,'\s\u2019\u00a0\u202f\u2009]*", str(cell))
+        digits = re.sub(r"[^\d.,]", "", found[0]).rstrip(".,") if found else ""
+        digits = digits.replace("." if decimal == "," else ",", "").replace(decimal, ".")
+        negative = str(cell).strip().startswith("(") or any(sign in str(cell) for sign in "-\u2212")
+        return -float(digits) if negative else float(digits)
+    except ValueError:
+        return math.nan
+
+
+def _truth(_: Mapping[str, Any], cell: Any) -> float:
+    word = _text(cell).lower()
+    return 1.0 if word in _TRUE else 0.0 if word in _FALSE else math.nan
+
+
+def _days(column: Mapping[str, Any], cell: Any) -> float:
+    moment = cell if isinstance(cell, datetime) else None
+    if moment is None and isinstance(cell, date):
+        moment = datetime(cell.year, cell.month, cell.day)
+    for format in [] if moment else column["format"].split(" | "):
+        try:
+            iso = format == "ISO8601"
+            moment = datetime.fromisoformat(_text(cell)) if iso else datetime.strptime(_text(cell), format)
+            break
+        except ValueError:
+            continue
+    if moment is None:
+        try:
+            moment = datetime.strptime(_text(cell), "%Y-%m")
+        except ValueError:
+            return math.nan
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400 - float(column["origin"])
+
+
+def _category(column: Mapping[str, Any], cell: Any) -> list[float]:
+    names, other, missing = list(column["categories"]), bool(column["other"]), bool(column["missing"])
+    result = [0.0] * (len(names) + other + missing)
+    text = _text(cell)
+    try:
+        number = float(text)
+        if number.is_integer() and (column.get("numbers") or isinstance(cell, float)):
+            text = str(int(number))
+    except ValueError:
+        pass
+    folded = [" ".join(name.casefold().split()) for name in (*names, text)]
+    if not text:
+        if missing:
+            result[-1] = 1.0
+    elif text in names:
+        result[names.index(text)] = 1.0
+    elif folded[-1] in folded[:-1]:
+        result[folded.index(folded[-1])] = 1.0
+    elif other:
+        result[len(names)] = 1.0
+    return result

@@ -1,0 +1,60 @@
+"""The Python file beside an ONNX file: what it makes of raw cells is what `mlayer predict` makes of them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlayer.cli import main
+from mlayer.tables import load_table_model, open_table
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    size = draw.gamma(5, 20, 300)
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(draw.integers(0, 300, 300), unit="D")
+    frame = pd.DataFrame(
+        {
+            "size [m²]": [f"{value:,.1f} m²" for value in size * 20],
+            'odd "name"\\': draw.normal(size=300).round(3),
+            "city": draw.choice(["Köln", "köln ", "Oslo", "O'Hare"], 300),
+            "store": draw.choice([7, 3, 9], 300),
+            "pool": draw.choice(["yes", "no"], 300),
+            "sold": [each.strftime("%d.%m.%Y") for each in day],
+        }
+    )
+    frame["price"] = 3 * size + 50 * (frame["store"] == 7) + draw.normal(0, 1, 300)
+    frame.loc[::11, 'odd "name"\\'] = np.nan
+    frame.loc[::13, "city"] = None
+    frame.loc[4, 'odd "name"\\'] = 1e7
+    frame.to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "-t", "price", "--epochs", "3", "-q", "--no-report"]) == 0
+    return tmp_path
+
+
+def test_the_same_numbers_as_predict(folder: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    assert main(["export", "t.safetensors", "--onnx", "t.onnx", "-q"]) == 0
+    place: dict[str, Any] = {}
+    exec(Path("t_rows.py").read_text(encoding="utf-8"), place)
+    with Path("t.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows += [{**rows[0], "city": "Paris", "store": "07", "pool": "?", "sold": "31.12.2030"}, {}]
+    found = np.array(place["numbers"](rows))
+    model = load_table_model("t.safetensors")
+    pd.DataFrame(rows).to_csv("n.csv", index=False)
+    wanted, _ = model.encode(open_table("n.csv").read(text=model.schema.text_columns))
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-12, atol=1e-9)
+    outputs = runtime.InferenceSession("t.onnx").run(["p"], {"x": found})[0][:, 0]
+    np.testing.assert_allclose(outputs, model.outputs(wanted).ravel(), rtol=1e-6)
+    assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 0
+    Path("other.onnx").unlink()
+    assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 2  # other_rows.py is there
