@@ -29,8 +29,10 @@ HEADLINES = (
     "robustness.median_ratio",
     "robustness.median_part_of_attack",
 )
-# Results from before they named their commit.
+SET_NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
+# Results from before they named their commit, or by one of a history that this repository does not have.
 EARLIER = "earlier"
+NOT_HERE = ("378fa7feafdd", "3d353351a9b1", "604a72d")
 SPEED = "float32 forward+backward, geometric mean over torch"
 
 
@@ -155,9 +157,20 @@ def comparison(rows: Iterable[PaperRow], *, code: bool) -> list[str]:
         if entry is not None:
             lines.append(
                 f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} "
-                f"| `{entry['command']}` |" + (f" {entry.get('commit') or EARLIER} |" if code else "")
+                f"| `{entry['command']}` |" + (f" {made_by(entry)} |" if code else "")
             )
     return lines
+
+
+def made_by(entry: dict[str, Any]) -> str:
+    """The commit behind a figure, and those of its parts where they are others."""
+
+    def name(commit: str | None) -> str:
+        return EARLIER if commit is None or commit.rstrip("+") in NOT_HERE else commit
+
+    own = name(entry.get("commit"))
+    others = sorted({name(part) for part in entry.get("parts", ())} - {own})
+    return f"{own}, parts {', '.join(others)}" if others else own
 
 
 def paper() -> str:
@@ -287,6 +300,36 @@ def fit_command() -> str:
     return "\n".join([*targets(content), "", circumstances(content["circumstances"])])
 
 
+def rivals() -> str:
+    """Nets of equal size and recipe, with the paired test over seeds."""
+    content = read("rivals")
+    figures, trainings = content["headline"], content["results"]["trainings"]
+    lines = [
+        "| | net | parameters | rate | test accuracy, % (seeds) | M-layer ahead by | p, paired t-test |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    seen = set()
+    for row in trainings:
+        key = (row["set"], row["augmented"], row["aside"], row["net"])
+        if key in seen:
+            continue
+        seen.add(key)
+        plain = "" if row["augmented"] else ".plain"
+        share = f".{1 - row['aside']:g}" if row["aside"] else ""
+        start = f"rivals.{row['set']}{plain}{share}.{row['net']}"
+        spread = f" ± {figures[f'{start}.sd']:.2f}" if f"{start}.sd" in figures else ""
+        ahead, p = (figures.get(f"{start}.{name}") for name in ("m_layer_ahead_by", "p"))
+        how = f"{'augmented' if row['augmented'] else 'not augmented'}, {row['training_examples']:,} images"
+        lines.append(
+            f"| {SET_NAMES[row['set']]}, {how} | {row['net']} | {row['parameters']:,} "
+            f"| {row['learning_rate']:g} "
+            f"| {figures[f'{start}.mean']:.2f}{spread} ({figures[f'{start}.seeds']:.0f}) "
+            f"| {'' if ahead is None else f'{ahead:+.2f}'} | {'' if p is None else f'{p:.2g}'} |"
+        )
+    told = f"`{content['command']}`, {made_by(content)}, {content['date']}."
+    return "\n".join([*lines, "", told])
+
+
 def heads() -> str:
     content = read("heads")
     lines = ["| head | parameters | accuracy (lowest to highest) | seconds of a step |", "|---|---|---|---|"]
@@ -300,6 +343,7 @@ def heads() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
     "docs/results.md": {"paper": paper},
+    "docs/images.md": {"rivals": rivals},
     "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
     "docs/expm.md": {"expm": expm, "accuracy": accuracy},
     "docs/layer.md": {"layer": layer},

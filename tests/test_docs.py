@@ -246,3 +246,15 @@ def test_theorems_that_the_code_cites_exist() -> None:
             cited += 1
             assert f"**{kind.capitalize()} {number}" in there, f"{file.name}: {kind} {number}"
     assert cited > 5
+
+
+def test_commits_behind_figures_are_told_apart() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from write_tables import NOT_HERE, made_by
+    finally:
+        sys.path.pop(0)
+    assert made_by({"commit": "abc", "parts": ["abc", "def"]}) == "abc, parts def"
+    assert made_by({"commit": "abc", "parts": ["abc"]}) == made_by({"commit": "abc"}) == "abc"
+    assert made_by({"commit": None}) == made_by({"commit": NOT_HERE[0]}) == "earlier"
+    assert made_by({"commit": "abc", "parts": [NOT_HERE[0], NOT_HERE[1]]}) == "abc, parts earlier"

@@ -20,6 +20,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 # What each script must have said, so that an example which does nothing is noticed.
 SAID = {
     "certify_digits": "median radius: proved",
+    "convolutional_head": "M-layer  head, 1,684 parameters",
     "drop_in_layer": "M-layer   2,004 parameters",
     "exact_determinant": "read back: a*e*i - a*f*h - b*d*i + b*f*g + c*d*h - c*e*g",
     "expm_at_work": "times faster than torch",

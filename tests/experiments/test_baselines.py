@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlayer.experiments import reproduce, timing
+from mlayer.experiments import baselines, reproduce, timing
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, rival
+from mlayer.experiments.shared.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, Solver, rival
 
 CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
 
@@ -87,11 +87,70 @@ def test_anode_adds_channels_of_zeros() -> None:
     torch.testing.assert_close(block(x), expected)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(("method", "order"), [("rk4", 4), ("midpoint", 2)])
+def test_fixed_steps_come_to_dopri5_at_their_order(method: str, order: int) -> None:
+    block = ODEBlock((6, 5, 2), 7, 3, 4, torch.Generator().manual_seed(0)).double()
+    for module in block.derivative:  # smooth, or the kinks of the ReLU would spoil the order
+        if isinstance(module, torch.nn.Conv2d):
+            module.weight.abs_().div_(4)
+            assert module.bias is not None
+            module.bias.fill_(0.3)
+    x = torch.rand(3, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def solved(steps: int) -> torch.Tensor:
+        block.solver = Solver(method, steps)
+        return block(x)
+
+    exact = solved(256)
+    errors = [float((solved(steps) - exact).abs().max()) for steps in (2, 4)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.5)
+    block.solver = Solver("dopri5")
+    torch.testing.assert_close(block(x), exact, rtol=1e-3, atol=1e-3)
+
+
+def test_all_rows_of_the_table_are_in_the_full_run() -> None:
+    full = baselines.SCALES["full"]
+    assert sorted(full.rows) == sorted(
+        (of, net) for of in baselines.EXPECTED for net in baselines.EXPECTED[of]
+    )
+    assert (full.part, full.dense_epochs, full.seeds) == (1.0, 100, 3)
+    default = baselines.SCALES["default"]
+    assert [net for _, net in default.rows] == ["sigmoid", "ReLU", "PReLU", "maxout"]
+    assert (default.part, default.dense_epochs) == (1.0, 100)
+
+
+def test_figures_come_from_whole_sets_only() -> None:
+    row = {"set": "mnist", "net": "ANODE", "test_accuracy": 90.0, "epochs": 20, "test_accuracy_dopri5": 91.0}
+    part = {"rows": [row | {"whole": False}]}
+    whole = {"rows": [row | {"whole": True}, row | {"whole": True, "test_accuracy": 92.0}]}
+    assert baselines.headline(part) == {}
+    figures = baselines.headline(whole)
+    assert figures["baselines.mnist.ANODE.mean"] == 91.0
+    assert figures["baselines.mnist.ANODE.sd"] == pytest.approx(math.sqrt(2), abs=1e-3)
+    assert figures["baselines.mnist.ANODE.dopri5"] == 91.0
+
+
+def test_the_rate_is_the_best_on_validation() -> None:
+    search = [
+        {"set": "a", "net": net, "learning_rate": rate, "validation_accuracy": value}
+        for net, rate, value in (("ReLU", 0.1, 50.0), ("ReLU", 0.3, 60.0), ("maxout", 0.1, 70.0))
+    ]
+    assert baselines.best_rate(search, "a", "ReLU") == 0.3
+
+
 @pytest.mark.slow
 def test_baselines_smoke(tmp_path: Path) -> None:
     record = reproduce("baselines", "smoke", out=tmp_path)
-    assert len(record["results"]["rows"]) == 6
-    assert record["headline"]["baselines.digits.ReLU"] > 30
+    rows = {row["net"]: row for row in record["results"]["rows"]}
+    assert len(rows) == 6
+    assert len(record["results"]["search"]) == 8  # two rates of four dense nets
+    assert rows["ReLU"]["test_accuracy"] > 25
+    assert 0 <= rows["ReLU"]["validation_accuracy"] <= 100
+    for net in ("NODE", "ANODE"):
+        assert (rows[net]["solver"], rows[net]["steps"]) == ("rk4", 2)
+        assert abs(rows[net]["test_accuracy_dopri5"] - rows[net]["test_accuracy"]) < 20
+    assert record["headline"] == {}  # a part of the set
     assert (tmp_path / "baselines.smoke.png").stat().st_size > 5000
 
 

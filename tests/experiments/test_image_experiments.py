@@ -16,7 +16,7 @@ from mlayer.datasets import digits
 from mlayer.experiments import images, reproduce, rivals
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.equal_nets import NETS, build_net
+from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_recipes import NOTEBOOK, PAPER, RECIPES, ImageRecipe, SoftCrossEntropy
 from mlayer.experiments.shared.image_training import BuildLayer, fold_in, split, train_images
@@ -297,7 +297,7 @@ def test_rivals_are_compared_seed_by_seed() -> None:
         for net, values in (("M-layer", ours), ("ReLU", [*theirs, 99.0]))
         for seed, value in enumerate(values)
     ]
-    (row,) = rivals.paired({"trainings": rows})
+    (row,) = rivals.differences({"trainings": rows})
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert row["seeds"] == 3  # the fourth seed has no partner
     assert row["difference"] == pytest.approx(sum(differences) / 3)
@@ -306,5 +306,5 @@ def test_rivals_are_compared_seed_by_seed() -> None:
 
 def test_rivals_smoke_run(tmp_path: Path) -> None:
     record = reproduce("rivals", "smoke", out=tmp_path)
-    assert {row["net"] for row in record["results"]["search"]} == set(NETS)
+    assert {row["net"] for row in record["results"]["search"]} == {*NETS, LARGE}
     assert record["headline"]["rivals.digits.ReLU.seeds"] == 2

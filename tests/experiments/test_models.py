@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mlayer.datasets import random_cosines
-from mlayer.experiments import determinant, periodic, spiral, temperatures
+from mlayer.experiments import determinant, determinant5, periodic, spiral, temperatures
+from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared import polynomials, spectral, wave_baselines
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.polynomials import PolynomialProblem
@@ -72,6 +75,49 @@ def test_a_run_on_its_way_can_be_told_and_drawn(parts: tuple[str, ...]) -> None:
     results["notebook"] = point
     assert determinant.headline(results)["determinant3.notebook_mse"] == 1e-4
     assert len(determinant.plot(results).axes) == 2
+
+
+def test_the_grid_has_its_seeds_where_examples_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each seed draws its own data and weights, and has a checkpoint of its own."""
+    asked: list[tuple[int, int, str]] = []
+
+    def trained(problem: PolynomialProblem, model: nn.Module, examples: int, **how: Any) -> dict[str, Any]:
+        asked.append((problem.seed, examples, how["part"]))
+        first = next(model.parameters()).flatten()[0].item()
+        return {"parameters": 10, "examples": examples, "test_mse": 0.1 + abs(first)}
+
+    monkeypatch.setattr(determinant, "by_the_text", trained)
+    config = replace(determinant.SCALES["smoke"], seed=4, seeds=3, ours_steps=1, dnn_steps=0)
+    results = determinant.run(config, Where())
+    grid = [row for row in asked if row[2].startswith(("M-layer", "DNN"))]
+    assert [(seed, examples) for seed, examples, _ in grid[::2]] == [(4, 128), (5, 128), (6, 128), (4, 256)]
+    assert len({part for _, _, part in asked}) == len(asked)
+    few = [row for row in results["grid"] if row["examples"] == 128 and row["model"] == "M-layer"]
+    assert [row["seed"] for row in few] == [4, 5, 6]
+    assert len({row["test_mse"] for row in few}) == 3
+    assert determinant.plot(results).axes
+    full = determinant.SCALES["full"]
+    assert (full.seeds, full.seeds_up_to, len(full.dnns), full.examples[-1]) == (5, 2**12, 18, 2**17)
+
+
+def test_figures_of_several_seeds_of_our_recipe() -> None:
+    ours = {"test_mse": 2e-4}
+    more = [{"model": "ours", "test_mse": 1e-4}, {"model": "ours_dnn", "test_mse": 0.3}]
+    results = {"ours": ours, "ours_dnn": {"test_mse": 0.2}, "more": more, "m_layer": None, "dnn": None}
+    assert determinant5.figures(results, "permanent5") == {
+        "permanent5.best_mse": 2e-4,
+        "permanent5.ours_dnn_mse": 0.2,
+        "permanent5.best_mse_lowest": 1e-4,
+        "permanent5.best_mse_highest": 2e-4,
+        "permanent5.best_mse_seeds": 2.0,
+        "permanent5.ours_dnn_mse_lowest": 0.2,
+        "permanent5.ours_dnn_mse_highest": 0.3,
+        "permanent5.ours_dnn_mse_seeds": 2.0,
+    }
+    # What was written before there were several seeds.
+    assert determinant5.headline({"ours": ours, "m_layer": None, "dnn": None}) == {
+        "determinant5.best_mse": 2e-4
+    }
 
 
 @pytest.mark.parametrize("polynomial", ["determinant", "permanent"])
@@ -147,6 +193,36 @@ def test_spiral_recipes() -> None:
     assert (notebook.learning_rate, notebook.batch_size, notebook.activity_penalty) == (1e-2, 16, 1e-3)
     assert recipes["relu"][1].learning_rate == 1e-3
     assert recipes["tanh"][1].learning_rate == 1e-2
+
+
+def test_waves_are_chosen_by_the_last_three_years_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each year is forecast from what lies before it; a short past has fewer such years."""
+    day = torch.arange(5 * 365, dtype=torch.float64)
+    past = torch.cos(2 * math.pi * day / 365.25)
+    fitted: list[tuple[int, int]] = []
+
+    def fit(series: torch.Tensor, most: int, config: temperatures.Config) -> nn.Module:
+        fitted.append((len(series), most))
+
+        class Forecast(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                days = (x[:, 0] * 365.25).round().long()
+                # One wave is right in the last year only, two waves in the two years before it.
+                last = days >= 4 * 365
+                wrong = (last & (most == 2)) | (~last & (most == 1))
+                return (torch.cos(2 * math.pi * days / 365.25) + wrong)[:, None]
+
+        return Forecast()
+
+    monkeypatch.setattr(temperatures, "_fit", fit)
+    monkeypatch.setattr(temperatures, "parameter_count", lambda model: 0)
+    config = replace(temperatures.Config(), waves=(1, 2))
+    assert temperatures._ours(past, len(past) + 10, config)["waves"] == 2
+    lengths = {length for length, _ in fitted}
+    assert lengths == {5 * 365, 4 * 365, 3 * 365, 2 * 365}
+    fitted.clear()
+    temperatures._ours(past[: 3 * 365], 3 * 365, config)
+    assert {length for length, _ in fitted} == {3 * 365, 2 * 365}
 
 
 def test_smoothing_is_that_of_the_notebook() -> None:

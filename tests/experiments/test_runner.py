@@ -16,7 +16,16 @@ from mlayer.experiments.running import runner
 from mlayer.experiments.running.protocol import Where
 from mlayer.training import train
 
-NAMES = ("spiral", "periodic", "waves", "temperatures", "determinant", "determinant5", "permanent")
+NAMES = (
+    "spiral",
+    "periodic",
+    "waves",
+    "temperatures",
+    "determinant",
+    "determinant5",
+    "permanent",
+    "permanent5",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,6 +179,17 @@ def test_the_time_of_parts_that_were_done_before_counts(
     monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": 1.0})
     monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
     assert reproduce("spiral", out=tmp_path)["seconds"] == 1500.0
+
+
+def test_commits_of_parts_stand_in_the_record_and_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {"a": [{"commit": "bbb", "inner": [{"commit": "aaa"}]}, {"commit": None}], "b": {"commit": "bbb"}}
+    monkeypatch.setattr(spiral_module, "run", lambda config, where: parts)
+    monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": 1.0})
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
+    assert reproduce("spiral", out=tmp_path)["parts"] == ["aaa", "bbb"]
+    assert json.loads((tmp_path / "summary.json").read_text())["spiral.value"]["parts"] == ["aaa", "bbb"]
 
 
 def test_all_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

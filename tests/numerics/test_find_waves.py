@@ -70,6 +70,34 @@ def test_waves_closer_than_the_spectrum_resolves_are_told_apart(even: bool) -> N
     np.testing.assert_allclose(np.sort(found.frequencies[:, 0]), w, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("frequencies", "growth", "even"),
+    [
+        ((0.71, 1.38, 2.21, 3.29), (0, 0, 0, 0), True),
+        ((0.81, 1.39, 2.15, 3.22, 3.91), (0, 0, 0, 0, 0), True),
+        ((1.29, 1.68, 2.88, 3.27, 3.67), (-0.3, -1.1, -0.6, -1.9, -0.2), True),
+        ((1.2, 2.1, 2.9, 3.8), (0, 0, 0, 0), False),
+    ],
+)
+def test_many_waves_of_few_periods(
+    frequencies: tuple[float, ...], growth: tuple[float, ...], even: bool
+) -> None:
+    """Peaks of the spectrum that hide each other: adding one wave at a time ends in a wrong minimum."""
+    random = np.random.default_rng(7)
+    t = np.arange(200) / 200 if even else np.sort(random.uniform(0, 1, 200))
+    w, g = 2 * np.pi * np.array(frequencies), np.array(growth)
+    a, phase = random.uniform(0.5, 3, len(w)), random.uniform(0, 2 * np.pi, len(w))
+
+    def values(at: Array) -> Array:
+        return 2 - at + np.asarray((a * np.exp(np.outer(at, g)) * np.cos(np.outer(at, w) + phase)).sum(1))
+
+    found = find_waves(t, values(t), damped=bool(g.any()))
+    assert found is not None
+    new = 1 + np.arange(200) / 200
+    forecast = found.at(new[:, None], np.column_stack([np.ones(200), new]))[:, 0]
+    np.testing.assert_allclose(forecast, values(new), atol=1e-4)
+
+
 def test_growth_is_found_where_it_is_and_nowhere_else() -> None:
     t = np.arange(500) / 250
     noise = 0.02 * np.random.default_rng(0).standard_normal(500)

@@ -138,6 +138,8 @@ def test_names_are_of_our_experiments() -> None:
         "baselines",
         "rivals",
         "ingredients",
+        "convolutional",
+        "permanent5",
         "waves",
         "timing",
         "robustness",

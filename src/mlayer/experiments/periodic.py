@@ -76,6 +76,7 @@ ROWS = (
         "a picture",
         "periodic.text_figure_rmse_max",
         ".2g",
+        at_most=0.05,
         epochs="periodic.text_epochs",
     ),
     PaperRow(

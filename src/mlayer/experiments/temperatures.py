@@ -8,7 +8,8 @@ Expected: the notebook shows a curve and gives no figure. As there, the series i
 the mean of all, M has n = 10, and the last tenth (a year) is forecast.
     notebook        d = 2, with bias; RMSprop 1e-5, batch 128, 1000 epochs, days 0, 1, ... as inputs
     ours            time in years, waves found by a spectrum and least squares (`spectral`); how many of
-                    them at most is chosen on the last year of the training part
+                    them at most is chosen by forecasts of the last three years of the training part, each
+                    from the years before it
     harmonic        least squares of a constant, the year and the half year, which it is told
     climatology     the mean of that day of the year over the training part
     seasonal naive  the value of 365 days before
@@ -191,14 +192,18 @@ def _rolling(smooth: Tensor, config: Config) -> list[dict[str, Any]]:
 
 
 def _ours(past: Tensor, length: int, config: Config) -> dict[str, Any]:
-    """The most waves that forecast the last year of the past best, then fitted to all of it."""
-    early = len(past) - YEAR
+    """The most waves that forecast the last years of the past best, then fitted to all of it.
 
-    def error(most: int) -> float:
-        forecast = _values(_fit(past[:early], most, config), _years(len(past)))[early:]
-        return (forecast - past[early:]).square().mean().sqrt().item()
+    Three years, because one is one draw; fewer where less than two years would be left to learn from.
+    """
+    cuts = [len(past) - k * YEAR for k in (1, 2, 3)]
+    cuts = [cut for cut in cuts if cut > 2 * YEAR - WEEK] or cuts[:1]
 
-    errors = {most: error(most) for most in config.waves}
+    def error(most: int, cut: int) -> float:
+        forecast = _values(_fit(past[:cut], most, config), _years(cut + YEAR))[cut:]
+        return (forecast - past[cut : cut + YEAR]).square().mean().sqrt().item()
+
+    errors = {most: statistics.mean(error(most, cut) for cut in cuts) for most in config.waves}
     most = min(errors, key=lambda each: errors[each])
     model = _fit(past, most, config)
     return {

@@ -1,18 +1,19 @@
 """How many waves there are in data, and which: the search on top of the parts in this package.
 
 Waves are added one at a time at the highest peak of the spectrum of what is left over; after each, the rates
-of all are refined together, which also separates most waves that are closer than the spectrum resolves
-(docs/decisions/0010-numerics.md says what else was tried). Schwarz's criterion decides how many waves stay,
-and whether they are damped.
+of all are refined together, which also separates most waves that are closer than the spectrum resolves.
+Four and more waves of few periods each can end in a wrong minimum that way; so the poles of a matrix pencil
+are a second start (docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, how many
+waves stay, and whether they are damped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from mlayer.numerics import spectrum
+from mlayer.numerics import pencil, spectrum
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.waves import WaveProblem, Waves, refine, solve
 
@@ -23,6 +24,12 @@ _SEARCH_ROWS = 4_000
 _ROUNDING = 1e-10
 # Beyond e^4 over the extent of the rows a damped wave is a jump or a spike at one end.
 _LARGEST_GROWTH = 4.0
+# A slower wave than half a period over the rows is a trend.
+_FEWEST_RADIANS = np.pi
+# Directions of the matrix pencil below this part of the strongest one are rounding.
+_POLES = 1e-12
+# Evenly spaced places for the matrix pencil; more where the waves are fast.
+_GRID = 300
 
 
 def find_waves(
@@ -94,8 +101,64 @@ def _search(
             current = _with_growth(problem, current)
         in_vain = 0 if current.score < best.score else in_vain + 1
         best = min(best, current, key=lambda waves: waves.score)
+    if best.squares > enough:
+        options = [best, *_from_poles(problem, best, most, damped)]
+        best = min(options, key=lambda waves: waves.score)
     best = _thinned(problem, best, tell)
     return best if len(best) else None
+
+
+def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool) -> Iterator[Waves]:
+    """Fits that start from the poles of a matrix pencil; none if there are several inputs."""
+    if problem.x.shape[1] != 1 or not len(best) or spectrum.highest_frequency(problem.x[:, 0]) is None:
+        return
+    grid, values = _on_a_grid(problem, best)
+    # Two poles more than waves: a constant and a slope that the best fit has not got right.
+    growth, frequencies = pencil.poles(values, grid[1] - grid[0], most + 1, _POLES)
+    kept = frequencies * problem.extent[0] > _FEWEST_RADIANS
+    growth = np.clip(growth[kept], *(np.array([-1, 1]) * _LARGEST_GROWTH / problem.extent[0]))[:, None]
+    frequencies = frequencies[kept][:, None]
+    for count in sorted({len(best), len(best) + 1, min(most, len(frequencies))}):
+        if not 0 < count <= min(most, len(frequencies)):
+            continue
+        w = frequencies[:count]
+        start = solve(problem, np.zeros_like(w), w)
+        yield refine(problem, start)
+        if damped:
+            g = growth[:count]
+            free = np.ones_like(g, dtype=bool)
+            moving = refine(problem, solve(problem, g, w, free, free))
+            if not _jumps(problem, moving):
+                yield _with_growth(problem, moving)
+
+
+def _on_a_grid(problem: WaveProblem, waves: Waves) -> tuple[Array, Array]:
+    """Evenly spaced places along the one input, and values there without what the fixed columns explain.
+
+    Evenly spaced rows are taken as they are, others come from the fit and its interpolated residual.
+    """
+    order = np.argsort(problem.x[:, 0], kind="stable")
+    x = problem.x[order, 0]
+    output = int(np.argmax(problem.y.var(0)))
+    known = (problem.fixed @ waves.linear)[order, output]
+    known = known - _line(x, known)  # stays: with slow waves a slope may be far off
+    steps = np.diff(x)
+    fastest = 2 * float(waves.frequencies.max())
+    if np.ptp(steps) < 1e-6 * steps.mean():
+        stride = max(1, min(len(x) // _GRID, int(np.pi / (fastest * steps.mean()))))
+        return x[::stride], (problem.y[order, output] - known)[::stride]
+    count = int(np.clip(2 * fastest * problem.extent[0] / np.pi, _GRID, max(_GRID, len(x))))
+    grid = np.linspace(x[0], x[-1], count)
+    none = np.zeros((count, problem.fixed.shape[1]))
+    fitted = waves.at(problem.x, problem.fixed)[order, output]
+    left_over = np.interp(grid, x, problem.y[order, output] - fitted)
+    return grid, waves.at(grid[:, None], none)[:, output] + left_over
+
+
+def _line(x: Array, values: Array) -> Array:
+    """The straight line through the values."""
+    columns = np.column_stack([np.ones_like(x), x - x.mean()])
+    return np.asarray(columns @ np.linalg.lstsq(columns, values, rcond=None)[0])
 
 
 def _with_peak(problem: WaveProblem, waves: Waves, highest: list[float | None]) -> Waves | None:
@@ -127,7 +190,7 @@ def _with_growth(problem: WaveProblem, waves: Waves) -> Waves:
     free = waves.frequencies != 0
     start = solve(problem, waves.growth, waves.frequencies, free, free)
     moving = refine(problem, start)
-    if (np.abs(moving.growth) * problem.extent).max(initial=0) > _LARGEST_GROWTH:
+    if _jumps(problem, moving):
         return waves
     best = min(waves, moving, key=lambda each: each.score)
     for k in range(len(moving)):
@@ -138,6 +201,11 @@ def _with_growth(problem: WaveProblem, waves: Waves) -> Waves:
         start = solve(problem, growth, best.frequencies, free_growth, best.free_frequencies)
         best = min(best, refine(problem, start), key=lambda each: each.score)
     return best
+
+
+def _jumps(problem: WaveProblem, waves: Waves) -> bool:
+    """Whether a wave grows or decays so fast that it is a jump or a spike."""
+    return bool((np.abs(waves.growth) * problem.extent).max(initial=0) > _LARGEST_GROWTH)
 
 
 def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) -> Waves:

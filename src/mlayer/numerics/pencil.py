@@ -17,8 +17,10 @@ _MOST_COLUMNS = 240
 _RANK = 1e-7
 
 
-def poles(values: Array, step: float, most: int) -> tuple[Array, Array]:
+def poles(values: Array, step: float, most: int, rank: float = _RANK) -> tuple[Array, Array]:
     """Growth and frequency of at most ``most`` waves, the strongest first: two arrays (waves,).
+
+    Directions below the part ``rank`` of the strongest one count as rounding.
 
     >>> t = np.arange(0, 2, 0.01)
     >>> growth, frequency = poles(np.exp(-0.3 * t) * np.cos(12 * t) + 2 * np.cos(12.8 * t + 1), 0.01, 2)
@@ -32,8 +34,8 @@ def poles(values: Array, step: float, most: int) -> tuple[Array, Array]:
     H = np.lib.stride_tricks.sliding_window_view(values, columns + 1)
     # The gram matrix would square the condition number; a QR factorization keeps the small directions.
     _, sizes, Vh = np.linalg.svd(np.linalg.qr(H, mode="r"), full_matrices=False)
-    rank = max(1, min(int((sizes > _RANK * sizes[0]).sum()), 2 * most, columns - 1))
-    V = Vh[:rank].T
+    kept = max(1, min(int((sizes > rank * sizes[0]).sum()), 2 * most, columns - 1))
+    V = Vh[:kept].T
     found = np.linalg.eigvals(np.linalg.pinv(V[:-1]) @ V[1:])
     found = found[np.abs(found) > 1e-6].astype(complex)
     rates = np.log(found) / step

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlayer.numerics.arrays import Array
+from mlayer.numerics.arrays import Array, Indices
 
 # Cells for each half period of the highest frequency.
 _CELLS = 8
@@ -44,8 +44,12 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
     length = _STEPS * cells
     place = np.rint((column - start) / width).astype(np.int64)
 
-    def sums(values: Array) -> Array:
-        return np.asarray(np.fft.fft(np.bincount(place, values, length)))
+    def sums(values: Array, at: Indices) -> Array:
+        half = np.fft.rfft(np.bincount(place, values, length))
+        # Of real values: the second half of the transform is the first one mirrored.
+        mirrored = at > length // 2
+        found = half[np.where(mirrored, length - at, at)]
+        return np.asarray(np.where(mirrored, found.conj(), found))
 
     unit = 2 * np.pi / (length * width)
     last = min(int(highest / unit), (length - 1) // 2)
@@ -53,12 +57,12 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
     if not len(index):
         return np.empty(0), np.empty(0)
     # Sums of w cos^2, w sin^2 and w cos sin are in the weights' own sums at twice the frequency.
-    total, twice = weight.sum(), sums(weight)[2 * index]
+    total, twice = weight.sum(), sums(weight, 2 * index)
     cc, ss, cs = (total + twice.real) / 2, (total - twice.real) / 2, -twice.imag / 2
     determinant = np.maximum(cc * ss - cs * cs, 1e-6 * total**2)
     found = np.zeros(len(index))
     for column_of_residual in residual.T:
-        sum_ = sums(weight * column_of_residual)[index]
+        sum_ = sums(weight * column_of_residual, index)
         yc, ys = sum_.real, -sum_.imag
         found += (ss * yc * yc - 2 * cs * yc * ys + cc * ys * ys) / determinant
     return unit * index, found

@@ -21,6 +21,8 @@ from mlayer.numerics.arrays import Array, Flags, Indices
 # frequency would get huge amplitudes of opposite sign.
 _RANK = 1e-9
 _LARGEST_EXPONENT = 50.0
+# Larger ones overflow; a trial step of the refinement may ask for them.
+_LARGEST_SHIFT = 600.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def solve(
     count, first = len(frequencies), problem.fixed.shape[1]
     p, q = solution[first : first + count], solution[first + count :]
     # From the center, where they were fitted, to the origin.
-    turn, size = frequencies @ problem.center, np.exp(-growth @ problem.center)
+    turn = frequencies @ problem.center
+    size = np.exp(np.clip(-growth @ problem.center, -_LARGEST_SHIFT, _LARGEST_SHIFT))
     c, s = (size * np.cos(turn))[:, None], (size * np.sin(turn))[:, None]
     parameters = solution.size + 3 * int(free_growth.sum()) + 3 * int(free_frequencies.sum())
     return Waves(

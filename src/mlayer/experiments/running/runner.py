@@ -32,6 +32,7 @@ from mlayer.experiments.running.page import write_page
 from mlayer.experiments.running.protocol import Experiment, Report, Results, Scale, Where
 from mlayer.experiments.running.provenance import circumstances
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
+from mlayer.report.reproduction import commits
 from mlayer.version import __version__
 
 PathLike = str | os.PathLike[str]
@@ -97,6 +98,7 @@ def reproduce(
             # Parts that were finished in an earlier run carry the time they took.
             "seconds": round(max(spent + time.monotonic() - started, _seconds_of_parts(results)), 1),
             **circumstances(),
+            "parts": sorted(set(commits(results))),
             "headline": module.headline(results),
             "quoted_from": getattr(module, "QUOTED_FROM", "the paper"),
             "paper": dict(module.EXPECTED),
@@ -194,6 +196,7 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
             "seconds": record["seconds"],
             "date": record["date"],
             "commit": record.get("commit"),
+            "parts": record.get("parts", []),
         }
     write_json(summary_file, dict(sorted(summary.items())))
 

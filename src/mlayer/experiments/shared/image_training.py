@@ -97,7 +97,8 @@ def _trained(
         progress=where.follow(part),
         augment=Augment(recipe.augmentation, shape, mean, deviation, training.white),
     )
-    fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
+    if recipe.standardize:
+        fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
     tested = evaluate(
         net, (images.test.images(), images.test.labels), replace(settings, metrics=("accuracy",))
     )

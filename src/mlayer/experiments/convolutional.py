@@ -1,0 +1,185 @@
+"""An M-layer as the head of a convolutional net, compared with a ReLU head and a linear one.
+
+    mlayer reproduce convolutional --smoke      seconds, on the small digits that come with scikit-learn
+    mlayer reproduce convolutional              CIFAR-10, three seeds, 10 epochs: three quarters of an
+                                                hour on one core
+    mlayer reproduce convolutional --full       CIFAR-10 and SVHN, three seeds, 20 epochs: five hours
+
+Expected: nothing. The paper announces M-layers inside deeper nets as future work. `residual_net` has the nets
+and their numbers of parameters. Every net has the same recipe, the same images in the same order and the same
+search: the rates of `Config.rates`, each tried once on nine tenths of the training set and judged on the
+rest. The penalty on exp(M) is the one ingredient that only the M-layer has.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mlayer.datasets import ImageSet
+from mlayer.datasets import images as load_images
+from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
+from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.paired import paired
+from mlayer.experiments.shared.pictures import panels
+from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Heads of a convolutional net"
+IN_PAPER = "; beyond the paper: the M-layer inside a deeper net, which it announces"
+CAPTION = (
+    "Test accuracy of every training of one small residual net with an M-layer, a ReLU or a linear head; "
+    "the wider net has the M-layer's number of parameters in its convolutions."
+)
+EXPECTED = {"none": "the paper has no net with convolutions and an M-layer"}
+_TITLES = {"cifar10": "CIFAR-10", "svhn": "SVHN"}
+ROWS = tuple(
+    PaperRow(
+        f"{title}, residual net, head: {head}, augmented, %",
+        "",
+        f"convolutional.{of}.{head}",
+        ".2f",
+        epochs=f"convolutional.{of}.epochs",
+    )
+    for of, title in _TITLES.items()
+    for head in HEADS
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained.
+
+    Attributes:
+        seed: the first seed; others follow it.
+        seeds: trainings of each net.
+        sets: of images.
+        heads: of `residual_net`.
+        rates: tried for every head.
+        search_epochs: of a trial of a rate.
+        epochs: of a training.
+    """
+
+    seed: int = 0
+    seeds: int = 3
+    sets: tuple[str, ...] = ("cifar10",)
+    heads: tuple[str, ...] = HEADS
+    rates: tuple[float, ...] = (0.03, 0.1, 0.3)
+    search_epochs: int = 2
+    epochs: int = 10
+
+
+SCALES = {
+    "smoke": Config(seeds=2, sets=("digits",), rates=(0.1, 0.3), search_epochs=1, epochs=2),
+    "default": Config(),
+    "full": Config(sets=("cifar10", "svhn"), search_epochs=4, epochs=20),
+}
+
+
+def needs(config: Config) -> tuple[str, ...]:
+    """The image sets that are files."""
+    return from_files(config.sets)
+
+
+def run(config: Config, where: Where) -> Results:
+    """The search for every head first, then every head with every seed."""
+    results: Results = {"search": [], "trainings": []}
+    for name in config.sets:
+        images = load_images(name, where.data)
+        for head in config.heads:
+            results["search"] += _search(images, head, config, where)
+    for turn in range(config.seeds):
+        for name in config.sets:
+            images = load_images(name, where.data)
+            for head in config.heads:
+                seed, rate = config.seed + turn, best_rate(results["search"], name, head)
+                part = f"{name}-{head}-{seed}".replace(", ", "-").replace(" ", "-")
+                recipe = _recipe(name, head, rate, config.epochs)
+                row = train_images(images, recipe, seed, where, part, build=_build(images, head))
+                results["trainings"].append({"head": head, "learning_rate": rate} | row)
+                where.keep(results)
+    return results
+
+
+def _build(images: ImageSet, head: str) -> BuildResidualNet:
+    return BuildResidualNet(head, (*images.image_shape, 1)[:3])
+
+
+def _recipe(name: str, head: str, rate: float, epochs: int) -> ImageRecipe:
+    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
+    settings = replace(recipe.settings, learning_rate=rate, epochs=epochs, on_divergence="stop")
+    if head != "M-layer":
+        settings = replace(settings, activity_penalty=0.0)  # there is no exp(M)
+    # The first convolution is followed by a batch normalization, which makes standard colors superfluous.
+    return replace(recipe, settings=settings, standardize=False)
+
+
+def _search(images: ImageSet, head: str, config: Config, where: Where) -> Iterator[dict[str, Any]]:
+    """One short training for each rate, judged on a tenth of the training set."""
+    for rate in config.rates:
+        recipe = _recipe(images.name, head, rate, config.search_epochs)
+        settings = replace(recipe.settings, metrics=("accuracy",), monitor="accuracy")
+        recipe = replace(recipe, settings=settings, validation=0.1)
+        part = f"search-{images.name}-{head}-{rate:g}".replace(", ", "-").replace(" ", "-")
+        row = train_images(images, recipe, config.seed, where, part, build=_build(images, head))
+        kept = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
+        yield {"head": head, "learning_rate": rate} | {key: row[key] for key in kept}
+
+
+def best_rate(search: list[dict[str, Any]], name: str, head: str) -> float:
+    """The rate with the highest validation accuracy."""
+    tried = [row for row in search if (row["set"], row["head"]) == (name, head)]
+    return float(max(tried, key=lambda row: row["validation_accuracy"] or 0.0)["learning_rate"])
+
+
+def _accuracies(results: Results) -> dict[str, dict[str, dict[int, float]]]:
+    """Test accuracies by set, head and seed."""
+    sets: dict[str, dict[str, dict[int, float]]] = {}
+    for row in results["trainings"]:
+        sets.setdefault(row["set"], {}).setdefault(row["head"], {})[row["seed"]] = row["test_accuracy"]
+    return sets
+
+
+def headline(results: Results) -> dict[str, float]:
+    """Mean and sample deviation of the test accuracies in percent, differences and their p values."""
+    figures: dict[str, float] = {}
+    for row in results["trainings"]:
+        figures[f"convolutional.{row['set']}.epochs"] = float(row["epochs"])
+        figures[f"convolutional.{row['set']}.{row['head']}.parameters"] = float(row["parameters"])
+    for name, heads in _accuracies(results).items():
+        for head, by_seed in heads.items():
+            start, values = f"convolutional.{name}.{head}", list(by_seed.values())
+            figures[f"{start}.mean"] = round(statistics.mean(values), 3)
+            if len(values) > 1:
+                figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
+            figures[f"{start}.seeds"] = float(len(values))
+            found = None if head == "M-layer" else paired(heads.get("M-layer", {}), by_seed)
+            if found is not None:
+                figures[f"{start}.m_layer_ahead_by"] = round(found["difference"], 3)
+                if found["p"] is not None:
+                    figures[f"{start}.p"] = found["p"]
+    return figures
+
+
+def plot(results: Results) -> Figure:
+    """Every training's test accuracy, by head; a panel for each set."""
+    sets = _accuracies(results)
+    figure, axes_of = panels(len(sets), 5.4 * len(sets), 4)
+    for axes, (name, heads) in zip(axes_of, sets.items(), strict=True):
+        for place, (head, by_seed) in enumerate(heads.items()):
+            values, color = list(by_seed.values()), M_LAYER if head == "M-layer" else NET
+            axes.plot([place] * len(values), values, "o", color=color, alpha=0.6)
+            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=color, lw=2)
+        axes.set_xticks(range(len(heads)), [head.replace(", ", ",\n") for head in heads])
+        axes.set_xlim(-0.5, len(heads) - 0.5)
+        epochs = max(row["epochs"] for row in results["trainings"] if row["set"] == name)
+        axes.set_title(f"{_TITLES.get(name, name)}, {epochs} epochs", fontsize="medium")
+    axes_of[0].set_ylabel("test accuracy, %")
+    return figure

@@ -1,0 +1,51 @@
+"""Permanents of 5 x 5 matrices: section 4.3 says that permanents behave as determinants do.
+
+    mlayer reproduce permanent5             our recipe: 25 to 40 minutes on one core
+    mlayer reproduce permanent5 --full      as `determinant5 --full`: half a day
+    mlayer reproduce permanent5 --smoke     seconds
+
+Expected (paper): "equivalent behavior"; no figure is given. Guessing 0 gives 40/81, as for determinants: the
+square of each of the 120 products has the mean 1/3^5, and different products do not correlate. Near the
+identity a permanent has terms of every degree too, so that our recipe is the one of determinants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlayer.experiments import determinant5
+from mlayer.experiments.determinant5 import Config
+from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.rows import PaperRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Permanents of 5 x 5 matrices"
+IN_PAPER = '; section 4.3, "equivalent behavior"'
+CAPTION = "As Figure 5, for permanents of 5 x 5 matrices; the paper's lines are those of determinants."
+EXPECTED = {"zero_guess_mse": 40 / 81}
+needs = no_needs
+ROWS = (
+    PaperRow("5 x 5 permanent, text's recipe", '"equivalent"', "permanent5.paper_recipe_mse", ".1e"),
+    PaperRow("5 x 5 permanent, DNN of 43,101 parameters", '"equivalent"', "permanent5.dnn_mse", ".3f"),
+    PaperRow("5 x 5 permanent, 14,977 parameters, our recipe", '"equivalent"', "permanent5.best_mse", ".1e"),
+    PaperRow("5 x 5 permanent, DNN, our recipe", "", "permanent5.ours_dnn_mse", ".3f"),
+)
+SCALES = {scale: replace(config, polynomial="permanent") for scale, config in determinant5.SCALES.items()}
+
+
+def run(config: Config, where: Where) -> Results:
+    """As for determinants."""
+    return determinant5.run(config, where)
+
+
+def headline(results: Results) -> dict[str, float]:
+    """The figures for the summary."""
+    return determinant5.figures(results, "permanent5")
+
+
+def plot(results: Results) -> Figure:
+    """As for determinants."""
+    return determinant5.plot(results)
