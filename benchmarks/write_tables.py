@@ -137,6 +137,21 @@ def accuracy() -> str:
     return "\n".join([told, "", *table, *targets(content), "", circumstances(facts)])
 
 
+def large_norms() -> str:
+    content = read("expm_large_norm")
+    norms = sorted({row["norm"] for row in content["rows"]})
+    found = {(row["kind"], row["n"], row["norm"]): row for row in content["rows"]}
+    lines = [
+        "| dtype | n | " + " | ".join(f"norm {norm:g}" for norm in norms) + " |",
+        "|---" * (2 + len(norms)) + "|",
+    ]
+    for kind, n in dict.fromkeys((row["kind"], row["n"]) for row in content["rows"]):
+        cells = (found[kind, n, norm] for norm in norms)
+        ratios = " | ".join(f"{cell['forward']:.1f}, {cell['forward+backward']:.1f}" for cell in cells)
+        lines.append(f"| {'float64' if kind == 'real' else 'complex128'} | {n} | {ratios} |")
+    return "\n".join([*lines, "", circumstances(content["circumstances"])])
+
+
 def layer() -> str:
     content = read("layer")
     shares = (
@@ -345,7 +360,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/results.md": {"paper": paper},
     "docs/images.md": {"rivals": rivals},
     "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
-    "docs/expm.md": {"expm": expm, "accuracy": accuracy},
+    "docs/expm.md": {"expm": expm, "accuracy": accuracy, "large norms": large_norms},
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},
     "docs/estimators.md": {"tables": tables, "user_tables": user_tables, "fit_command": fit_command},
