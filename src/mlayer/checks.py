@@ -43,7 +43,7 @@ def positive_integer(argument: str, value: object) -> int:
         raise ArgumentTypeError(argument, "a positive integer", type(value).__name__, "For example 30.")
     whole = int(value)
     if not 1 <= whole < 2**63:
-        raise ArgumentError(argument, "a positive integer", str(whole), "For example 30.")
+        raise ArgumentError(argument, "a positive integer", brief(whole), "For example 30.")
     return whole
 
 
@@ -54,7 +54,7 @@ def integer(argument: str, value: object, least: int) -> None:
         raise ArgumentTypeError(argument, must_be, brief(value), _plain(argument, value, "int"))
     if not least <= value < 2**63:
         hint = "Give a larger number." if value < least else "Give one below 2**63."
-        raise ArgumentError(argument, must_be, repr(value), hint)
+        raise ArgumentError(argument, must_be, brief(value), hint)
 
 
 def number(argument: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
@@ -64,7 +64,7 @@ def number(argument: str, value: object, *, least: float | None = None, above: f
         raise ArgumentTypeError(argument, f"a number{bound}", brief(value), _plain(argument, value, "float"))
     too_small = (above is not None and value <= above) or (least is not None and value < least)
     if not math.isfinite(value) or too_small:
-        raise ArgumentError(argument, f"a finite number{bound}", repr(value), "For example 0.001.")
+        raise ArgumentError(argument, f"a finite number{bound}", brief(value), "For example 0.001.")
 
 
 def _plain(argument: str, value: object, kind: str) -> str:
@@ -80,7 +80,7 @@ def between(argument: str, value: object, low: float, high: float, hint: str) ->
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentTypeError(argument, f"a number {must_be}", brief(value), hint)
     if not low < value < high:
-        raise ArgumentError(argument, must_be, repr(value), hint)
+        raise ArgumentError(argument, must_be, brief(value), hint)
 
 
 def flag(argument: str, value: object) -> bool:
@@ -156,7 +156,10 @@ def file_path(argument: str, value: object) -> Path:
 def brief(value: object) -> str:
     """A short description of a value: numbers and short strings as they are, the type of others."""
     if value is None or isinstance(value, Number | str | bytes):
-        written = repr(value)
+        try:
+            written = repr(value[:100] if isinstance(value, str | bytes) else value)
+        except ValueError:  # Python writes no integers beyond 4300 digits
+            return f"a number of type {type(value).__name__}, too long to be written"
         return written if len(written) <= 60 else f"{written[:57]}..."
     if isinstance(value, type):
         return f"the class {value.__name__}"

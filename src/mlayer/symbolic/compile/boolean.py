@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mlayer.checks import is_several, positive_integer, takes
+from mlayer.checks import brief, positive_integer, takes
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.symbolic.compile.board import Board
@@ -25,10 +25,12 @@ from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import TooManyStatesError
 from mlayer.symbolic.compile.to_layer import Block
 from mlayer.symbolic.parse.expressions import read_variables, sympy_module
+from mlayer.symbolic.parse.several import is_listed
 from mlayer.symbolic.parse.truth_table import values_of_logic, values_of_text
 
 # A table of 2^k rows is made.
 MOST_VARIABLES = 14
+_MOST_ROWS = 2**17  # of all tables
 _MOST_ORDERS = 24
 _MOST_STATES = 1500
 _MOST_WORK = 1500  # terms times orders tried
@@ -69,10 +71,16 @@ def boolean_plan(expressions: Any, variables: Any, *, largest: int = LARGEST) ->
             str(count),
             "A truth table has 2^k rows; write large functions as polynomials.",
         )
-    several = isinstance(expressions, list)
-    functions = list(expressions) if several else [expressions]
+    functions = list(expressions) if isinstance(expressions, list) else [expressions]
     if not functions:
         raise ArgumentError("expressions", "one or more", "none", "For example 'a & b'.")
+    if len(functions) * 2**count > _MOST_ROWS:
+        raise ArgumentError(
+            "expressions",
+            f"functions with at most {_MOST_ROWS} rows of truth tables in all",
+            f"{len(functions)} functions of {2**count} rows",
+            "Use several layers.",
+        )
     tables = [table_of(one, symbols) for one in functions]
     polynomials = [multilinear(table, count) for table in tables]
     board = _smallest(polynomials, count, largest)
@@ -110,7 +118,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
         return tuple(values_of_text(function, [s.name for s in symbols]).astype(int).tolist())
     if isinstance(function, bool):
         return (int(function),) * 2**count
-    if isinstance(function, sympy.logic.boolalg.Boolean):
+    if isinstance(function, sympy.Basic):
         return tuple(values_of_logic(function, symbols).astype(int).tolist())
     if isinstance(function, dict):
         found = {tuple(_bit(bit) for bit in _tuple(key)): value for key, value in function.items()}
@@ -131,24 +139,34 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
                 "one that cannot be called with that many",
                 "Each argument is the value of a variable, in their order.",
             )
-        call: Callable[..., Any] = function
-        return tuple(_bit(call(*(bool(bit) for bit in row))) for row in _rows(count))
-    if is_several(function):
-        values = list(function)
-        if len(values) != 2**count:
+        return tuple(_bit(_called(function, row)) for row in _rows(count))
+    if is_listed(function):
+        if len(function) != 2**count:
             raise ArgumentError(
                 "expressions",
                 f"a truth table of {2**count} values for {count} variables",
-                f"{len(values)}",
+                f"{len(function)}",
                 "Rows in counting order, the first variable the most significant.",
             )
-        return tuple(_bit(value) for value in values)
+        return tuple(_bit(value) for value in function)
     raise ArgumentTypeError(
         "expressions",
         "strings, sympy logic, callables or truth tables",
         type(function).__name__,
         "For example 'a & ~b'.",
     )
+
+
+def _called(function: Callable[..., Any], row: Sequence[int]) -> Any:
+    try:
+        return function(*(bool(bit) for bit in row))
+    except Exception as error:
+        raise ArgumentError(
+            "expressions",
+            "a function of Booleans",
+            f"one that raises {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            "It is called with the value of each variable, in their order.",
+        ) from error
 
 
 def multilinear(table: Table, count: int) -> dict[tuple[int, ...], Fraction]:
@@ -221,10 +239,10 @@ def _tuple(key: Any) -> tuple[Any, ...]:
 def _bit(value: Any) -> int:
     try:
         number = int(value) if float(value) in (0.0, 1.0) else None
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         number = None
     if number is not None:
         return number
     raise ArgumentError(
-        "expressions", "a function with values 0 and 1", repr(value), "Use from_polynomial for numbers."
+        "expressions", "a function with values 0 and 1", brief(value), "Use from_polynomial for numbers."
     )

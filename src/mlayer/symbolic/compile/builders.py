@@ -22,7 +22,9 @@ from mlayer.symbolic.compile.board import Board, Readout
 from mlayer.symbolic.compile.minimal import minimal
 from mlayer.symbolic.compile.polynomial import PolynomialPlan
 from mlayer.symbolic.compile.to_layer import Block
-from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.expressions import is_sympy, read_expressions, sympy_module
+from mlayer.symbolic.parse.rationals import exact
+from mlayer.symbolic.parse.several import listed
 
 _UNIT = Fraction(1)
 Matrix = list[list[int]]
@@ -31,6 +33,7 @@ _Y: Matrix = [[0, 1], [-1, 0]]
 _Z: Matrix = [[1, 0], [0, -1]]
 _LARGEST_DETERMINANT = 12
 _LARGEST_PERMANENT = 9
+_MOST_NUMBERS = 512  # cosines: a matrix of twice as many rows
 
 
 def determinant(k: int, *, dtype: torch.dtype | None = None) -> MLayer:
@@ -316,17 +319,16 @@ def _check_size(name: str, k: Any, most: int) -> None:
 
 
 def _list(name: str, values: Any) -> list[Any]:
-    try:
-        return list(values)
-    except TypeError:
-        raise ArgumentTypeError(name, "several numbers", brief(values), "For example [1.0, 2.0].") from None
+    return listed(name, values, "several numbers", _MOST_NUMBERS, "For example [1.0, 2.0].")
 
 
 def _number(name: str, value: Any) -> float:
     try:
+        if is_sympy(value):  # pi/2, say
+            value = exact(read_expressions([value], [])[0])
         number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise ArgumentTypeError(name, "real numbers", type(value).__name__, "For example 3.0.") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ArgumentTypeError(name, "real numbers", brief(value), "For example 3.0.") from None
     if not math.isfinite(number):
         raise ArgumentError(name, "finite", str(number), "For example 3.0.")
     return number

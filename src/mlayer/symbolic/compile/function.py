@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,11 +26,13 @@ from mlayer.symbolic.compile.board import Word
 from mlayer.symbolic.compile.lifts import in_order, wired
 from mlayer.symbolic.compile.step_budget import TooManyStatesError
 from mlayer.symbolic.compile.to_layer import Block, layer_of
+from mlayer.symbolic.parse.several import is_listed
 
 MOST_VARIABLES = 4
 _LEAST_POINTS, _MOST_POINTS = 3_000, 300_000
 _HIGHEST_DEGREE = {1: 128, 2: 48, 3: 20, 4: 10}
 _CHUNK = 4096
+_LARGEST_TOLERANCE = 1e300
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,13 @@ def approximate(
 ) -> Approximation:
     """As :func:`from_function`, with the measured error and the size of the polynomial."""
     sides = _sides(box)
-    if not isinstance(tolerance, (int, float)) or not 0 < tolerance < math.inf:
-        raise ArgumentError("tolerance", "a positive number", repr(tolerance), "For example 1e-4.")
+    if not isinstance(tolerance, (int, float)) or not 0 < tolerance <= _LARGEST_TOLERANCE:
+        raise ArgumentError(
+            "tolerance",
+            f"a positive number of at most {_LARGEST_TOLERANCE:g}",
+            brief(tolerance),
+            "For example 1e-4.",
+        )
     if not callable(f):
         raise ArgumentTypeError("f", "a callable", type(f).__name__, "For example lambda x: x[:, 0].exp().")
     positive_integer("largest", largest)
@@ -134,24 +142,34 @@ def _refusal(
 
 
 def _sides(box: Any) -> list[tuple[float, float]]:
+    pairs: list[tuple[float, ...]] = []
+    short = isinstance(box, Tensor | np.ndarray) and math.prod(box.shape) <= 2 * MOST_VARIABLES
+    sides = box.tolist() if short else box
     try:
-        pairs = [tuple(float(x) for x in side) for side in box]
-    except (TypeError, RuntimeError):
-        try:
-            pairs = [tuple(float(x) for x in box)]
-        except (TypeError, ValueError, RuntimeError):
-            pairs = []
-    except ValueError:
+        if _is_short(sides):
+            several = all(_is_short(side) for side in sides)
+            pairs = [tuple(float(x) for x in side) for side in (sides if several else [sides])]
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         pairs = []
     good = all(len(p) == 2 and -math.inf < p[0] < p[-1] < math.inf for p in pairs)
     if not pairs or not good or len(pairs) > MOST_VARIABLES:
         raise ArgumentError(
             "box",
             f"a pair (low, high), or 1 to {MOST_VARIABLES} such pairs, low < high",
-            repr(box),
+            _box_in_words(box),
             "For example [(-1, 1), (0, 2)].",
         )
     return [(p[0], p[1]) for p in pairs]
+
+
+def _box_in_words(box: Any) -> str:
+    if not _is_short(box):
+        return brief(box)
+    return str([[brief(x) for x in side] if _is_short(side) else brief(side) for side in box])
+
+
+def _is_short(value: Any) -> bool:
+    return is_listed(value) and len(value) <= MOST_VARIABLES
 
 
 def _values(f: Callable[[Tensor], Any], points: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.to_layer import Block, layer_of
 from mlayer.symbolic.compile.wave_terms import Wave, waves_of
-from mlayer.symbolic.parse.expanded_size import check_extent, extent_of
+from mlayer.symbolic.parse.expanded_size import check_extent, check_terms, extent_of
 from mlayer.symbolic.parse.expressions import read_expressions, read_variables, sympy_module
 
 # Of the matrix: the compiled kernel knows nilpotent matrices up to this size.
@@ -121,11 +121,13 @@ def plan(expressions: Any, variables: Any, *, largest: int = LARGEST) -> Polynom
 def _checked_plan(expressions: Any, variables: Any, largest: int) -> PolynomialPlan:
     symbols = read_variables(variables)
     found = read_expressions(expressions, symbols)
+    terms = 0
     for expression in found:
         degree = extent_of(expression, len(symbols)).degree
         if degree + 1 > largest:  # M^n = 0, so n is at least one more than the degree
             raise too_large(largest, f"{degree + 1} or more (its degree is {degree})")
-        check_extent(expression, len(symbols))
+        terms += check_extent(expression, len(symbols)).terms
+    check_terms(terms)
     return _plan(symbols, found, largest)
 
 

@@ -25,6 +25,11 @@ from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
 # States before reduction: beyond this the exact elimination takes minutes.
 _MOST_BEFORE_REDUCTION = 1500
 _MOST_PADDED = 14
+# Other forms of a polynomial are looked for up to this many terms, and terms times degree: sympy takes
+# seconds for the Horner form of 141 terms of degree 140.
+_MOST_FACTORED, _MOST_HORNER, _MOST_HORNER_VARIABLES = 500, 4_000, 8
+# To factor takes time exponential in the degree at worst (the polynomials of Swinnerton and Dyer).
+_HIGHEST_FACTORED = 24
 
 Attempt = tuple[str, Callable[[int, Effort], Board]]
 
@@ -138,8 +143,12 @@ def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterato
     import sympy
 
     yield "the given form", written
-    if sum(len(p) for p in polynomials) <= 500:
+    terms = sum(len(p) for p in polynomials)
+    degree = max(sum(powers) for p in polynomials for powers in p)
+    if terms > _MOST_FACTORED or terms * degree > _MOST_HORNER:
+        return
+    if degree <= _HIGHEST_FACTORED:
         yield "the factored form", [sympy.factor(one) for one in written]
-        symbols = sorted({s for one in written for s in one.free_symbols}, key=str)
-        if len(symbols) <= 8:
-            yield "the Horner form", [sympy.horner(sympy.expand(one)) for one in written]
+    symbols = {s for one in written for s in one.free_symbols}
+    if len(symbols) <= _MOST_HORNER_VARIABLES:
+        yield "the Horner form", [sympy.horner(sympy.expand(one)) for one in written]

@@ -39,16 +39,21 @@ class Extent:
 def check_extent(expression: Any, count: int) -> Extent:
     """The extent of an expression in ``count`` variables, or an error if it is too large."""
     extent = extent_of(expression, count)
-    if extent.terms > MOST_TERMS:
-        raise ArgumentError(
-            "expressions",
-            f"of at most {MOST_TERMS} terms when multiplied out",
-            "10^12 or more" if extent.terms >= _MANY else f"up to {extent.terms}",
-            "Split it over several layers.",
-        )
+    check_terms(extent.terms)
     if extent.terms * (extent.bits + extent.denominator.bit_length()) > _MOST_WORK:
         raise too_long()
     return extent
+
+
+def check_terms(terms: int) -> None:
+    """Raise if there are too many terms: of one expression, or of all outputs of a layer."""
+    if terms > MOST_TERMS:
+        raise ArgumentError(
+            "expressions",
+            f"of at most {MOST_TERMS} terms when multiplied out",
+            "10^12 or more" if terms >= _MANY else f"up to {terms}",
+            "Split it over several layers.",
+        )
 
 
 def extent_of(expression: Any, count: int) -> Extent:

@@ -7,14 +7,15 @@ works with numbers of bounded length, so that no short text takes long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import sys
+from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
-from mlayer.symbolic.parse.grammar import Grammar, Node, tree_of
+from mlayer.symbolic.parse.grammar import MOST_CHARACTERS, Grammar, Node, tree_of
 from mlayer.symbolic.parse.rationals import (
     MOST_BITS,
     bits_of,
@@ -24,6 +25,8 @@ from mlayer.symbolic.parse.rationals import (
     rational,
     too_long,
 )
+from mlayer.symbolic.parse.several import is_listed, listed
+from mlayer.symbolic.parse.sympy_nodes import check_algebra
 
 # Functions and constants that a string may name.
 _FUNCTIONS = ("exp", "sin", "cos", "sinh", "cosh", "sqrt")
@@ -40,6 +43,9 @@ _ALGEBRA = Grammar(
 _LARGEST_CONSTANT = 1100
 _LARGEST_POWER = 1000  # of a constant that is no fraction
 _LONGEST_ROOT = 32  # bits
+# Of a layer: one for each input, and one for each output.
+MOST_VARIABLES, MOST_EXPRESSIONS = 10_000, 1_000
+_SHOWN = 40  # names in an error, and characters of each
 
 
 def sympy_module() -> Any:
@@ -51,17 +57,29 @@ def sympy_module() -> Any:
     return sympy
 
 
+def is_sympy(value: Any) -> bool:
+    """Whether it is an object of sympy; sympy itself is not imported for that.
+
+    >>> is_sympy(3.0)
+    False
+    """
+    loaded = sys.modules.get("sympy")
+    return loaded is not None and isinstance(value, loaded.Basic)
+
+
 def read_variables(variables: Any) -> list[Any]:
     """Symbols from symbols, names, or one string of names."""
     sympy = sympy_module()
     if isinstance(variables, str):
+        if len(variables) > MOST_CHARACTERS:
+            raise ArgumentError(
+                "variables",
+                f"at most {MOST_CHARACTERS} characters long",
+                f"{len(variables)}",
+                "Use shorter names.",
+            )
         variables = variables.replace(",", " ").split()
-    try:
-        variables = list(variables)
-    except TypeError:
-        raise ArgumentTypeError(
-            "variables", "a list of symbols or names", type(variables).__name__, "For example 'x y'."
-        ) from None
+    variables = listed("variables", variables, "symbols or names", MOST_VARIABLES, "For example 'x y'.")
     symbols = []
     for variable in variables:
         if isinstance(variable, str) and variable.isidentifier():
@@ -75,7 +93,10 @@ def read_variables(variables: Any) -> list[Any]:
     names = [symbol.name for symbol in symbols]
     if not symbols or len(set(names)) < len(names):
         raise ArgumentError(
-            "variables", "one or more different names", ", ".join(names) or "none", "One for each input."
+            "variables",
+            "one or more different names",
+            _some(names) or "none",
+            "One for each input.",
         )
     return symbols
 
@@ -83,11 +104,15 @@ def read_variables(variables: Any) -> list[Any]:
 def read_expressions(expressions: Any, symbols: Sequence[Any]) -> list[Any]:
     """Expressions in the symbols, from one or several strings, numbers or sympy expressions."""
     sympy = sympy_module()
-    if isinstance(expressions, (str, bytes, sympy.Basic, Mapping, Set)):
-        expressions = [expressions]
-    try:
-        expressions = list(expressions)
-    except TypeError:  # one number, say
+    if isinstance(expressions, sympy.MatrixBase):
+        if expressions.rows * expressions.cols > MOST_EXPRESSIONS:
+            raise _too_many(expressions.rows * expressions.cols)
+        expressions = expressions.flat()
+    elif is_listed(expressions):
+        if len(expressions) > MOST_EXPRESSIONS:
+            raise _too_many(len(expressions))
+        expressions = listed("expressions", expressions, "formulas", MOST_EXPRESSIONS, "Use several layers.")
+    else:
         expressions = [expressions]
     by_name = {symbol.name: symbol for symbol in symbols}
     found = [_read(given, by_name) for given in expressions]
@@ -107,19 +132,8 @@ def _read(given: Any, by_name: dict[str, Any]) -> Any:
         raise ArgumentTypeError(
             "expressions", "sympy expressions, strings or numbers", brief(given), "For example 'x*y + 1'."
         )
-    # Symbols of the same name with other assumptions are meant to be the same.
-    foreign = {s: by_name[s.name] for s in given.free_symbols if s.name in by_name}
-    expression = given.xreplace(foreign)
-    unknown = sorted(str(s) for s in expression.free_symbols - set(by_name.values()))
-    if unknown:
-        raise _unknown(", ".join(unknown), by_name)
-    if not isinstance(expression, sympy.Expr):
-        raise ArgumentTypeError(
-            "expressions", "algebraic expressions", str(expression), "Use from_boolean for logic."
-        )
-    for atom in expression.atoms(sympy.Rational):
-        bounded(Fraction(int(atom.p), int(atom.q)))
-    return expression
+    check_algebra(given)
+    return _Converter(by_name).rebuilt(given)
 
 
 def parse(text: str, by_name: dict[str, Any]) -> Any:
@@ -158,6 +172,25 @@ class _Converter:
                     if node.words[0] in "+-"
                     else self._product(node.words, parts)
                 )
+
+    def rebuilt(self, given: Any) -> Any:
+        """A sympy expression (one that `check_algebra` let through), worked out within the same bounds.
+
+        Symbols of the same name with other assumptions are meant to be the same.
+        """
+        sympy = self.sympy
+        if isinstance(given, sympy.Symbol):
+            return self._named(given.name)
+        if isinstance(given, sympy.Number | sympy.NumberSymbol):
+            return given
+        parts = [self.rebuilt(part) for part in given.args]
+        if given.is_Add:
+            return self._sum("+" * (len(parts) - 1), parts)
+        if given.is_Mul:
+            return self._product("*" * (len(parts) - 1), parts)
+        if isinstance(given, sympy.Pow):
+            return self._power(*parts)
+        return self._called(type(given).__name__, parts[0])
 
     def _named(self, name: str) -> Any:
         if name in self.by_name:
@@ -250,6 +283,17 @@ class _Converter:
         return (-1 if negative else 1), exponent + bits
 
 
+def _some(names: Sequence[str]) -> str:
+    """The first names, for an error."""
+    return ", ".join(name[:_SHOWN] for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _too_many(count: int) -> ArgumentError:
+    return ArgumentError(
+        "expressions", f"at most {MOST_EXPRESSIONS}, one for each output", str(count), "Use several layers."
+    )
+
+
 def _split(term: Any) -> tuple[Fraction, Any]:
     """A term as a fraction times the rest."""
     coefficient, rest = term.as_coeff_Mul()
@@ -269,7 +313,7 @@ def _division(came: str) -> ArgumentError:
 def _unknown(names: str, by_name: dict[str, Any]) -> ArgumentError:
     return ArgumentError(
         "expressions",
-        f"in the variables {', '.join(by_name)}",
+        f"in the variables {_some(list(by_name))}",
         f"an unknown symbol: {names}",
         "List it in `variables`, or give its value with .subs.",
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.grammar import Grammar, Node, tree_of
+from mlayer.symbolic.parse.sympy_nodes import check_logic
 
 Column = NDArray[np.bool_]  # the value of a piece of the formula in each row of the table
 _LOGIC = Grammar(
@@ -31,6 +32,7 @@ def values_of_text(text: str, names: Sequence[str]) -> Column:
 
 def values_of_logic(function: Any, symbols: Sequence[Any]) -> Column:
     """The truth table of sympy's logic."""
+    check_logic(function)
     by_name = {s.name: s for s in symbols}
     unknown = sorted(s.name for s in function.free_symbols if s.name not in by_name)
     if unknown:
@@ -92,7 +94,7 @@ def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
         return np.full(rows, function == sympy.true)
     if isinstance(function, sympy.Symbol):
         return columns[function.name]
-    parts = [_of_logic(part, columns) for part in function.args if isinstance(function, _kinds(sympy))]
+    parts = [_of_logic(part, columns) for part in function.args]
     match type(function).__name__:
         case "And":
             return np.logical_and.reduce(parts)
@@ -112,20 +114,8 @@ def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
             return ~parts[0] | parts[1]
         case "Equivalent":
             return np.logical_and.reduce(parts) | ~np.logical_or.reduce(parts)
-        case "ITE":
+        case _:  # ITE: `check_logic` lets nothing else through
             return np.where(parts[0], parts[1], parts[2])
-        case _:
-            raise ArgumentError(
-                "expressions",
-                "And, Or, Not, Xor, Nand, Nor, Xnor, Implies, Equivalent and ITE of the variables",
-                str(function),
-                "Use from_polynomial for numbers.",
-            )
-
-
-def _kinds(sympy: Any) -> tuple[type, ...]:
-    """Sympy's logic whose arguments are logic; of a relation such as x < 1 they are not."""
-    return (sympy.logic.boolalg.BooleanFunction,)
 
 
 def _unknown(names: str, known: Iterable[str]) -> ArgumentError:

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
+from mlayer.nn.layer import check_layer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.draw_board import figure
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.several import listed
 from mlayer.symbolic.read.formula import Formula, evaluate
 from mlayer.symbolic.read.to_sympy import read_formula, split_data
 
@@ -166,7 +169,7 @@ class Explanation:
 
 
 def explain(
-    layer: MLayer, data: Any = None, variables: Any = None, names: tuple[str, ...] = (), **options: Any
+    layer: MLayer, data: Any = None, variables: Any = None, names: Any = (), **options: Any
 ) -> Explanation:
     """Read a layer's formula and measure it against the layer and, if targets are given, the data.
 
@@ -181,6 +184,8 @@ def explain(
     >>> print(explain(from_polynomial("x*y + 1", "x y"), variables="x y").text)
     p = x*y + 1
     """
+    if not isinstance(names, tuple) or names:
+        names = _output_names(layer, names)
     formula = read_formula(layer, variables, data=data, **options)
     points, targets = split_data(layer, data)
     if points is None:
@@ -195,8 +200,19 @@ def explain(
         None if targets is None else _rms(model - targets),
         points,
         targets,
-        tuple(names),
+        names,
     )
+
+
+def _output_names(layer: MLayer, names: Any) -> tuple[str, ...]:
+    check_layer(layer)
+    count, hint = layer.out_features, "One for each output, or leave it out."
+    found = listed("names", names, "names of the outputs", count, hint)
+    if len(found) != count or not all(isinstance(name, str) for name in found):
+        raise ArgumentError(
+            "names", f"{count} texts", f"{len(found)} ({', '.join(map(brief, found[:3]))})", hint
+        )
+    return tuple(found)
 
 
 def _share(difference: Array, whole: Array) -> float:

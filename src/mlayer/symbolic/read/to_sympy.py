@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlayer.checks import between, brief, flag, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
@@ -91,7 +94,7 @@ def read_formula(
         between("tolerance", tolerance, 0, 1, "For example 1e-6.")
     flag("factor", factor)
     if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree < 0):
-        raise ArgumentError("degree", "an integer, 0 or more", repr(degree), "For example 3.")
+        raise ArgumentError("degree", "an integer, 0 or more", brief(degree), "For example 3.")
     points, targets = split_data(layer, data)
     small = default_tolerance(layer) if tolerance is None else tolerance
     weights = weights_of(layer)
@@ -136,6 +139,7 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
     y = None if targets is None else _array(targets)
     if y is not None and y.ndim == 1:
         y = y[:, None]
+    # Shapes first: what is stretched from one number to many takes no memory before it is copied.
     if x.ndim != 2 or x.shape[1] != layer.in_features or not len(x):
         raise ArgumentError(
             "data",
@@ -150,23 +154,40 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
             f"shape {y.shape}",
             "One row per point.",
         )
+    x, y = x.astype(np.float64), None if y is None else y.astype(np.float64)
     if not np.isfinite(x).all() or (y is not None and not np.isfinite(y).all()):
         raise ArgumentError("data", "finite", "nan or infinity", "Drop such rows.")
     return x, y
 
 
-def _array(values: Any) -> Array:
+def _array(values: Any) -> NDArray[Any]:
+    """Numbers of any kind, as they are."""
     try:
         if hasattr(values, "detach"):
             values = values.detach().cpu().to_dense()
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, NotImplementedError) as error:
+        if not (isinstance(values, list | tuple) or hasattr(values, "__array__")) or _has_sympy(values):
+            raise TypeError("not an array of numbers")
+        array = np.asarray(values)
+        # Python's numbers only: to make one of a sympy expression may take for ever.
+        if array.dtype == object and all(isinstance(one, Real | Decimal) for one in array.flat):
+            return array.astype(np.float64)
+        if array.dtype.kind not in "biuf":
+            raise TypeError("not numbers")
+        return array
+    except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
         raise ArgumentTypeError(
             "data",
             "points as numbers, or a pair (points, targets)",
             f"{brief(values)} ({error})",
             "Use an array.",
         ) from None
+
+
+def _has_sympy(values: Any) -> bool:
+    """Whether it is or holds objects of sympy: a matrix of 10^10 zeros takes no memory there."""
+    if isinstance(values, list | tuple):
+        return any(_has_sympy(one) for one in values)
+    return type(values).__module__.startswith("sympy.")
 
 
 def _approximate(  # noqa: PLR0917 - one caller
