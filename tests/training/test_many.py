@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 import torch
 from problems import layer, product, same_weights
 
+from mlayer.errors import ArgumentTypeError
 from mlayer.training import Settings, Trained, train, train_many
+from mlayer.training.many import RunsLostError
 
 HERE = Path(__file__).parent
 SETTINGS = Settings(epochs=3, learning_rate=1e-2)
@@ -130,3 +133,35 @@ def test_the_same_call_runs_on_a_cluster(package: str, script: str, tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"ran on {'dask' if package == 'distributed' else package}" in done.stdout
+
+
+def with_a_lock(settings: Settings) -> torch.nn.Module:
+    model = layer(seed=settings.seed)
+    model.lock = threading.Lock()
+    return model
+
+
+def ending_its_process(settings: Settings) -> torch.nn.Module:
+    if settings.seed == 1:
+        os._exit(0)  # as a library may do that gives up
+    return layer(seed=settings.seed)
+
+
+def test_a_model_that_cannot_be_sent_is_refused_before_the_work() -> None:
+    with pytest.raises(ArgumentTypeError, match="build must be a callable that returns a model that can be"):
+        train_many(with_a_lock, product(), SETTINGS, seeds=[0, 1], n_jobs=2)
+    assert len(train_many(with_a_lock, product(), SETTINGS, seeds=[0], n_jobs=1)) == 1
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_itself_is_named_and_the_others_are_kept() -> None:
+    with pytest.raises(RunsLostError, match=r"1 \(seed 1\)") as caught:
+        train_many(ending_its_process, product(), SETTINGS, seeds=[0, 1, 2], n_jobs=2)
+    assert [run.settings.seed for run in caught.value.finished] == [0, 2]
+    assert all(same_weights(r.model, layer_trained(r.settings.seed)) for r in caught.value.finished)
+
+
+def layer_trained(seed: int) -> torch.nn.Module:
+    model = layer(seed=seed)
+    train(model, product(), Settings(epochs=3, learning_rate=1e-2, seed=seed))
+    return model

@@ -7,7 +7,7 @@ from concurrent.futures import BrokenExecutor
 from traceback import format_exception
 from typing import Any
 
-from mlayer.errors import MLayerError
+from mlayer.errors import ArgumentTypeError, MLayerError
 
 # First all together, then what is missing once more, then each alone: one that kills its process every time
 # must not end the others.
@@ -35,6 +35,21 @@ def sendable(error: Exception, what: str) -> Exception:
         return error
     told = "".join(format_exception(error))
     return RunFailedError(f"{what} ended with {type(error).__name__}: {error}\n{told[-2000:]}")
+
+
+def check_sendable(argument: str, value: Any, what: str) -> None:
+    """Raise if joblib cannot carry ``value`` to another process: it would end in a raw error of pickle."""
+    from joblib.externals.loky.backend.reduction import dumps
+
+    try:
+        dumps(value)
+    except Exception as error:  # whatever the methods of a foreign class raise
+        raise ArgumentTypeError(
+            argument,
+            f"a callable that returns {what} can be pickled, to come back from another process",
+            f"one with a part that cannot ({type(error).__name__}: {str(error)[:200]})",
+            "Keep locks, files and generators out of the model, or use n_jobs=1.",
+        ) from None
 
 
 def all_done(tasks: Sequence[Any], n_jobs: int | None) -> dict[int, Any]:

@@ -22,7 +22,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError,
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
 from mlayer.training.loop import train
-from mlayer.training.lost import all_done, sendable
+from mlayer.training.lost import all_done, check_sendable, sendable
 from mlayer.training.result import TrainingResult
 from mlayer.training.run import Augment
 from mlayer.training.settings import Settings
@@ -140,7 +140,7 @@ def train_many(
     folders = [None if checkpoint is None else place / f"run-{i}" for i in range(len(runs))]
     several = joblib.Parallel(n_jobs=n_jobs).n_jobs != 1
     tasks = [
-        joblib.delayed(_one)(i, build, arrays, s, checked, f, augment, several)
+        joblib.delayed(_one)(i, build, arrays, s, checked, f, augment, several, os.getpid())
         for i, (s, f) in enumerate(zip(runs, folders, strict=True))
     ]
     found = all_done(tasks, n_jobs)
@@ -187,12 +187,16 @@ def _one(  # noqa: PLR0917 - a task for another process
     folder: Path | None,
     augment: Augment | None,
     several: bool,
+    caller: int,
 ) -> tuple[int, Trained]:
+    elsewhere = os.getpid() != caller
     threads = torch.get_num_threads()
     if several:  # a core for each run: threads of several runs would stand in each other's way
         torch.set_num_threads(1)
     try:
         model = build(settings)
+        if elsewhere:  # before the work
+            check_sendable("build", model, "a model that")
         try:
             result = train(
                 model,
@@ -204,7 +208,10 @@ def _one(  # noqa: PLR0917 - a task for another process
             )
         except DivergenceError as error:
             result = error.result
-        return number, Trained(settings, model, result)
+        trained = Trained(settings, model, result)
+        if elsewhere:
+            check_sendable("build", trained, "a model that, once trained,")
+        return number, trained
     except Exception as error:
         if several:
             raise sendable(error, f"run {number} (seed {settings.seed})") from error
