@@ -315,7 +315,7 @@ def _check_size(name: str, k: Any, most: int) -> None:
     if isinstance(k, bool) or not isinstance(k, int):
         raise ArgumentTypeError(name, "an integer", type(k).__name__, "For example 3.")
     if not 1 <= k <= most:
-        raise ArgumentError(name, f"from 1 to {most}", str(k), "The matrix grows fast with it.")
+        raise ArgumentError(name, f"from 1 to {most}", brief(k), "The matrix grows fast with it.")
 
 
 def _list(name: str, values: Any) -> list[Any]:

@@ -174,7 +174,7 @@ def _array(values: Any) -> NDArray[Any]:
         if array.dtype.kind not in "biuf":
             raise TypeError("not numbers")
         return array
-    except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentTypeError(
             "data",
             "points as numbers, or a pair (points, targets)",
