@@ -192,8 +192,13 @@ def test_high_degrees_are_not_factored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dense_high_powers_do_without_the_horner_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(sympy, "horner", lambda expression: seen.append(expression) or expression)
+    seen: list[Any] = []
+
+    def horner(expression: Any) -> Any:
+        seen.append(expression)
+        return expression
+
+    monkeypatch.setattr(sympy, "horner", horner)
     assert plan("(0.1*x + 0.3*y)**140", "x y").matrix_size == 141
     assert not seen
     assert plan("(0.1*x + 0.3*y)**4 + x", "x y").degree == 4
