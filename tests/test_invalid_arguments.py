@@ -149,15 +149,21 @@ CASES: Cases = [
         lambda: mlayer.from_boolean({"a": 1}, "x"),
         "expressions must be a function with values 0 and 1; got 'a'",
     ),
-    (lambda: mlayer.from_boolean([XY[0]], "x y z"), "expressions must be a function with values 0 and 1"),
+    (lambda: mlayer.from_boolean([XY[0]], "x y z"), "callables or truth tables; got Tensor"),
     (
         lambda: mlayer.from_function(lambda x: None, (0, 1), 0.1),
         "f must be a function that returns numbers; got",
     ),
     (lambda: symbolic.determinant(2, dtype="float"), "dtype must be a real floating point torch.dtype"),  # type: ignore[arg-type]
     (lambda: symbolic.rotation(1.0, dtype=torch.int64), "dtype must be a real floating point torch.dtype"),
-    (lambda: symbolic.sum_of_cosines(1.0, [1.0]), "amplitudes must be several numbers; got 1.0"),  # type: ignore[arg-type]
-    (lambda: symbolic.rigid_body_rotation(3), "start must be several numbers; got 3"),  # type: ignore[arg-type]
+    (
+        lambda: symbolic.sum_of_cosines(1.0, [1.0]),
+        "amplitudes must be a list of several numbers, a tuple or a 1-d array; got 1.0",
+    ),  # type: ignore[arg-type]
+    (
+        lambda: symbolic.rigid_body_rotation(3),
+        "start must be a list of several numbers, a tuple or a 1-d array; got 3",
+    ),  # type: ignore[arg-type]
     (lambda: symbolic.draw_board("x*y"), "board must be a PolynomialPlan or an MLayer; got 'x*y'"),  # type: ignore[arg-type]
     (
         lambda: mlayer.explain(LAYER, "points"),

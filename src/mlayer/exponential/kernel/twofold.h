@@ -71,7 +71,8 @@ struct TwofoldRows {
     each([&](size_t at) { most = Simd<T>::maximum(most, Simd<T>::absolute(sum[at])); });
     T largest = 0;
     for (int lane = 0; lane < Simd<T>::lanes; ++lane) largest = most[lane] > largest ? most[lane] : largest;
-    const int exponent = largest > 0 ? std::ilogb(largest) + 1 : 0;
+    // An infinite entry, after an overflow, has no exponent; wide_exponents.h computes such matrices again.
+    const int exponent = largest > 0 && std::isfinite(largest) ? std::ilogb(largest) + 1 : 0;
     // Adding this rounds to multiples of 2^(exponent - bits).
     const V round = Simd<T>::broadcast(
         std::ldexp(T(1.5), std::numeric_limits<T>::digits - 1 + exponent - head_bits(terms)));
