@@ -157,13 +157,13 @@ CASES: Cases = [
     (lambda: symbolic.determinant(2, dtype="float"), "dtype must be a real floating point torch.dtype"),  # type: ignore[arg-type]
     (lambda: symbolic.rotation(1.0, dtype=torch.int64), "dtype must be a real floating point torch.dtype"),
     (
-        lambda: symbolic.sum_of_cosines(1.0, [1.0]),
+        lambda: symbolic.sum_of_cosines(1.0, [1.0]),  # type: ignore[arg-type]
         "amplitudes must be a list of several numbers, a tuple or a 1-d array; got 1.0",
-    ),  # type: ignore[arg-type]
+    ),
     (
-        lambda: symbolic.rigid_body_rotation(3),
+        lambda: symbolic.rigid_body_rotation(3),  # type: ignore[arg-type]
         "start must be a list of several numbers, a tuple or a 1-d array; got 3",
-    ),  # type: ignore[arg-type]
+    ),
     (lambda: symbolic.draw_board("x*y"), "board must be a PolynomialPlan or an MLayer; got 'x*y'"),  # type: ignore[arg-type]
     (
         lambda: mlayer.explain(LAYER, "points"),
