@@ -203,10 +203,8 @@ def headlines() -> str:
             f"| ≥ {speed['wanted']:g}: {state} | `{content['circumstances']['command']}` |"
         )
     facts = content["circumstances"]
-    told = (
-        f"`expm` was measured at commit {facts['commit']} ({facts['date']}); [results](docs/results.md) names"
-    )
-    return "\n".join([*lines, "", f"{told} the commit of the other rows."])
+    told = f"`expm` was measured on {facts['date']};"
+    return "\n".join([*lines, "", f"{told} [results](docs/results.md) names the commit of the other rows."])
 
 
 def loop() -> str:
