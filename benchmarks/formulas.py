@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
+from measure import circumstances
 from torch import Tensor
 
 import mlayer
@@ -319,10 +320,7 @@ def main() -> int:
         return 0
     path: Path = arguments.output
     record = json.loads(path.read_text()) if path.exists() else {}
-    record["setting"] = {
-        "command": "python benchmarks/formulas.py",
-        "torch": torch.__version__,
-        "mlayer": mlayer.__version__,
+    record["setting"] = circumstances() | {
         "data": f"{COUNT} points, the last {HELD_OUT} held out to choose among the starts",
     }
     rows = record.setdefault("laws", {})

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from measure import circumstances
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -147,11 +148,7 @@ def main() -> int:
     if arguments.quick:
         print("quick: a smoke run, nothing is judged")
         return 0
-    setting = {
-        "command": "python benchmarks/initializers.py",
-        "torch": torch.__version__,
-        "mlayer": mlayer.__version__,
-    }
+    setting = circumstances()
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(
         json.dumps({"setting": setting, "tasks": record, "holds": holds}, indent=2) + "\n"

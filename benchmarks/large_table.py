@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from measure import circumstances
 
 GIGABYTE, COLUMNS, BLOCK = 10**9, 40, 4000
 
@@ -61,7 +62,7 @@ def main() -> None:
         with answer.open("rb") as file:
             answers = sum(1 for _ in file) - 1
     result = {
-        "command": "python benchmarks/large_table.py",
+        "circumstances": circumstances(),
         "bytes": size,
         "rows": rows,
         "columns": COLUMNS + 1,

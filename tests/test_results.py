@@ -1,0 +1,59 @@
+"""Every file of results/ says where its figures come from: command, code, machine and threads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+FACTS = ("command", "commit", "date", "instruction_set", "threads")
+# Collected from the other files, which name their own sources.
+COLLECTED = {"summary.json"}
+# Written before results named the commit and the instruction set. A new run takes a file off this list:
+# one that is listed although it names everything fails too.
+EARLIER = {
+    "certificates.json",
+    "certified.json",
+    "determinant.json",
+    "determinant5.json",
+    "expm_action.json",
+    "expm_in_your_code.json",
+    "fingerprint.json",
+    "fit_command.json",
+    "formulas.json",
+    "images.json",
+    "initializers.json",
+    "large_table.json",
+    "layer.json",
+    "loop.json",
+    "permanent.json",
+    "reliability.json",
+    "rmsprop.json",
+    "robustness.json",
+    "threads.json",
+    "timing.json",
+}
+
+
+def _missing(path: Path) -> list[str]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    facts = content.get("circumstances") or content.get("setting") or content
+    return [name for name in FACTS if facts.get(name) is None]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
+def test_a_result_names_its_source(path: Path) -> None:
+    if path.name in COLLECTED:
+        return
+    missing = _missing(path)
+    if path.name in EARLIER:
+        assert missing, f"{path.name} names its source now: take it off EARLIER"
+    else:
+        assert not missing
+
+
+def test_the_list_of_earlier_results_names_files() -> None:
+    assert {path.name for path in RESULTS.glob("*.json")} >= EARLIER | COLLECTED
