@@ -8,7 +8,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -104,50 +104,77 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]], *, err: bool = Fal
     table(["metric", *columns], rows, err=err)
 
 
-class TerminalBar:
-    """A progress bar on stderr where that is a terminal; silent elsewhere."""
+class ProgressBar(Protocol):
+    """What a command reports its progress to."""
+
+    def update(self, done: float, total: float | None, text: str) -> None:
+        """``done`` of ``total`` (None: nobody knows); ``text`` says what is being done."""
+
+
+class _TerminalBar:
+    """A bar that is redrawn on a terminal."""
 
     def __init__(self, progress: Any, task: Any) -> None:
         self.progress, self.task = progress, task
 
     def update(self, done: float, total: float | None, text: str) -> None:
-        """Report progress."""
-        if self.progress is not None:
-            self.progress.update(self.task, completed=done, total=total, description=plain(text))
+        self.progress.update(self.task, completed=done, total=total, description=plain(text))
 
 
-def wants_bar(quiet: bool) -> bool:
-    """Whether the output is a terminal that shows progress."""
-    return not quiet and sys.stderr.isatty()
+class _Lines:
+    """A line every few seconds, where nothing can be redrawn: a file, a pipe, a notebook.
+
+    The lines of a run of hours come once a minute: the pause grows with the time that has passed.
+    """
+
+    def __init__(self) -> None:
+        self.begun = self.last = time.monotonic()
+
+    def update(self, done: float, total: float | None, text: str) -> None:
+        now = time.monotonic()
+        pause = min(max(SECONDS_BETWEEN_LINES, 0.02 * (now - self.begun)), 20 * SECONDS_BETWEEN_LINES)
+        if now - self.last >= pause:
+            self.last = now
+            part = f"{done / total:4.0%}  " if total else ""
+            say(f"{part}{text}  {_duration(now - self.begun)}")
+
+
+class _NoBar:
+    """For --quiet."""
+
+    def update(self, done: float, total: float | None, text: str) -> None:
+        pass
+
+
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds, as the bar of a terminal writes them.
+
+    >>> _duration(3725.4)
+    '1:02:05'
+    """
+    minutes, second = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
 
 
 @contextmanager
 def fit_progress(quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """One bar over a whole fit on a terminal; elsewhere a line every few seconds."""
-    if wants_bar(quiet):
-        with bar("fitting", quiet) as shown:
-            yield lambda part, text: shown.update(part, 1.0, text)
-        return
-    last = time.monotonic()
-
-    def line(part: float, text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            say(f"{part:4.0%}  {text}", quiet)
-
-    yield line
+    """One bar over a whole fit."""
+    with bar("fitting", quiet) as shown:
+        yield lambda part, text: shown.update(part, 1.0, text)
 
 
 @contextmanager
-def bar(text: str, quiet: bool) -> Iterator[TerminalBar]:
-    """A bar for the time of a block."""
-    if not wants_bar(quiet):
-        yield TerminalBar(None, None)
+def bar(text: str, quiet: bool) -> Iterator[ProgressBar]:
+    """A bar for the time of a block: redrawn on a terminal, elsewhere a line every few seconds."""
+    if quiet:
+        yield _NoBar()
+        return
+    if not sys.stderr.isatty():
+        yield _Lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield TerminalBar(progress, progress.add_task(plain(text), total=None))
+        yield _TerminalBar(progress, progress.add_task(plain(text), total=None))

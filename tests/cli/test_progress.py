@@ -1,4 +1,4 @@
-"""The bar of a fit: on a terminal, and nowhere else."""
+"""Progress: a bar on a terminal, lines elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -68,10 +69,40 @@ def test_a_line_every_few_seconds_without_a_terminal(
     assert re.search(r"\d+%  training on all rows", capsys.readouterr().err)
 
 
-def test_no_bar_where_quiet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert show.wants_bar(quiet=False)
-    assert not show.wants_bar(quiet=True)
+def test_reproduce_says_how_far_it_is_without_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of hours whose output goes to a file is not silent."""
+    monkeypatch.setattr(show, "SECONDS_BETWEEN_LINES", 0.0)
+    assert main(["reproduce", "waves", "--smoke", "-o", str(tmp_path)]) == 0
+    assert re.search(r"^ *\d+%  .*  0:\d\d:\d\d$", capsys.readouterr().err, re.MULTILINE)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_quiet_shows_no_progress(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with show.bar("work", quiet=True) as bar:
+        bar.update(1, 2, "half of it")
+    assert not capsys.readouterr().err
+
+
+def test_lines_become_rare_in_a_long_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every 3 s at first, once a minute from 50 minutes on."""
+    seconds = iter(range(4 * 3600))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
+    with show.bar("work", quiet=False) as bar:
+        for _ in range(60):
+            bar.update(0, None, "beginning")
+        for _ in range(3 * 3600):
+            bar.update(0, None, "middle")
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("beginning" in line for line in lines) == 20
+    assert 150 < sum("middle" in line for line in lines) < 400
 
 
 def test_no_bar_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
