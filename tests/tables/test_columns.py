@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mlayer.errors import ArgumentError
 from mlayer.tables import Remark, Schema, learn_schema
-from mlayer.tables.cells import as_days
 from mlayer.tables.columns import Boolean, Category, Date, Number, infer_column
+from mlayer.tables.columns.cells import as_days
 from mlayer.tables.remarks import merged
 
 

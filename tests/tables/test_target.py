@@ -10,7 +10,7 @@ import pytest
 
 from mlayer.errors import ArgumentError
 from mlayer.tables import Target, guess_task
-from mlayer.tables.split import held_out
+from mlayer.tables.fit.split import held_out
 from mlayer.tables.target import learn_target
 
 

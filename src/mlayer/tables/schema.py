@@ -10,8 +10,8 @@ import numpy as np
 
 from mlayer.checks import brief, integer, texts
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.tables.cells import Floats
 from mlayer.tables.columns import Column, column_from_json, infer_column
+from mlayer.tables.columns.cells import Floats
 from mlayer.tables.remarks import Remark, near_columns
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import numpy as np
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import AnyArray
-from mlayer.tables.amounts import Notation, read_numbers
-from mlayer.tables.cells import (
+from mlayer.tables.columns.amounts import Notation, read_numbers
+from mlayer.tables.columns.category import folded, merged_variants
+from mlayer.tables.columns.cells import (
     Parsed,
     as_numbers,
     as_text,
@@ -25,9 +26,8 @@ from mlayer.tables.cells import (
     is_number,
     plain,
 )
-from mlayer.tables.reader import pandas_module
+from mlayer.tables.reader.source import pandas_module
 from mlayer.tables.remarks import Remark
-from mlayer.tables.variants import folded, merged_variants
 
 if TYPE_CHECKING:
     from pandas import Series

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from mlayer.tables.cells import Floats, as_text, is_missing
+from mlayer.tables.columns.cells import Floats, as_text, is_missing
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mlayer.errors import ArgumentError
-from mlayer.tables.amounts import Notation, read_numbers
-from mlayer.tables.cells import (
+from mlayer.tables.columns.amounts import Notation, read_numbers
+from mlayer.tables.columns.cells import (
     COMPACT,
     Floats,
     Parsed,

@@ -16,18 +16,18 @@ from mlayer.checks import brief, function
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
-from mlayer.tables.codes import with_codes
 from mlayer.tables.columns import Date
-from mlayer.tables.giveaway import giveaways
-from mlayer.tables.labeled import Labeled, label
+from mlayer.tables.fit.codes import with_codes
+from mlayer.tables.fit.giveaway import giveaways
+from mlayer.tables.fit.labeled import Labeled, label
+from mlayer.tables.fit.plan import Plan
+from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
+from mlayer.tables.fit.split import RANDOM, TIME, split_rows
 from mlayer.tables.metrics import classification_metrics, regression_metrics
 from mlayer.tables.model import TableModel
-from mlayer.tables.plan import Plan
 from mlayer.tables.predict import refuse
 from mlayer.tables.remarks import Remark, merged
-from mlayer.tables.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.schema import Schema, check_frame, learn_schema
-from mlayer.tables.split import RANDOM, TIME, split_rows
 from mlayer.tables.target import AUTO, Target
 from mlayer.version import __version__
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from mlayer.checks import brief, flag, integer, is_several, number, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.tables.fit.split import SPLITS
 from mlayer.tables.schema import MAX_CATEGORIES
-from mlayer.tables.split import SPLITS
 from mlayer.tables.target import AUTO, CLASSIFICATION, REGRESSION
 
 EFFORTS = ("quick", "default", "thorough")

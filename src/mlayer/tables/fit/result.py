@@ -14,11 +14,11 @@ import numpy as np
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width, measured_coverage
 from mlayer.tables.columns import Column, Date
-from mlayer.tables.labeled import Labeled
+from mlayer.tables.fit.labeled import Labeled
+from mlayer.tables.fit.split import TIME, TableSplit
 from mlayer.tables.metrics import BETTER_HIGH, proportion_interval, rarer_class, readable
 from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.remarks import Remark
-from mlayer.tables.split import TIME, TableSplit
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,7 +18,7 @@ from torch import Tensor
 from mlayer.certificates.arguments import as_radius
 from mlayer.certificates.boxes import bounds
 from mlayer.errors import ArgumentError
-from mlayer.tables.certify import column_scale, column_units, row_labels
+from mlayer.tables.certify.certify_table import column_scale, column_units, row_labels
 from mlayer.tables.columns import Boolean, Category, Column
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns

@@ -14,12 +14,12 @@ import numpy as np
 from mlayer.checks import brief, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import AnyArray
-from mlayer.tables.amounts import read_numbers
-from mlayer.tables.cells import as_text
-from mlayer.tables.reader import MISSING_WORDS, Source, pandas_module
+from mlayer.tables.columns.amounts import read_numbers
+from mlayer.tables.columns.category import merged_remark, merged_variants
+from mlayer.tables.columns.cells import as_text
+from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
 from mlayer.tables.target import AUTO, CLASSIFICATION, REGRESSION, Target, guess_task, learn_target
-from mlayer.tables.variants import merged_remark, merged_variants
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

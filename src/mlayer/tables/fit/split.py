@@ -11,9 +11,9 @@ from mlayer.checks import one_of
 from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.spectrum import highest_frequency, power
-from mlayer.tables.cells import is_compact_date
 from mlayer.tables.columns import Date, infer_column
-from mlayer.tables.labeled import Labeled
+from mlayer.tables.columns.cells import is_compact_date
+from mlayer.tables.fit.labeled import Labeled
 from mlayer.tables.target import AUTO
 
 if TYPE_CHECKING:
