@@ -78,6 +78,11 @@ def guess_task(series: Series) -> tuple[str, str]:
     return REGRESSION, f"the target has {distinct} different whole numbers in {len(values)} rows"
 
 
+def settle_task(column: Series, task: str) -> tuple[str, str]:
+    """The task of a plan as given, or guessed where it is "auto", and the reason."""
+    return guess_task(column) if task == AUTO else (task, "as given")
+
+
 @dataclass(frozen=True)
 class Target:
     """The target column.
@@ -158,10 +163,6 @@ def learn_target(series: Series, task: str) -> Target:
         ArgumentError: one class, a constant, dates, or text where numbers are needed.
     """
     name, series = str(series.name), plain(series)
-    if task not in TASKS:
-        raise ArgumentError(
-            "task", "'classification' or 'regression'", repr(task), "Or leave it to be guessed."
-        )
     subject = f"the target {name!r}"
     if is_missing(series).all():
         raise ArgumentError(

@@ -97,6 +97,10 @@ class Category(Column):
             words.append("missing is a separate one")
         return "; ".join(words)
 
+    def values(self) -> Floats:
+        """One for each category, and one for the rare ones together; missing is no value."""
+        return np.eye(len(self.features))[: len(self.categories) + self.other]
+
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         texts = as_text(_whole(series) if self.numbers else series)
         places = {name: place for place, name in enumerate(self.categories)}
