@@ -36,6 +36,7 @@ STRANGERS = {"certificates", "symbolic", "training"}
 # Inside a room with subfolders imports point one way too; files beside the subfolders may import all of them.
 INNER_FLOORS = {
     "symbolic": ("parse", "compile", "read"),
+    "tables": ("reader", "columns", "fit", "certify", "export"),
     "certificates": (
         "checker",
         "derivatives",
@@ -254,5 +255,36 @@ def test_files_that_contributing_names_exist() -> None:
     inside = {room: SOURCE / room for room in INNER_FLOORS}
     for path in named:
         places = [root / path, SOURCE / path, *(folder / path for folder in inside.values())]
-        places += [SOURCE / "exponential" / path, SOURCE / "tables" / path, SOURCE / "experiments" / path]
+        places += [SOURCE / "exponential" / path, SOURCE / "experiments" / path]
         assert any(place.exists() for place in places), path
+
+
+def kinds_asked_for(code: str, kinds: set[str]) -> list[str]:
+    """Names of column kinds in the second argument of ``isinstance``, or behind ``type(...) is``."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        asked: list[ast.AST] = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"isinstance", "issubclass"}:
+            asked = [node.args[1]]
+        elif isinstance(node, ast.Compare) and getattr(getattr(node.left, "func", None), "id", "") == "type":
+            asked = [*node.comparators]
+        names = [getattr(name, "id", getattr(name, "attr", "")) for part in asked for name in ast.walk(part)]
+        found += [name for name in names if name in kinds]
+    return found
+
+
+def test_nobody_asks_a_column_for_its_kind() -> None:
+    """A column kind is one class: what differs between kinds is a method, so that a new one is one file."""
+    columns = SOURCE / "tables" / "columns"
+    kinds = {
+        node.name
+        for name in ("kind", "measured", "category")
+        for node in ast.parse((columns / f"{name}.py").read_text()).body
+        if isinstance(node, ast.ClassDef)
+        and any("Column" in base or "Measured" in base for base in map(ast.unparse, node.bases))
+    }
+    assert {"Number", "Boolean", "Date", "Category"} <= kinds
+    assert kinds_asked_for("isinstance(column, columns.Date | Number)", kinds) == ["Date", "Number"]
+    assert kinds_asked_for("type(column) is Date", kinds) == ["Date"]
+    asked = {str(file.relative_to(SOURCE)): kinds_asked_for(file.read_text(), kinds) for file in FILES}
+    assert {file: names for file, names in asked.items() if names} == {}

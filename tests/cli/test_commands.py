@@ -18,7 +18,9 @@ import pytest
 import mlayer
 from least_squares import LeastSquares
 from mlayer.cli import main, show
-from mlayer.tables import fit, load_table_model, memory
+from mlayer.tables import load_table_model
+from mlayer.tables.fit import fit_table as fit
+from mlayer.tables.reader import memory
 
 
 @pytest.fixture(autouse=True)
@@ -331,7 +333,7 @@ def test_a_full_disk_leaves_nothing(folder: Path, capsys: Any, monkeypatch: pyte
 def test_what_goes_wrong(
     error: BaseException, code: int, words: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlayer.tables import reader as source
+    from mlayer.tables.reader import source
 
     def fail(*_: object, **__: object) -> None:
         raise error

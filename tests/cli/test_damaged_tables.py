@@ -12,7 +12,7 @@ import pytest
 
 from least_squares import LeastSquares
 from mlayer.cli import group, main
-from mlayer.tables import fit
+from mlayer.tables.fit import fit_table as fit
 
 ROWS = 4000
 

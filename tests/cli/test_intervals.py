@@ -14,7 +14,7 @@ from mlayer.cli import main
 from mlayer.errors import ArgumentError
 from mlayer.symbolic import from_polynomial
 from mlayer.tables import TableModel, Target, learn_schema
-from mlayer.tables.intervals import interval_table
+from mlayer.tables.certify.intervals import interval_table
 
 Captured = pytest.CaptureFixture[str]
 

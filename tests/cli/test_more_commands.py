@@ -22,7 +22,7 @@ from mlayer.experiments import spiral
 from mlayer.experiments.running import runner
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.tables import TableModel, Target, learn_schema
-from mlayer.tables.certify import certify_table
+from mlayer.tables.certify.certify_table import certify_table
 
 
 @pytest.fixture(autouse=True)

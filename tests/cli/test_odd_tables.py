@@ -12,7 +12,7 @@ import torch
 
 from least_squares import LeastSquares
 from mlayer.cli import main
-from mlayer.tables import fit
+from mlayer.tables.fit import fit_table as fit
 
 
 @pytest.fixture(autouse=True)

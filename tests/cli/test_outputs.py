@@ -13,7 +13,8 @@ import pytest
 
 from least_squares import LeastSquares
 from mlayer.cli import main
-from mlayer.tables import fit, load_table_model
+from mlayer.tables import load_table_model
+from mlayer.tables.fit import fit_table as fit
 
 
 @pytest.fixture(autouse=True)

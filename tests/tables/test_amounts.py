@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from mlayer.cli.group import mlayer
 from mlayer.tables import Plan, Target, Training, fit_table, learn_schema, load_table_model
-from mlayer.tables.amounts import Notation, learn_notation
 from mlayer.tables.columns import Category, Number, infer_column
-from mlayer.tables.variants import folded
+from mlayer.tables.columns.amounts import Notation, learn_notation
+from mlayer.tables.columns.category import folded
 
 QUICK = Training(epochs=5, effort="quick")
 
@@ -210,7 +210,7 @@ def test_identifiers_are_left_out_and_said(name: str) -> None:
 
 
 def test_certified_rows_carry_their_number_and_identifier() -> None:
-    from mlayer.tables.certify import certify_table
+    from mlayer.tables.certify.certify_table import certify_table
 
     frame = leaky(60).assign(code=[f"P-{k}" for k in range(60)])
     frame["left"] = np.where(frame.pop("price") > 100, "yes", "no")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from mlayer.tables import Plan, Training, fit_table, load_table_model, open_table
-from mlayer.tables.codes import with_codes
 from mlayer.tables.columns import Category, Number, infer_column
+from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.schema import learn_schema
 from mlayer.tables.target import learn_target
 

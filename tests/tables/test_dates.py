@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mlayer.tables.cells import as_days, date_format
 from mlayer.tables.columns import Category, Date, Number, infer_column
-from mlayer.tables.result import duration
-from mlayer.tables.split import drives
+from mlayer.tables.columns.cells import as_days, date_format
+from mlayer.tables.columns.measured import duration
+from mlayer.tables.fit.split import drives
 
 DAYS = [date(2023, 12, 31), date(2024, 1, 1), date(2024, 2, 29), date(2024, 7, 15), date(2025, 11, 8)]
 WRITTEN = [

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.tables.dialect import DELIMITERS, sniff
+from mlayer.tables.reader.dialect import DELIMITERS, sniff
 
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff", exclude_categories=("C", "Z")), max_size=8

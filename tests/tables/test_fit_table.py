@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from least_squares import LeastSquares
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, Training, fit_table, learn_schema
-from mlayer.tables.fit import default_estimator
+from mlayer.tables.fit.fit_table import default_estimator
 from mlayer.tables.target import Target
 
 

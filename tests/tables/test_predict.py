@@ -14,7 +14,7 @@ from test_table_model import table
 from least_squares import LeastSquares
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, TableModel, fit_table, open_table, predict_table
-from mlayer.tables import reader as reading
+from mlayer.tables.reader import source as reading
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.tables import memory, open_table
+from mlayer.tables import open_table
+from mlayer.tables.reader import memory
 
 FRAME = pd.DataFrame(
     {

@@ -10,7 +10,7 @@ import pytest
 
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, Training, fit_table, load_table_model, open_table, predict_table
-from mlayer.tables.split import drives, last_dates
+from mlayer.tables.fit.split import drives, last_dates
 
 
 def sales(days: int = 400, seed: int = 0) -> pd.DataFrame:

@@ -189,7 +189,7 @@ def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete:
     if table is None:
         return []
     try:
-        from mlayer.tables.reader import open_table
+        from mlayer.tables.reader.source import open_table
 
         return [name for name in open_table(table).columns if name.startswith(incomplete)]
     except Exception:  # no tracebacks in a shell while the user types

@@ -13,8 +13,8 @@ from mlayer.numerics.conformal import half_width
 from mlayer.report import plots
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw
+from mlayer.tables.fit.result import FitResult, importance_metric
 from mlayer.tables.metrics import rarer_class, readable
-from mlayer.tables.result import FitResult, importance_metric
 
 
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:

@@ -1,14 +1,18 @@
-"""Tables: csv and parquet files in, a model that takes the raw table, predictions out."""
+"""Tables: csv and parquet files in, a model that takes the raw table, predictions out.
 
-from mlayer.tables.export import export_table_onnx
-from mlayer.tables.fit import fit_table
-from mlayer.tables.labeled import Labeled, label, read_with_target
+In the order of the data: ``reader`` (a file), ``columns`` (its cells), ``schema`` and ``target`` (what they
+become), ``fit``, ``model``, and what a model is for: ``predict``, ``certify``, ``explain``, ``export``.
+"""
+
+from mlayer.tables.export.onnx_table import export_table_onnx
+from mlayer.tables.fit.fit_table import fit_table
+from mlayer.tables.fit.labeled import Labeled, label, read_with_target
+from mlayer.tables.fit.plan import Plan, Training
+from mlayer.tables.fit.result import FitResult
 from mlayer.tables.model import Predictions, TableModel, load_table_model
-from mlayer.tables.plan import Plan, Training
 from mlayer.tables.predict import Prediction, predict_table
-from mlayer.tables.reader import Source, open_table
+from mlayer.tables.reader.source import Source, open_table
 from mlayer.tables.remarks import Remark
-from mlayer.tables.result import FitResult
 from mlayer.tables.schema import Encoded, Schema, learn_schema
 from mlayer.tables.target import Target, guess_task
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,8 @@ from mlayer.disk import replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.model import Predictions, TableModel
-from mlayer.tables.reader import Source, pandas_module
+from mlayer.tables.reader.source import Source, pandas_module
 from mlayer.tables.remarks import Remark, merged
-from mlayer.tables.spreadsheet import without_formulas
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _CSV, _PARQUET = (".csv", ".txt"), (".parquet", ".pq")
 _SPOOL = 50_000_000  # bytes of output kept in memory before they go to a temporary file
 _LIST = 20  # names that a message lists
+# What starts a formula in Excel, LibreOffice or Google Sheets, full-width signs included, also behind blanks.
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 
 
 @dataclass
@@ -210,3 +213,28 @@ def _parquet_file(path: Path, pieces: Iterator[DataFrame]) -> None:
     finally:
         if writer is not None:
             writer.close()
+
+
+def marked_as_text(cell: Any) -> Any:
+    """A cell with an apostrophe in front if it is text that starts a formula; numbers stay as they are.
+
+    >>> [marked_as_text(cell) for cell in ("=1+1", "@SUM(A1)", "-1.5", -1.5, "a=b", None)]
+    ["'=1+1", "'@SUM(A1)", '-1.5', -1.5, 'a=b', None]
+    """
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def without_formulas(frame: DataFrame) -> DataFrame:
+    """The table with :func:`marked_as_text` of its names and of its columns of text."""
+    from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+
+    def still(column: Any) -> bool:
+        return is_numeric_dtype(column) or is_bool_dtype(column) or is_datetime64_any_dtype(column)
+
+    safe = frame.copy()
+    for name in frame.columns:
+        if not still(frame[name].dtype):
+            safe[name] = frame[name].astype(object).map(marked_as_text)
+    return safe.rename(columns=marked_as_text)

@@ -10,8 +10,8 @@ import numpy as np
 
 from mlayer.checks import brief, integer, texts
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.tables.cells import Floats
 from mlayer.tables.columns import Column, column_from_json, infer_column
+from mlayer.tables.columns.cells import Floats
 from mlayer.tables.remarks import Remark, near_columns
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ class Schema:
         """Columns that a csv reader must not turn into numbers: 007 is not 7."""
         return tuple(column.name for column in self.columns if column.raw_text)
 
-    def places(self, kind: type[Column]) -> list[int]:
-        """Numbers of the features that hold the values of the columns of a kind."""
+    @property
+    def dates(self) -> list[int]:
+        """Places, among the features, of the days of columns of dates."""
         starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
         return [
-            int(start)
-            for column, start in zip(self.columns, starts, strict=False)
-            if isinstance(column, kind)
+            int(start) for column, start in zip(self.columns, starts, strict=False) if column.date is not None
         ]
 
     def encode(self, frame: DataFrame) -> Encoded:

@@ -12,8 +12,9 @@ import numpy as np
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import AnyArray
-from mlayer.tables.amounts import Notation, read_numbers
-from mlayer.tables.cells import (
+from mlayer.tables.columns.amounts import Notation, read_numbers
+from mlayer.tables.columns.category import folded, merged_variants
+from mlayer.tables.columns.cells import (
     Parsed,
     as_numbers,
     as_text,
@@ -25,9 +26,8 @@ from mlayer.tables.cells import (
     is_number,
     plain,
 )
-from mlayer.tables.reader import pandas_module
+from mlayer.tables.reader.source import pandas_module
 from mlayer.tables.remarks import Remark
-from mlayer.tables.variants import folded, merged_variants
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -76,6 +76,11 @@ def guess_task(series: Series) -> tuple[str, str]:
     if distinct <= _CLASSES and distinct <= _SHARE * len(values):
         return CLASSIFICATION, f"the target has {distinct} different whole numbers in {len(values)} rows"
     return REGRESSION, f"the target has {distinct} different whole numbers in {len(values)} rows"
+
+
+def settle_task(column: Series, task: str) -> tuple[str, str]:
+    """The task of a plan as given, or guessed where it is "auto", and the reason."""
+    return guess_task(column) if task == AUTO else (task, "as given")
 
 
 @dataclass(frozen=True)
@@ -158,10 +163,6 @@ def learn_target(series: Series, task: str) -> Target:
         ArgumentError: one class, a constant, dates, or text where numbers are needed.
     """
     name, series = str(series.name), plain(series)
-    if task not in TASKS:
-        raise ArgumentError(
-            "task", "'classification' or 'regression'", repr(task), "Or leave it to be guessed."
-        )
     subject = f"the target {name!r}"
     if is_missing(series).all():
         raise ArgumentError(

@@ -25,7 +25,7 @@ from mlayer.cli.options import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from mlayer.tables.intervals import IntervalRows
+    from mlayer.tables.certify.intervals import IntervalRows
 
 METHODS = names()[::-1]
 SHOWN = 10
@@ -103,8 +103,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     check_outputs({"-o": output, "--proof": proof}, {"table": table, "model": model}, force=force)
     from mlayer.disk import replace_file
     from mlayer.tables import load_table_model
-    from mlayer.tables.certify import certify_table
-    from mlayer.tables.spreadsheet import without_formulas
+    from mlayer.tables.certify.certify_table import certify_table
+    from mlayer.tables.predict import without_formulas
 
     loaded = load_table_model(model)
     if not loaded.target.classifies:
@@ -124,7 +124,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     source = written.open(table, quiet)
     frame = source.read(rows, text=loaded.text_columns)
     if not loaded.target.classifies and eps is not None:
-        from mlayer.tables.intervals import interval_table
+        from mlayer.tables.certify.intervals import interval_table
 
         with show.bar("bounding", quiet) as bar:
             intervals = interval_table(
@@ -193,7 +193,7 @@ def _report_intervals(
     done: IntervalRows, output: Path | None, spreadsheet: bool, quiet: bool, as_json: bool
 ) -> None:
     from mlayer.disk import replace_file
-    from mlayer.tables.spreadsheet import without_formulas
+    from mlayer.tables.predict import without_formulas
 
     show.remarks(done.remarks, quiet)
     if output is not None:

@@ -49,7 +49,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     check_order(model, table)
     given = column_numbers(units)
     from mlayer.tables import load_table_model
-    from mlayer.tables.check_proof import check_table, read_proof_file
+    from mlayer.tables.certify.check_proof import check_table, read_proof_file
 
     content = read_proof_file(proof)
     loaded = load_table_model(model)

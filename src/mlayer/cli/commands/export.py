@@ -25,7 +25,7 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
     rows = onnx.with_name(f"{onnx.stem}_rows.py")
     check_outputs({"--onnx": onnx, "the Python file of --onnx": rows}, {"model": model}, force=force)
 
-    from mlayer.tables.export import export_any_onnx
+    from mlayer.tables.export.onnx_table import export_any_onnx
 
     features = export_any_onnx(model, onnx)
     if as_json:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.tables.cells import is_boolean, is_date, is_number, is_text, plain
 from mlayer.tables.columns.category import Category
+from mlayer.tables.columns.cells import is_boolean, is_date, is_number, is_text, plain
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
 from mlayer.tables.columns.measured import Boolean, Date, Number
 

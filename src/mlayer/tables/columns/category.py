@@ -1,18 +1,18 @@
-"""Text columns: one number for each category."""
+"""Text columns: one number for each category. Texts that differ in case or spaces only are one category."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mlayer.tables.cells import Floats, as_text
+from mlayer.tables.columns.cells import Floats, as_text
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
-from mlayer.tables.reader import pandas_module
+from mlayer.tables.reader.source import pandas_module
 from mlayer.tables.remarks import Remark
-from mlayer.tables.variants import folded, merged_remark, merged_variants
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -97,6 +97,10 @@ class Category(Column):
             words.append("missing is a separate one")
         return "; ".join(words)
 
+    def values(self) -> Floats:
+        """One for each category, and one for the rare ones together; missing is no value."""
+        return np.eye(len(self.features))[: len(self.categories) + self.other]
+
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         texts = as_text(_whole(series) if self.numbers else series)
         places = {name: place for place, name in enumerate(self.categories)}
@@ -141,3 +145,36 @@ def _whole(series: Series) -> Series:
         .where(numbers.isna() & series.notna(), numbers.astype(object))
         .map(lambda cell: int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
     )
+
+
+def folded(text: str) -> str:
+    """What is left of a text if case and the number of spaces do not count.
+
+    >>> folded(" New   YORK ")
+    'new york'
+    """
+    return " ".join(text.casefold().split())
+
+
+def merged_variants(texts: Iterable[str]) -> tuple[dict[str, str], int]:
+    """For each text the most frequent one that differs from it in case or spaces only; rows that change.
+
+    >>> merged_variants(["Rome", "rome", "Rome", "Oslo"])
+    ({'Rome': 'Rome', 'rome': 'Rome', 'Oslo': 'Oslo'}, 1)
+    """
+    counts = Counter(texts)
+    best: dict[str, str] = {}
+    for text in sorted(counts, key=lambda text: (-counts[text], text)):
+        best.setdefault(folded(text), text)
+    names = {text: best[folded(text)] for text in counts}
+    return names, sum(count for text, count in counts.items() if names[text] != text)
+
+
+def merged_remark(column: str, texts: Iterable[str], rows: int) -> list[Remark]:
+    """What is said of merged variants."""
+    if not rows:
+        return []
+    names, _ = merged_variants(texts)
+    odd = min(text for text, name in names.items() if name != text)
+    said = f"cells differ from a category in case or spaces only and count as it: {odd!r} as {names[odd]!r}"
+    return [Remark("merged", column, rows, said, strict=True)]

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from mlayer.tables.cells import Floats, as_text, is_missing
+from mlayer.tables.columns.cells import Floats, as_text, is_missing
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
     from pandas import Series
+
+    from mlayer.tables.columns.measured import Date
 
 
 class Cells:
@@ -94,6 +96,28 @@ class Column(ABC):
     def extent(self) -> float:
         """The range of its values in the training table; 0 for a column that does not move."""
         return 0.0
+
+    @property
+    def date(self) -> Date | None:
+        """This column if its cells are dates, which order the rows of a table."""
+        return None
+
+    def held(self) -> tuple[Column, list[Remark]]:
+        """The column for models that cannot extrapolate over time, and what should be said."""
+        return self, []
+
+    def values(self) -> Floats | None:
+        """Encodings of all values that it can take, (values, len(features)); None if they are not a few."""
+        return None
+
+    def code_numbers(self, series: Series) -> Floats | None:
+        """The numbers of the cells, if they may be codes of categories; None if they cannot."""
+        del series
+        return None
+
+    def length(self, amount: float) -> str:
+        """A difference of its values in words, for example of the period of a wave along it."""
+        return f"{amount:.4g} of {self.name}"
 
     def check(self, series: Series) -> None:
         """Raise if cells hold something that no fit can use. Most kinds accept every cell."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from mlayer.errors import ArgumentError
-from mlayer.tables.amounts import Notation, read_numbers
-from mlayer.tables.cells import (
+from mlayer.tables.columns.amounts import Notation, read_numbers
+from mlayer.tables.columns.cells import (
     COMPACT,
     Floats,
     Parsed,
@@ -209,6 +209,10 @@ class Number(_Measured):
             return min(self.high, self.most) - max(self.low, self.least)
         return super().extent
 
+    def code_numbers(self, series: Series) -> Floats | None:
+        """The numbers, unless they are amounts or cells were missing."""
+        return None if self.decimal or self.flag else self.parse(series).values
+
     def check(self, series: Series) -> None:
         _check_numbers(self.name, self.parse(series).values)
 
@@ -239,6 +243,10 @@ class Boolean(_Measured):
     @classmethod
     def _middle(cls, there: Floats) -> float:
         return float(there.mean() >= 0.5)  # a tie is true
+
+    def values(self) -> Floats:
+        """False and true, neither missing."""
+        return np.array([[truth, 0.0][: len(self.features)] for truth in (0.0, 1.0)])
 
     def parse(self, series: Series) -> Parsed:
         return as_booleans(series)
@@ -300,9 +308,20 @@ class Date(_Measured):
         return np.clip(values, self.low, self.high) if self.hold else values
 
     @property
-    def last(self) -> str:
-        """The last date of the training table."""
-        return self._day(self.high)
+    def date(self) -> Date:
+        return self
+
+    def held(self) -> tuple[Column, list[Remark]]:
+        """With dates kept inside the range of the training table."""
+        last = self._day(self.high)
+        said = (
+            f"no season to continue was found: later dates than {last} count as {last} in predictions, "
+            "so that they stay in the range of what was seen"
+        )
+        return replace(self, hold=True), [Remark("held", self.name, 0, said)]
+
+    def length(self, amount: float) -> str:
+        return duration(amount)
 
     @property
     def _fill_said(self) -> str:
@@ -320,6 +339,18 @@ class Date(_Measured):
         order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
         first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
         return "; ".join(filter(None, [first, self._filled]))
+
+
+def duration(days: float) -> str:
+    """A period in words, in the unit that suits it.
+
+    >>> duration(7.0), duration(0.5), duration(0.01)
+    ('7.0 days', '12.0 hours', '14.4 minutes')
+    """
+    for unit, length in (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440)):
+        if days >= 1.75 * length:
+            return f"{days / length:.1f} {unit}"
+    return f"{days * 86400:.1f} seconds"
 
 
 def _far_out(values: Floats) -> tuple[int, float, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlayer.errors import ArgumentError
-from mlayer.tables.reader import pandas_module
+from mlayer.tables.reader.source import pandas_module
 
 if TYPE_CHECKING:
     from pandas import Series

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlayer.numerics.arrays import AnyArray, Array
-from mlayer.tables.columns import Column, Date
+from mlayer.tables.columns import Column
 from mlayer.tables.metrics import area_under_roc
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
@@ -42,7 +42,7 @@ def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -
     for column in schema.columns:
         part = numbers[:, place : place + len(column.features)]
         place += len(column.features)
-        if isinstance(column, Date):
+        if column.date is not None:
             continue  # time drives many a series, and is known beforehand
         name, value, limit = _alone(column, part, target, truth, halves)
         if value > limit:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlayer.disk import replace_bytes
 from mlayer.files import export_onnx, load_with_notes
-from mlayer.tables import encode_rows
+from mlayer.tables.export import encode_rows
 from mlayer.tables.model import TableModel, table_model
 
 KEY = "mlayer.table"

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from mlayer.checks import brief, flag, integer, is_several, number, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.schema import MAX_CATEGORIES
-from mlayer.tables.split import SPLITS
-from mlayer.tables.target import AUTO, CLASSIFICATION, REGRESSION
+from mlayer.tables.target import AUTO, TASKS
 
+RANDOM, TIME = "random", "time"
+SPLITS = (AUTO, RANDOM, TIME)
 EFFORTS = ("quick", "default", "thorough")
 
 
@@ -71,7 +72,7 @@ class Plan:
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
-        one_of("task", self.task, (AUTO, CLASSIFICATION, REGRESSION), "Leave it out to have it guessed.")
+        one_of("task", self.task, (AUTO, *TASKS), "Leave it out to have it guessed.")
         integer("seed", self.seed, 0)
         integer("max_categories", self.max_categories, 1)
         flag("strict", self.strict)

@@ -6,7 +6,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +16,17 @@ from mlayer.checks import brief, function
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
-from mlayer.tables.codes import with_codes
-from mlayer.tables.columns import Date
-from mlayer.tables.giveaway import giveaways
-from mlayer.tables.labeled import Labeled, label
+from mlayer.tables.fit.codes import with_codes
+from mlayer.tables.fit.giveaway import giveaways
+from mlayer.tables.fit.labeled import Labeled, label
+from mlayer.tables.fit.plan import RANDOM, TIME, Plan
+from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
+from mlayer.tables.fit.split import split_rows
 from mlayer.tables.metrics import classification_metrics, regression_metrics
 from mlayer.tables.model import TableModel
-from mlayer.tables.plan import Plan
 from mlayer.tables.predict import refuse
 from mlayer.tables.remarks import Remark, merged
-from mlayer.tables.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.schema import Schema, check_frame, learn_schema
-from mlayer.tables.split import RANDOM, TIME, split_rows
 from mlayer.tables.target import AUTO, Target
 from mlayer.version import __version__
 
@@ -177,16 +176,8 @@ def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
     """Dates kept inside the range of the training table, where no waves extrapolate the target."""
-    columns, remarks = [], []
-    for column in schema.columns:
-        if isinstance(column, Date):
-            said = (
-                f"no season to continue was found: later dates than {column.last} count as {column.last} in "
-                "predictions, so that they stay in the range of what was seen"
-            )
-            remarks.append(Remark("held", column.name, 0, said))
-        columns.append(replace(column, hold=True) if isinstance(column, Date) else column)
-    return Schema(tuple(columns)), remarks
+    held = [column.held() for column in schema.columns]
+    return Schema(tuple(column for column, _ in held)), [remark for _, said in held for remark in said]
 
 
 def _single(target: Target, truth: AnyArray) -> list[Remark]:
@@ -254,8 +245,7 @@ def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
     settings |= {name: value for name, value in wishes.items() if value is not None}
     if target.classifies:
         return MLayerClassifier(class_weight="balanced" if plan.balanced else None, **settings)
-    dates = schema.places(Date)
-    return MLayerRegressor(periodic=dates or "auto", **settings)
+    return MLayerRegressor(periodic=schema.dates or "auto", **settings)
 
 
 def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:

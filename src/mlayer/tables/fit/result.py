@@ -13,12 +13,13 @@ import numpy as np
 
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width, measured_coverage
-from mlayer.tables.columns import Column, Date
-from mlayer.tables.labeled import Labeled
+from mlayer.tables.columns import Column
+from mlayer.tables.fit.labeled import Labeled
+from mlayer.tables.fit.plan import TIME
+from mlayer.tables.fit.split import TableSplit
 from mlayer.tables.metrics import BETTER_HIGH, proportion_interval, rarer_class, readable
 from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.remarks import Remark
-from mlayer.tables.split import TIME, TableSplit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,18 +59,6 @@ def series_of(split: TableSplit, rows: Labeled, predicted: AnyArray) -> TimeSeri
     before = means(split.train, rows.truth[split.train])
     after = means(split.test, rows.truth[split.test], predicted)
     return TimeSeries(split.date.name, (before[0], before[1]), (after[0], after[1], after[2]))
-
-
-def duration(days: float) -> str:
-    """A period in words, in the unit that suits it.
-
-    >>> duration(7.0), duration(0.5), duration(0.01)
-    ('7.0 days', '12.0 hours', '14.4 minutes')
-    """
-    for unit, length in (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440)):
-        if days >= 1.75 * length:
-            return f"{days / length:.1f} {unit}"
-    return f"{days * 86400:.1f} seconds"
 
 
 def kept_errors(errors: AnyArray) -> list[float]:
@@ -119,10 +108,7 @@ class FitResult:
         """A description of the periods of the model's waves; empty if it has none."""
         starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
         found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
-        return [
-            duration(length) if isinstance(column, Date) else f"{length:.4g} of {column.name}"
-            for column, length in found
-        ]
+        return [column.length(amount) for column, amount in found]
 
     def _places(self, column: Column) -> range:
         before = 0

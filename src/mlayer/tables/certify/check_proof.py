@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mlayer.disk import absent
 from mlayer.errors import FileFormatError, MissingPackageError
-from mlayer.tables.certify import question
+from mlayer.tables.certify.certify_table import question
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief, one_of
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import AnyArray
-from mlayer.tables.amounts import read_numbers
-from mlayer.tables.cells import as_text
-from mlayer.tables.reader import MISSING_WORDS, Source, pandas_module
+from mlayer.tables.columns.amounts import read_numbers
+from mlayer.tables.columns.category import merged_remark, merged_variants
+from mlayer.tables.columns.cells import as_text
+from mlayer.tables.fit.plan import Plan
+from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
-from mlayer.tables.target import AUTO, CLASSIFICATION, REGRESSION, Target, guess_task, learn_target
-from mlayer.tables.variants import merged_remark, merged_variants
+from mlayer.tables.target import AUTO, REGRESSION, Target, learn_target, settle_task
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -33,11 +34,6 @@ class Settled:
     task: str
     reason: str
     remarks: list[Remark]
-
-
-def settle_task(column: Series, task: str) -> tuple[str, str]:
-    """The task as given, or guessed where it is "auto", and the reason."""
-    return guess_task(column) if task == AUTO else (task, "as given")
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ def label(frame: DataFrame, target: str, task: str = AUTO) -> Labeled:
         target: the column to predict.
         task: "classification", "regression", or "auto" to have it guessed.
     """
-    _check_task(task)
+    Plan(target, task)  # checks both
     names = list(map(str, frame.columns))
     if target not in names:
         raise ArgumentError("target", "a column of the table", repr(target), near_columns(target, names))
@@ -90,16 +86,12 @@ def read_with_target(source: Source, target: str, task: str = AUTO, rows: int | 
     """
     if not isinstance(source, Source):
         raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
-    _check_task(task)
+    Plan(target, task)  # checks both
     source.check_target(target)
     frame = source.read(rows, verbatim=target)
     if source.dialect is None or not len(frame):  # parquet has types
         return label(frame, target, task)
     return _labeled(frame, read_target(frame[target], task, source.dialect.decimal))
-
-
-def _check_task(task: str) -> None:
-    one_of("task", task, (AUTO, CLASSIFICATION, REGRESSION), "Leave it out to have it guessed.")
 
 
 def _labeled(frame: DataFrame, settled: Settled) -> Labeled:

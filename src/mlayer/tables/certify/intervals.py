@@ -18,8 +18,7 @@ from torch import Tensor
 from mlayer.certificates.arguments import as_radius
 from mlayer.certificates.boxes import bounds
 from mlayer.errors import ArgumentError
-from mlayer.tables.certify import column_scale, column_units, row_labels
-from mlayer.tables.columns import Boolean, Category, Column
+from mlayer.tables.certify.certify_table import column_scale, column_units, row_labels
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns
 
@@ -120,7 +119,7 @@ def interval_table(
 
 def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]:
     """For each column that varies, where its numbers begin and which ones it can have: (values, numbers)."""
-    can = {column.name: column for column in model.schema.columns if isinstance(column, Category | Boolean)}
+    can = {c.name: values for c in model.schema.columns if (values := c.values()) is not None}
     for name in vary:
         if name not in can:
             names = {column.name for column in model.schema.columns}
@@ -131,8 +130,8 @@ def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]
     found, place, count = [], 0, 1
     for column in model.schema.columns:
         if column.name in vary:
-            values = _values(column)
-            found.append((place, values))
+            values = can[column.name]
+            found.append((place, torch.from_numpy(values)))
             count *= len(values)
         place += len(column.features)
     if count > _MOST_COMBINATIONS:
@@ -143,16 +142,6 @@ def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]
             "Vary fewer columns at once.",
         )
     return found
-
-
-def _values(column: Column) -> Tensor:
-    """Encodings of the values that a column can take; of categories also the rare ones together."""
-    width = len(column.features)
-    if isinstance(column, Category):
-        return torch.eye(width, dtype=torch.float64)[: len(column.categories) + column.other]
-    values = torch.zeros(2, width, dtype=torch.float64)
-    values[1, 0] = 1.0
-    return values
 
 
 def _boxes(row: Tensor, reach: Tensor, options: list[tuple[int, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from mlayer.tables.damage import reading
+from mlayer.tables.reader.damage import reading
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlayer.tables.cells import Parsed, as_numbers, is_boolean, is_date, is_number, is_text, parse_text, plain
+from mlayer.tables.columns.cells import (
+    Parsed,
+    as_numbers,
+    is_boolean,
+    is_date,
+    is_number,
+    is_text,
+    parse_text,
+    plain,
+)
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from mlayer.checks import brief, file_path, integer, texts
 from mlayer.disk import absent
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
-from mlayer.tables import memory
-from mlayer.tables.damage import reading
-from mlayer.tables.dialect import Dialect, sniff
+from mlayer.tables.reader import memory
+from mlayer.tables.reader.damage import reading
+from mlayer.tables.reader.dialect import Dialect, sniff
 from mlayer.tables.remarks import near_columns
 
 if TYPE_CHECKING:

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlayer.checks import one_of
 from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.spectrum import highest_frequency, power
-from mlayer.tables.cells import is_compact_date
 from mlayer.tables.columns import Date, infer_column
-from mlayer.tables.labeled import Labeled
-from mlayer.tables.target import AUTO
+from mlayer.tables.columns.cells import is_compact_date
+from mlayer.tables.fit.labeled import Labeled
+from mlayer.tables.fit.plan import RANDOM, TIME
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 FEWEST = 10  # rows of a table that can be split
-RANDOM, TIME = "random", "time"
-SPLITS = (AUTO, RANDOM, TIME)
 # Fewer moments than this are no series.
 _MOMENTS = 30
 # Below this ratio of squared differences of neighbors to the variance, neighbors in time resemble each other;
@@ -50,7 +47,6 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
         how: "random", "time" (the last dates) or "auto": by time if a date column drives a quantity.
         drop: columns that are not used.
     """
-    one_of("split", how, SPLITS, "Leave it out to have it decided.")
     classes = rows.target.classifies
     date = None if how == RANDOM else _date(rows.frame, drop)
     if how == TIME and date is None:
@@ -68,11 +64,11 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
 
 def _date(frame: DataFrame, drop: tuple[str, ...]) -> Date | None:
     """The only column of dates, if there is one."""
-    found = []
+    found: list[Date] = []
     for name in frame.columns:
         if str(name) not in drop and (not _is_numeric(frame[name]) or is_compact_date(frame[name])):
             column = infer_column(frame[name], 20).column
-            found += [column] if isinstance(column, Date) else []
+            found += [column.date] if column is not None and column.date is not None else []
     return found[0] if len(found) == 1 else None
 
 

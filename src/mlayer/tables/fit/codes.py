@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlayer.numerics.arrays import AnyArray, Array
-from mlayer.tables.columns import Category, Date, Number
+from mlayer.tables.columns import Category
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
 from mlayer.tables.target import Target
@@ -52,13 +52,11 @@ def with_codes(
     def tells(values: Array, place: AnyArray, degree: int) -> bool:
         return _tells(values, place, target, truth, degree)
 
-    dated = any(isinstance(column, Date) for column in schema.columns)
+    dated = bool(schema.dates)
     columns, remarks = [], []
     for column in schema.columns:
-        codes = None
-        if isinstance(column, Number) and not (column.decimal or column.flag):
-            values = column.parse(frame[column.name]).values
-            codes = _codes(column, values, most, dated=dated, tells=tells)
+        values = column.code_numbers(frame[column.name])
+        codes = None if values is None else _codes(column.name, values, most, dated=dated, tells=tells)
         if codes is None:
             columns.append(column)
             continue
@@ -69,18 +67,18 @@ def with_codes(
 
 
 def _codes(
-    column: Number, values: Array, most: int, *, dated: bool, tells: Callable[[Array, AnyArray, int], bool]
+    name: str, values: Array, most: int, *, dated: bool, tells: Callable[[Array, AnyArray, int], bool]
 ) -> Category | None:
     if not np.isfinite(values).all() or (values % 1).any():
         return None
     different, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     if not _FEWEST <= len(different) <= min(most, len(values) // _ROWS_EACH):
         return None
-    named = dated and _GROUP_NAMES.match(column.name)
+    named = dated and _GROUP_NAMES.match(name)
     if not named and not tells(values, place, 1 if dated else _DEGREE):
         return None
     order = np.argsort(-counts, kind="stable")
-    return Category(column.name, tuple(str(int(different[k])) for k in order), numbers=True)
+    return Category(name, tuple(str(int(different[k])) for k in order), numbers=True)
 
 
 def _tells(values: Array, place: AnyArray, target: Target, truth: AnyArray, degree: int) -> bool:

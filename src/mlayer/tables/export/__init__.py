@@ -1,0 +1,1 @@
+"""Models for other programs: ONNX, and the program that turns raw rows into its inputs."""
