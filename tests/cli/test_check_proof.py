@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mlayer
-from mlayer.cli import main
+from mlayer.cli import main, show
 from mlayer.tables import TableModel, Target, learn_schema
 
 pytest.importorskip("flint")
@@ -90,12 +90,14 @@ def test_a_proof_is_accepted_with_the_radii_that_were_certified(capsys: Captured
     assert checked["refused"] == ROWS - 1
 
 
-def test_the_printed_table(capsys: Captured) -> None:
+def test_the_printed_table(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     certify(capsys, "--rows", "4")
-    assert main(["check-proof", "m.safetensors", "t.csv", "p.safetensors", "--rows", "4", "-q"]) == 0
-    printed = capsys.readouterr().out
+    monkeypatch.setattr(show, "SECONDS_BETWEEN_LINES", 0.0)
+    assert main(["check-proof", "m.safetensors", "t.csv", "p.safetensors", "--rows", "4"]) == 0
+    printed, said = capsys.readouterr()
     assert "no claim" in printed
     assert "3 rows accepted, 0 refused, 1 without a claim" in printed
+    assert " 75%  3 of 4 rows" in said
 
 
 def test_only_the_row_that_changed_is_refused(capsys: Captured) -> None:

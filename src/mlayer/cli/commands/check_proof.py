@@ -54,8 +54,15 @@ def command(  # noqa: PLR0917 - click gives them by name
     content = read_proof_file(proof)
     loaded = load_table_model(model)
     frame = written.open(table, quiet).read(rows, text=loaded.text_columns)
-    with show.bar("checking", quiet):
-        done = check_table(loaded, frame, content, norm=norm, units=given)
+    with show.bar("checking", quiet) as bar:
+        done = check_table(
+            loaded,
+            frame,
+            content,
+            norm=norm,
+            units=given,
+            progress=lambda k, n: bar.update(k, n, f"{k} of {n} rows"),
+        )
     show.remarks(done.remarks, quiet)
     accepted, refused, silent = (done.count(answer) for answer in ("accepted", "refused", "no claim"))
     code = REFUSED if refused else 0

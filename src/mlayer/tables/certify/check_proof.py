@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -76,6 +76,7 @@ def check_table(
     *,
     norm: Any = "linf",
     units: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> CheckedTable:
     """Check a proof about the rows of a table. What it does not prove about them is refused.
 
@@ -85,12 +86,15 @@ def check_table(
         proof: as :func:`read_proof_file` gives it.
         norm: "linf" or "l2", as when the proof was made.
         units: of columns, as when the proof was made.
+        progress: called with the number of checked rows and of all rows.
     """
     _require_flint()
     from mlayer.certificates.proofs import check_proof
 
     asked = question(model, frame, units)
-    verdicts = check_proof(model.layer, asked.x, asked.labels, proof, norm, scale=asked.scale)
+    verdicts = check_proof(
+        model.layer, asked.x, asked.labels, proof, norm, scale=asked.scale, progress=progress
+    )
     entries = proof.get("rows")
     # Where the numbers of rows differ, nobody knows which entry is about which row: all are refused.
     claimed = [True] * len(verdicts)
