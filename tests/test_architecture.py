@@ -286,5 +286,6 @@ def test_nobody_asks_a_column_for_its_kind() -> None:
     assert {"Number", "Boolean", "Date", "Category"} <= kinds
     assert kinds_asked_for("isinstance(column, columns.Date | Number)", kinds) == ["Date", "Number"]
     assert kinds_asked_for("type(column) is Date", kinds) == ["Date"]
-    asked = {str(file.relative_to(SOURCE)): kinds_asked_for(file.read_text(), kinds) for file in FILES}
+    above = [file for file in FILES if FLOOR.get(room_of(file), -1) >= FLOOR["tables"]]
+    asked = {str(file.relative_to(SOURCE)): kinds_asked_for(file.read_text(), kinds) for file in above}
     assert {file: names for file, names in asked.items() if names} == {}
