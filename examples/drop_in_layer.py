@@ -19,12 +19,21 @@ from mlayer.datasets import digits
 OUT = Path("out")
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> list[float]:
+def train(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    test: tuple[Tensor, Tensor],
+    *,
+    epochs: int = 25,
+    rate: float = 3e-3,
+) -> list[float]:
     """Test error, in percent, after each epoch."""
     generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     errors = []
-    for _ in range(25):
+    for _ in range(epochs):
+        model.train()
         for batch in torch.randperm(len(x), generator=generator).split(64):
             # Collects the penalty of every M-layer inside the model; a model without one has none.
             with mlayer.nn.watch_activity(model) as activities:
@@ -33,6 +42,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+        model.eval()
         with torch.no_grad():
             wrong = model(test[0]).argmax(1) != test[1]
         errors.append(100 * wrong.double().mean().item())

@@ -13,6 +13,7 @@ from mlayer.experiments import baselines, reproduce, timing
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, Solver, rival
+from mlayer.experiments.shared.over_seeds import best_rate
 
 CIFAR, MNIST = (32, 32, 3), (28, 28, 1)
 
@@ -136,7 +137,7 @@ def test_the_rate_is_the_best_on_validation() -> None:
         {"set": "a", "net": net, "learning_rate": rate, "validation_accuracy": value}
         for net, rate, value in (("ReLU", 0.1, 50.0), ("ReLU", 0.3, 60.0), ("maxout", 0.1, 70.0))
     ]
-    assert baselines.best_rate(search, "a", "ReLU") == 0.3
+    assert best_rate(search, set="a", net="ReLU") == 0.3
 
 
 @pytest.mark.slow

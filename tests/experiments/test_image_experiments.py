@@ -20,6 +20,7 @@ from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_recipes import NOTEBOOK, PAPER, RECIPES, ImageRecipe, SoftCrossEntropy
 from mlayer.experiments.shared.image_training import BuildLayer, fold_in, split, train_images
+from mlayer.experiments.shared.over_seeds import best_rate
 from mlayer.nn import MLayer
 from mlayer.training import Settings
 
@@ -284,7 +285,7 @@ def test_the_rate_of_a_rival_is_the_best_of_its_own_search() -> None:
         {"set": "a", "net": "linear", "augmented": True, "learning_rate": 0.01, "validation_accuracy": 60.0},
         {"set": "b", "net": "ReLU", "augmented": True, "learning_rate": 0.03, "validation_accuracy": 70.0},
     ]
-    assert rivals.best_rate(search, "a", "ReLU", True) == 0.1
+    assert best_rate(search, set="a", net="ReLU", augmented=True) == 0.1
 
 
 def test_rivals_are_compared_seed_by_seed() -> None:

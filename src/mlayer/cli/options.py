@@ -70,6 +70,21 @@ def common(function: F) -> F:
     return click.option("-q", "--quiet", is_flag=True, help="Print errors and results only.")(function)
 
 
+norm = click.option("--norm", type=NamedChoice(["linf", "l2"]), default="linf", show_default=True)
+unit = click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    metavar="COLUMN=NUMBER",
+    help="Change of COLUMN that a radius of 1 stands for.",
+)
+first_rows = click.option("--rows", type=click.IntRange(min=1), help="Use the first rows only.")
+spreadsheet = click.option(
+    "--spreadsheet", is_flag=True, help="Mark text that a spreadsheet would run as a formula."
+)
+force = click.option("--force", is_flag=True, help="Replace an existing file.")
+
+
 @dataclass(frozen=True)
 class Written:
     """How a text table is written, as far as the user has said so."""

@@ -35,6 +35,7 @@ from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_rivals import RIVALS, ODEBlock, Solver, check_solver, rival
 from mlayer.experiments.shared.image_training import split
+from mlayer.experiments.shared.over_seeds import best_rate, mean_figures
 from mlayer.experiments.shared.pictures import canvas, soft
 from mlayer.training import Settings, TrainingResult, evaluate, train
 
@@ -130,7 +131,7 @@ def run(config: Config, where: Where) -> Results:
             results["search"] += _search(sets[of], name, config, where)
     for of, name in config.rows:
         for seed in range(config.seed, config.seed + (1 if name in _ODE else config.seeds)):
-            rate = 1e-3 if name in _ODE else best_rate(results["search"], of, name)
+            rate = 1e-3 if name in _ODE else best_rate(results["search"], set=of, net=name)
             make = partial(_row, images=sets[of], name=name, config=config, seed=seed, rate=rate, where=where)
             results["rows"].append(where.part(f"{of}-{name}-{seed}", make))
             where.keep(results)
@@ -142,12 +143,6 @@ def _search(images: ImageSet, name: str, config: Config, where: Where) -> Iterat
     for rate in config.rates:
         make = partial(_trial, images=images, name=name, config=config, rate=rate, where=where)
         yield where.part(f"search-{images.name}-{name}-{rate:g}", make)
-
-
-def best_rate(search: list[dict[str, Any]], of: str, name: str) -> float:
-    """The rate with the highest validation accuracy."""
-    tried = [row for row in search if (row["set"], row["net"]) == (of, name)]
-    return float(max(tried, key=lambda row: row["validation_accuracy"])["learning_rate"])
 
 
 def _trial(part: str, *, images: ImageSet, name: str, config: Config, rate: float, where: Where) -> Results:
@@ -267,11 +262,8 @@ def headline(results: Results) -> dict[str, float]:
     for (of, net), rows in _groups(results).items():
         if not all(row["whole"] for row in rows):
             continue
-        start, values = f"baselines.{of}.{net}", [row["test_accuracy"] for row in rows]
-        figures[f"{start}.mean"] = round(statistics.mean(values), 3)
-        if len(values) > 1:
-            figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
-        figures[f"{start}.seeds"] = float(len(values))
+        start = f"baselines.{of}.{net}"
+        figures |= mean_figures(start, [row["test_accuracy"] for row in rows])
         figures[f"{start}.epochs"] = float(max(row["epochs"] for row in rows))
         if "test_accuracy_dopri5" in rows[0]:
             figures[f"{start}.dopri5"] = rows[0]["test_accuracy_dopri5"]

@@ -13,7 +13,6 @@ rest. The penalty on exp(M) is the one ingredient that only the M-layer has.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.over_seeds import SEARCH_FACTS, accuracies, best_rate, draw_seeds, mean_figures
 from mlayer.experiments.shared.paired import paired
 from mlayer.experiments.shared.pictures import panels
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
@@ -99,7 +99,7 @@ def run(config: Config, where: Where) -> Results:
         for name in config.sets:
             images = load_images(name, where.data)
             for head in config.heads:
-                seed, rate = config.seed + turn, best_rate(results["search"], name, head)
+                seed, rate = config.seed + turn, best_rate(results["search"], set=name, head=head)
                 part = f"{name}-{head}-{seed}".replace(", ", "-").replace(" ", "-")
                 recipe = _recipe(name, head, rate, config.epochs)
                 row = train_images(images, recipe, seed, where, part, build=_build(images, head))
@@ -129,22 +129,7 @@ def _search(images: ImageSet, head: str, config: Config, where: Where) -> Iterat
         recipe = replace(recipe, settings=settings, validation=0.1)
         part = f"search-{images.name}-{head}-{rate:g}".replace(", ", "-").replace(" ", "-")
         row = train_images(images, recipe, config.seed, where, part, build=_build(images, head))
-        kept = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
-        yield {"head": head, "learning_rate": rate} | {key: row[key] for key in kept}
-
-
-def best_rate(search: list[dict[str, Any]], name: str, head: str) -> float:
-    """The rate with the highest validation accuracy."""
-    tried = [row for row in search if (row["set"], row["head"]) == (name, head)]
-    return float(max(tried, key=lambda row: row["validation_accuracy"] or 0.0)["learning_rate"])
-
-
-def _accuracies(results: Results) -> dict[str, dict[str, dict[int, float]]]:
-    """Test accuracies by set, head and seed."""
-    sets: dict[str, dict[str, dict[int, float]]] = {}
-    for row in results["trainings"]:
-        sets.setdefault(row["set"], {}).setdefault(row["head"], {})[row["seed"]] = row["test_accuracy"]
-    return sets
+        yield {"head": head, "learning_rate": rate} | {key: row[key] for key in SEARCH_FACTS}
 
 
 def headline(results: Results) -> dict[str, float]:
@@ -153,13 +138,10 @@ def headline(results: Results) -> dict[str, float]:
     for row in results["trainings"]:
         figures[f"convolutional.{row['set']}.epochs"] = float(row["epochs"])
         figures[f"convolutional.{row['set']}.{row['head']}.parameters"] = float(row["parameters"])
-    for name, heads in _accuracies(results).items():
+    for name, heads in accuracies(results["trainings"], "head").items():
         for head, by_seed in heads.items():
-            start, values = f"convolutional.{name}.{head}", list(by_seed.values())
-            figures[f"{start}.mean"] = round(statistics.mean(values), 3)
-            if len(values) > 1:
-                figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
-            figures[f"{start}.seeds"] = float(len(values))
+            start = f"convolutional.{name}.{head}"
+            figures |= mean_figures(start, list(by_seed.values()))
             found = None if head == "M-layer" else paired(heads.get("M-layer", {}), by_seed)
             if found is not None:
                 figures[f"{start}.m_layer_ahead_by"] = round(found["difference"], 3)
@@ -170,13 +152,11 @@ def headline(results: Results) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """Every training's test accuracy, by head; a panel for each set."""
-    sets = _accuracies(results)
+    sets = accuracies(results["trainings"], "head")
     figure, axes_of = panels(len(sets), 5.4 * len(sets), 4)
     for axes, (name, heads) in zip(axes_of, sets.items(), strict=True):
         for place, (head, by_seed) in enumerate(heads.items()):
-            values, color = list(by_seed.values()), M_LAYER if head == "M-layer" else NET
-            axes.plot([place] * len(values), values, "o", color=color, alpha=0.6)
-            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=color, lw=2)
+            draw_seeds(axes, place, list(by_seed.values()), M_LAYER if head == "M-layer" else NET)
         axes.set_xticks(range(len(heads)), [head.replace(", ", ",\n") for head in heads])
         axes.set_xlim(-0.5, len(heads) - 0.5)
         epochs = max(row["epochs"] for row in results["trainings"] if row["set"] == name)

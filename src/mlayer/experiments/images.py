@@ -10,7 +10,6 @@ Three recipes: the text's, the authors' notebook's, and ours; see `image_recipes
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.colors import M_LAYER, PAPER
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
 from mlayer.experiments.shared.pictures import ground, panels, soft
 from mlayer.report.reproduction import Grid
 
@@ -176,11 +176,7 @@ def headline(results: Results) -> dict[str, float]:
     """Mean and sample deviation of the test accuracies, in percent, and the number of seeds behind them."""
     figures: dict[str, float] = {}
     for (name, recipe), accuracies in _groups(results).items():
-        start = f"images.{name}.{recipe}"
-        figures[f"{start}.mean"] = round(statistics.mean(accuracies), 3)
-        if len(accuracies) > 1:
-            figures[f"{start}.sd"] = round(statistics.stdev(accuracies), 3)
-        figures[f"{start}.seeds"] = float(len(accuracies))
+        figures |= mean_figures(f"images.{name}.{recipe}", accuracies)
     return figures
 
 
@@ -230,8 +226,7 @@ def plot(results: Results) -> Figure:
     for axes, name in zip(all_axes, names, strict=True):
         here = {recipe: values for (of, recipe), values in groups.items() if of == name}
         for place, values in enumerate(here.values()):
-            axes.plot([place] * len(values), values, "o", color=M_LAYER, alpha=0.6)
-            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=M_LAYER, lw=2)
+            draw_seeds(axes, place, values, M_LAYER)
         for row, (accuracy, _, _) in EXPECTED.get(name, {}).items():
             if row == "M-layer":
                 axes.axhline(accuracy, color=PAPER, lw=1.2, zorder=0)

@@ -25,6 +25,7 @@ from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
+from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
 from mlayer.experiments.shared.pictures import ink, panels
 
 if TYPE_CHECKING:
@@ -122,30 +123,18 @@ def _changed(name: str, change: str, config: Config) -> tuple[ImageRecipe, Build
     return CHANGES[change](recipe), BuildLayer(*sizes)
 
 
-def _accuracies(results: Results) -> dict[str, dict[str, dict[int, float]]]:
-    """Test accuracies by set, change and seed."""
-    sets: dict[str, dict[str, dict[int, float]]] = {}
-    for row in results["trainings"]:
-        sets.setdefault(row["set"], {}).setdefault(row["change"], {})[row["seed"]] = row["test_accuracy"]
-    return sets
-
-
 def headline(results: Results) -> dict[str, float]:
     """Mean and sample deviation of the test accuracies in percent."""
     figures: dict[str, float] = {}
-    for name, changes in _accuracies(results).items():
+    for name, changes in accuracies(results["trainings"], "change").items():
         for change, by_seed in changes.items():
-            start, values = f"ingredients.{name}.{change}", list(by_seed.values())
-            figures[f"{start}.mean"] = round(statistics.mean(values), 3)
-            if len(values) > 1:
-                figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
-            figures[f"{start}.seeds"] = float(len(values))
+            figures |= mean_figures(f"ingredients.{name}.{change}", list(by_seed.values()))
     return figures
 
 
 def plot(results: Results) -> Figure:
     """Differences to the recipe as it is, seed by seed; a panel for each set."""
-    sets = _accuracies(results)
+    sets = accuracies(results["trainings"], "change")
     figure, axes_of = panels(len(sets), 6.0 * len(sets), 4.2)
     for axes, (name, changes) in zip(axes_of, sets.items(), strict=True):
         whole = changes["as it is"]

@@ -10,21 +10,16 @@ Expected (paper): "equivalent behavior"; no figure is given.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mlayer.experiments import determinant
-from mlayer.experiments.determinant import Config
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.running.rows import PaperRow
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Permanents of 3 x 3 matrices"
 IN_PAPER = '; section 4.3, "equivalent behavior"'
 CAPTION = "As Figure 4, for permanents of 3 x 3 matrices."
 EXPECTED = {"zero_guess_mse": 2 / 9}
-needs = no_needs
+Config, needs, run, plot = determinant.Config, determinant.needs, determinant.run, determinant.plot
 ROWS = (
     PaperRow(
         "3 x 3 permanent, text's recipe, 8,192 examples",
@@ -55,16 +50,6 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
-    """As for determinants."""
-    return determinant.run(config, where)
-
-
 def headline(results: Results) -> dict[str, float]:
     """The figures for the summary."""
     return determinant.figures(results, "permanent3")
-
-
-def plot(results: Results) -> Figure:
-    """As for determinants."""
-    return determinant.plot(results)

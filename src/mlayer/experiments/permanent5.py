@@ -12,21 +12,16 @@ identity a permanent has terms of every degree too, so that our recipe is the on
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mlayer.experiments import determinant5
-from mlayer.experiments.determinant5 import Config
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.running.rows import PaperRow
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Permanents of 5 x 5 matrices"
 IN_PAPER = '; section 4.3, "equivalent behavior"'
 CAPTION = "As Figure 5, for permanents of 5 x 5 matrices; the paper's lines are those of determinants."
 EXPECTED = {"zero_guess_mse": 40 / 81}
-needs = no_needs
+Config, needs, run, plot = determinant5.Config, determinant5.needs, determinant5.run, determinant5.plot
 ROWS = (
     PaperRow("5 x 5 permanent, text's recipe", '"equivalent"', "permanent5.paper_recipe_mse", ".1e"),
     PaperRow("5 x 5 permanent, DNN of 43,101 parameters", '"equivalent"', "permanent5.dnn_mse", ".3f"),
@@ -36,16 +31,6 @@ ROWS = (
 SCALES = {scale: replace(config, polynomial="permanent") for scale, config in determinant5.SCALES.items()}
 
 
-def run(config: Config, where: Where) -> Results:
-    """As for determinants."""
-    return determinant5.run(config, where)
-
-
 def headline(results: Results) -> dict[str, float]:
     """The figures for the summary."""
     return determinant5.figures(results, "permanent5")
-
-
-def plot(results: Results) -> Figure:
-    """As for determinants."""
-    return determinant5.plot(results)

@@ -16,7 +16,6 @@ The penalty on exp(M) is the one ingredient that only the M-layer has.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.over_seeds import SEARCH_FACTS, best_rate, draw_seeds, mean_figures
 from mlayer.experiments.shared.paired import paired
 from mlayer.experiments.shared.pictures import panels
 
@@ -119,7 +119,7 @@ def run(config: Config, where: Where) -> Results:
             for net, augmented in _pairs(config, name):
                 for aside in config.aside:
                     seed = config.seed + turn
-                    rate = best_rate(results["search"], name, net, augmented)
+                    rate = best_rate(results["search"], set=name, net=net, augmented=augmented)
                     recipe = replace(_recipe(name, net, augmented, rate, config), validation=aside)
                     part = f"{name}-{net}-{augmented:d}-{aside:g}-{seed}".replace(" ", "-")
                     row = train_images(images, recipe, seed, where, part, build=build_net(net, name))
@@ -156,14 +156,8 @@ def _search(
         recipe = replace(recipe, settings=settings, validation=0.1)
         part = f"search-{images.name}-{net}-{augmented:d}-{rate:g}".replace(" ", "-")
         row = train_images(images, recipe, config.seed, where, part, build=build_net(net, images.name))
-        kept = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
-        yield {"net": net, "augmented": augmented, "learning_rate": rate} | {key: row[key] for key in kept}
-
-
-def best_rate(search: list[dict[str, Any]], name: str, net: str, augmented: bool) -> float:
-    """The rate with the highest validation accuracy."""
-    tried = [row for row in search if (row["set"], row["net"], row["augmented"]) == (name, net, augmented)]
-    return float(max(tried, key=lambda row: row["validation_accuracy"] or 0.0)["learning_rate"])
+        facts = {"net": net, "augmented": augmented, "learning_rate": rate}
+        yield facts | {key: row[key] for key in SEARCH_FACTS}
 
 
 def _groups(results: Results) -> dict[tuple[str, bool, float], dict[str, dict[int, float]]]:
@@ -191,11 +185,7 @@ def headline(results: Results) -> dict[str, float]:
     figures: dict[str, float] = {}
     for key, nets in _groups(results).items():
         for net, by_seed in nets.items():
-            start, values = _name(*key, net), list(by_seed.values())
-            figures[f"{start}.mean"] = round(statistics.mean(values), 3)
-            if len(values) > 1:
-                figures[f"{start}.sd"] = round(statistics.stdev(values), 3)
-            figures[f"{start}.seeds"] = float(len(values))
+            figures |= mean_figures(_name(*key, net), list(by_seed.values()))
     for row in differences(results):
         start = _name(row["set"], row["augmented"], row["aside"], row["net"])
         figures[f"{start}.m_layer_ahead_by"] = round(row["difference"], 3)
@@ -214,9 +204,7 @@ def plot(results: Results) -> Figure:
     figure, axes_of = panels(len(groups), 3.8 * len(groups), 4)
     for axes, ((name, augmented, aside), nets) in zip(axes_of, groups.items(), strict=True):
         for place, (net, by_seed) in enumerate(nets.items()):
-            values, color = list(by_seed.values()), M_LAYER if net == "M-layer" else NET
-            axes.plot([place] * len(values), values, "o", color=color, alpha=0.6)
-            axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=color, lw=2)
+            draw_seeds(axes, place, list(by_seed.values()), M_LAYER if net == "M-layer" else NET)
         axes.set_xticks(range(len(nets)), list(nets))
         axes.set_xlim(-0.5, len(nets) - 0.5)
         share = f", {1 - aside:.0%} of the training set" if aside else ""

@@ -29,7 +29,6 @@ class Bounds:
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
-        self.touched_at: Pair | None = None  # the margin expanded where the last tangent touched it
         self._built: dict[str, Any] = {}
         self._tangents: dict[str, tuple[float, BoxQuadratic]] = {}
 
@@ -84,7 +83,6 @@ class Bounds:
         found = tangent(self.pair, box, low, high, radius)
         if found is None:
             return -math.inf
-        self.touched_at = found.there
         return found.linear.minimum(low, high)
 
     @cached_property

@@ -261,8 +261,3 @@ class BallQuadratic:
             -g * radius - max(0.0, -float(self._values[0])) * radius**2 - self._rounding * radius**2,
         )
         return best - self._g_rounding * radius
-
-
-def curvature_bound(pair: Pair) -> float:
-    """Max of |H[y, y]| over |y| <= 1."""
-    return float(np.maximum(top_eigenvalue(pair.second), top_eigenvalue(-pair.second)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlayer.certificates.bounds.methods import names
-from mlayer.cli import show
+from mlayer.cli import options, show
 from mlayer.cli.options import (
     FILE,
     Mistake,
@@ -36,15 +36,9 @@ SHOWN = 10
 @click.argument("table", type=FILE)
 @click.option("-o", "--output", type=FILE, help="A .csv file for the certificates of all rows.")
 @click.option("--eps", type=float, help="Decide only whether rows are certified at this radius; faster.")
-@click.option("--norm", type=NamedChoice(["linf", "l2"]), default="linf", show_default=True)
+@options.norm
 @click.option("--method", type=NamedChoice(METHODS), default="best", show_default=True)
-@click.option(
-    "--unit",
-    "units",
-    multiple=True,
-    metavar="COLUMN=NUMBER",
-    help="Change of COLUMN that a radius of 1 stands for.",
-)
+@options.unit
 @click.option(
     "--vary", multiple=True, metavar="COLUMN", help="Regression: this column takes all its categories."
 )
@@ -54,12 +48,12 @@ SHOWN = 10
     type=FILE,
     help="A .safetensors file for the proof, which `mlayer check-proof` checks; implies --rigorous.",
 )
-@click.option("--rows", type=click.IntRange(min=1), help="Use the first rows only.")
+@options.first_rows
 @click.option(
     "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Number of threads."
 )
-@click.option("--spreadsheet", is_flag=True, help="Mark text that a spreadsheet would run as a formula.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@options.spreadsheet
+@options.force
 @reading
 @common
 def command(  # noqa: PLR0917 - click gives them by name

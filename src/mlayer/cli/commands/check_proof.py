@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from mlayer.cli import show
-from mlayer.cli.options import FILE, NamedChoice, Written, check_order, column_numbers, common, reading
+from mlayer.cli import options, show
+from mlayer.cli.options import FILE, Written, check_order, column_numbers, common, reading
 
 REFUSED = 1
 LONGEST = 200  # characters of a reason: it may quote what a forged file holds
@@ -18,15 +18,9 @@ LONGEST = 200  # characters of a reason: it may quote what a forged file holds
 @click.argument("model", type=FILE)
 @click.argument("table", type=FILE)
 @click.argument("proof", type=FILE)
-@click.option("--norm", type=NamedChoice(["linf", "l2"]), default="linf", show_default=True)
-@click.option(
-    "--unit",
-    "units",
-    multiple=True,
-    metavar="COLUMN=NUMBER",
-    help="Change of COLUMN that a radius of 1 stands for.",
-)
-@click.option("--rows", type=click.IntRange(min=1), help="Use the first rows only.")
+@options.norm
+@options.unit
+@options.first_rows
 @reading
 @common
 def command(  # noqa: PLR0917 - click gives them by name

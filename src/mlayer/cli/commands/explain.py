@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mlayer.cli import show
+from mlayer.cli import options, show
 from mlayer.cli.options import FILE, Mistake, Written, check_order, check_outputs, common, reading
 
 ROWS = 5000
@@ -25,7 +25,7 @@ ROWS = 5000
 @click.option(
     "--rows", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Rows of TABLE to use."
 )
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@options.force
 @reading
 @common
 def command(  # noqa: PLR0917 - click gives them by name

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from mlayer.cli import show
+from mlayer.cli import options, show
 from mlayer.cli.options import FILE, check_name, check_outputs, common
 
 
 @click.command("export")
 @click.argument("model", type=FILE)
 @click.option("--onnx", type=FILE, required=True, help="The file to write.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@options.force
 @common
 def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Write MODEL as ONNX: from encoded rows to logits (classification) or values (regression).

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mlayer.cli import show
+from mlayer.cli import options, show
 from mlayer.cli.options import FILE, Mistake, Written, check_order, check_outputs, common, reading, require
 
 
@@ -23,8 +23,8 @@ from mlayer.cli.options import FILE, Mistake, Written, check_order, check_output
 )
 @click.option("--keep", is_flag=True, help="Write the columns of TABLE first.")
 @click.option("--strict", is_flag=True, help="Refuse unseen categories, unreadable cells and so on.")
-@click.option("--spreadsheet", is_flag=True, help="Mark text that a spreadsheet would run as a formula.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@options.spreadsheet
+@options.force
 @reading
 @common
 def command(  # noqa: PLR0917 - click passes them by name

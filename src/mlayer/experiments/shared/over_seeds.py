@@ -1,0 +1,48 @@
+"""Trainings with several seeds: the best rate of a search, accuracies by seed, their mean."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# What a row of a search keeps of the row of a training.
+SEARCH_FACTS = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
+
+
+def best_rate(search: Iterable[Mapping[str, Any]], **of: object) -> float:
+    """The rate with the highest validation accuracy among the rows with these entries.
+
+    >>> rows = [{"net": "a", "learning_rate": r, "validation_accuracy": r} for r in (0.1, 0.3)]
+    >>> best_rate([*rows, {"net": "b", "learning_rate": 1.0, "validation_accuracy": 9.0}], net="a")
+    0.3
+    """
+    tried = [row for row in search if all(row[name] == value for name, value in of.items())]
+    return float(max(tried, key=lambda row: row["validation_accuracy"] or 0.0)["learning_rate"])
+
+
+def accuracies(trainings: Iterable[Mapping[str, Any]], kind: str) -> dict[str, dict[str, dict[int, float]]]:
+    """Test accuracies by set, by the entry called ``kind`` and by seed."""
+    sets: dict[str, dict[str, dict[int, float]]] = {}
+    for row in trainings:
+        sets.setdefault(row["set"], {}).setdefault(row[kind], {})[row["seed"]] = row["test_accuracy"]
+    return sets
+
+
+def mean_figures(start: str, values: Sequence[float]) -> dict[str, float]:
+    """Mean, sample deviation and number of seeds, for the summary."""
+    spread = {f"{start}.sd": round(statistics.stdev(values), 3)} if len(values) > 1 else {}
+    return {
+        f"{start}.mean": round(statistics.mean(values), 3),
+        **spread,
+        f"{start}.seeds": float(len(values)),
+    }
+
+
+def draw_seeds(axes: Axes, place: int, values: Sequence[float], color: str) -> None:
+    """A dot for each seed and a bar at their mean."""
+    axes.plot([place] * len(values), values, "o", color=color, alpha=0.6)
+    axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=color, lw=2)
