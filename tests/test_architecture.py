@@ -178,6 +178,12 @@ def test_files_are_short(file: Path) -> None:
     assert len(text.splitlines()) <= MOST_LINES or "one file because" in head
 
 
+def test_tests_are_short() -> None:
+    tests = Path(__file__).parent
+    long = {str(file): len(file.read_text().splitlines()) for file in tests.rglob("*.py")}
+    assert {file: lines for file, lines in long.items() if lines > MOST_LINES + 20} == {}
+
+
 def test_kernel_sources_are_short() -> None:
     for file in (SOURCE / "exponential" / "kernel").rglob("*.*"):
         assert len(file.read_text().splitlines()) <= MOST_LINES, file.name

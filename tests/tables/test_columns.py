@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from mlayer.errors import ArgumentError
 from mlayer.tables import Remark, Schema, learn_schema
-from mlayer.tables.columns import KINDS, Boolean, Category, Date, Number, infer_column
+from mlayer.tables.columns import Boolean, Category, Date, Number, infer_column
 from mlayer.tables.columns.cells import as_days
-from mlayer.tables.export.encode_rows import encode_rows
 from mlayer.tables.remarks import merged
 
 
@@ -390,19 +389,3 @@ def test_files_of_earlier_versions_are_read() -> None:
     assert [type(column) for column in schema.columns] == [Number, Boolean, Date, Category]
     table = pd.DataFrame({"a": [None], "b": ["yes"], "c": ["08.01.2022"], "d": ["z"]})
     assert schema.encode(table).numbers.tolist() == [[1.5, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0]]
-
-
-def test_the_exported_program_knows_every_kind() -> None:
-    """`mlayer export` writes a program that encodes rows without pandas: a new kind belongs there too."""
-    cells = {
-        "number": [1.5, 2.5],
-        "truth value": [True, False],
-        "date": ["2024-01-01", "2024-02-01"],
-        "category": ["a", "b"],
-    }
-    assert set(cells) == {kind.kind for kind in KINDS}
-    frame = pd.DataFrame(cells)
-    schema, _ = learn_schema(frame)
-    assert {column.name: column.kind for column in schema.columns} == dict(zip(cells, cells, strict=True))
-    rows = frame.to_dict("records")
-    np.testing.assert_array_equal(encode_rows(schema.as_json(), rows), schema.encode(frame).numbers)

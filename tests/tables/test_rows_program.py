@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 from mlayer.cli import main
-from mlayer.tables import load_table_model, open_table
+from mlayer.tables import learn_schema, load_table_model, open_table
+from mlayer.tables.columns import KINDS
+from mlayer.tables.export.encode_rows import encode_rows
 
 
 @pytest.fixture
@@ -58,3 +60,19 @@ def test_the_same_numbers_as_predict(folder: Path) -> None:
     assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 0
     Path("other.onnx").unlink()
     assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 2  # other_rows.py is there
+
+
+def test_the_exported_program_knows_every_kind() -> None:
+    """`mlayer export` writes a program that encodes rows without pandas: a new kind belongs there too."""
+    cells = {
+        "number": [1.5, 2.5],
+        "truth value": [True, False],
+        "date": ["2024-01-01", "2024-02-01"],
+        "category": ["a", "b"],
+    }
+    assert set(cells) == {kind.kind for kind in KINDS}
+    frame = pd.DataFrame(cells)
+    schema, _ = learn_schema(frame)
+    assert {column.name: column.kind for column in schema.columns} == dict(zip(cells, cells, strict=True))
+    rows = frame.to_dict("records")
+    np.testing.assert_array_equal(encode_rows(schema.as_json(), rows), schema.encode(frame).numbers)
