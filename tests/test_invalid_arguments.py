@@ -261,7 +261,7 @@ CASES: Cases = [
     (lambda: datasets.digits().train.images(flat=1), "flat must be True or False; got 1"),  # type: ignore[arg-type]
     (
         lambda: datasets.digits().train.take(torch.tensor([10**6])),
-        "index must be of the 1437 rows; got rows that are not there. They are 0 to 1436",
+        "index must be of the 1437 rows; got rows outside that range. They are 0 to 1436",
     ),
     # Formulas.
     (lambda: mlayer.from_boolean(lambda a: a, "a b"), "expressions must be a function of the 2 variables"),
@@ -292,13 +292,15 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for m.safetensors. Make it first\."):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for m.safetensors. Create it first\."):
         mlayer.save(LAYER, tmp_path / "nowhere" / "m.safetensors")
     mlayer.save(LAYER, tmp_path / "m.safetensors")
     with pytest.raises(FileNotFoundError, match=r"no file .*n.safetensors. There are: m.safetensors\."):
         mlayer.load(tmp_path / "n.safetensors")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(MLayerError, match=r"something else, or half of it .*Models end in .safetensors\."):
+    with pytest.raises(
+        MLayerError, match=r"something else, or an incomplete file .*Models end in .safetensors\."
+    ):
         mlayer.load(tmp_path / "table.csv")
 
 

@@ -48,7 +48,7 @@ def positive_integer(argument: str, value: object) -> int:
 
 
 def integer(argument: str, value: object, least: int) -> None:
-    """Raise if ``value`` is no integer of at least ``least``."""
+    """Raise unless ``value`` is an integer of at least ``least``."""
     must_be = f"an integer of at least {least}"
     if isinstance(value, bool) or not isinstance(value, int):
         raise ArgumentTypeError(argument, must_be, brief(value), _plain(argument, value, "int"))
@@ -58,7 +58,7 @@ def integer(argument: str, value: object, least: int) -> None:
 
 
 def number(argument: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
-    """Raise if ``value`` is no finite number, or too small."""
+    """Raise unless ``value`` is a finite number that is large enough."""
     bound = f" above {above:g}" if above is not None else f" at least {least:g}" if least is not None else ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentTypeError(argument, f"a number{bound}", brief(value), _plain(argument, value, "float"))
@@ -75,7 +75,7 @@ def _plain(argument: str, value: object, kind: str) -> str:
 
 
 def between(argument: str, value: object, low: float, high: float, hint: str) -> None:
-    """Raise if ``value`` is no number strictly between the two."""
+    """Raise unless ``value`` is a number strictly between the two."""
     must_be = f"between {low:g} and {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentTypeError(argument, f"a number {must_be}", brief(value), hint)

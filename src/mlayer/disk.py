@@ -65,7 +65,7 @@ def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None
         if path.is_dir():
             raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
         if not path.parent.is_dir():
-            raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Make it first.")
+            raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Create it first.")
         if path.exists() and not path.is_file():
             raise ArgumentError(
                 "path",

@@ -59,12 +59,12 @@ def read_header(path: Path) -> Header:
     try:
         entries = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-        raise DamagedError(f"a header that is no JSON ({_short(error)})") from None
+        raise DamagedError(f"a header that is not JSON ({_short(error)})") from None
     if not isinstance(entries, dict):
-        raise DamagedError("a header that is no JSON object")
+        raise DamagedError("a header that is not a JSON object")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise DamagedError("metadata that are no texts")
+        raise DamagedError("metadata that are not text")
     if len(entries) > MOST_TENSORS:
         raise DamagedError(f"{len(entries)} tensors; at most {MOST_TENSORS} are read")
     return Header(metadata, {name: _shape(name, entry) for name, entry in entries.items()}, size)
@@ -73,7 +73,7 @@ def read_header(path: Path) -> Header:
 def _shape(name: str, entry: Any) -> tuple[int, ...]:
     shape = entry.get("shape") if isinstance(entry, dict) else None
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < _LARGEST for n in shape):
-        raise DamagedError(f"no shape of the tensor {name[:60]!r}")
+        raise DamagedError(f"an invalid shape of the tensor {name[:60]!r}")
     if math.prod(shape) >= _LARGEST:
         raise DamagedError(f"a tensor {name[:60]!r} of {len(shape)} axes and too many numbers")
     return tuple(shape)

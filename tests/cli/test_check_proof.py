@@ -150,7 +150,7 @@ def test_a_damaged_file_is_a_sentence(capsys: Captured) -> None:
         assert main(["check-proof", "m.safetensors", "t.csv", "p.safetensors"]) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        assert "p.safetensors must be a whole proof of certificates" in said.err
+        assert "p.safetensors must be a complete proof of certificates" in said.err
         assert "Traceback" not in said.err
     assert main(["check-proof", "m.safetensors", "t.csv", "none.safetensors"]) == 2
     assert "no file none.safetensors" in capsys.readouterr().err

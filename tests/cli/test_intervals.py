@@ -1,4 +1,4 @@
-"""`mlayer certify` on a model of regression: the interval in which each prediction stays."""
+"""`mlayer certify` on a regression model: the interval in which each prediction stays."""
 
 from __future__ import annotations
 

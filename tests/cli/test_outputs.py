@@ -53,7 +53,7 @@ def test_two_outputs_at_one_place(
     os.link("one.hard", "two.hard")
     before = content(folder)
     assert main(["fit", "reg.csv", "-t", "y", *options]) == 2
-    assert "is wanted for -o and for --report; give one another name" in capsys.readouterr().err
+    assert "is given for both -o and --report; choose another name for one" in capsys.readouterr().err
     assert content(folder) == before
 
 
@@ -116,7 +116,7 @@ def test_places_that_cannot_be_written_are_found_before_the_work(
 def test_a_device_is_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     """Written beside and renamed, a file would take the place of /dev/null."""
     assert main(["fit", "reg.csv", "-t", "y", "-o", "m.safetensors", "--report", "/dev/null", "--force"]) == 2
-    assert "/dev/null is no ordinary file" in capsys.readouterr().err
+    assert "/dev/null is not a regular file" in capsys.readouterr().err
 
 
 def test_a_report_that_fails_after_all_leaves_the_model(

@@ -107,7 +107,7 @@ def test_failures_say_what_to_put_where(server: Server, tmp_path: Path) -> None:
         fetch(tmp_path, [gone])
     cut = source(server, b"x" * 1000)
     server.cut = 10
-    with pytest.raises(MissingDataError, match="only 990 of 1000 bytes came"):
+    with pytest.raises(MissingDataError, match="only 990 of 1000 bytes were received"):
         fetch(tmp_path, [cut])
     nobody = SourceFile("c.bin", ("0",), "http://127.0.0.1:9/c.bin", ("set",))
     with pytest.raises(MissingDataError, match=r"The download failed \("):

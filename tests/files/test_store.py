@@ -245,7 +245,7 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> Non
 
 def test_foreign_safetensors(tmp_path: Path) -> None:
     save_file({"weight": torch.ones(2)}, tmp_path / "m")
-    with pytest.raises(FileFormatError, match=r"got a safetensors file of another origin"):
+    with pytest.raises(FileFormatError, match=r"got a safetensors file that mlayer did not write"):
         mlayer.load(tmp_path / "m")
 
 

@@ -85,7 +85,7 @@ def check(found: dict[str, Any], what: str) -> None:
         return
     if found["error"] is None:
         assert found["written"] or found["gone"] or "removed" in what, f"silence, no new file, after {said}"
-    elif not (found["error"] == "FileNotFoundError" and "Make it first." in found["message"]):
+    elif not (found["error"] == "FileNotFoundError" and "Create it first." in found["message"]):
         assert found["error"] in OURS, f"a raw error after {said}"
         assert found["ours"], said
         assert " must be " in found["message"] or "put it at" in found["message"], said

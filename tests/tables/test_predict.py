@@ -129,9 +129,7 @@ def test_an_old_file_survives(classifier: TableModel, tmp_path: Path) -> None:
 
 def test_invalid_arguments(classifier: TableModel, regressor: TableModel, tmp_path: Path) -> None:
     source = open_table(write(table(30), tmp_path))
-    with pytest.raises(
-        ArgumentError, match=r"proba must be used with a classifier; got a model for regression"
-    ):
+    with pytest.raises(ArgumentError, match=r"proba must be used with a classifier; got a regression model"):
         predict_table(regressor, source, tmp_path / "p.csv", proba=True)
     with pytest.raises(ArgumentError, match=r"a file ending in .csv or .parquet; got p.xlsx"):
         predict_table(regressor, source, tmp_path / "p.xlsx")

@@ -94,7 +94,7 @@ def test_rows_without_a_target_are_counted() -> None:
             r"got dates, such as '2020-01-01', which",
         ),
         ([f"{k}.12.2020" for k in range(10, 30)], "regression", r"got dates, such as '10.12.2020', which"),
-        ([f"n{k}" for k in range(9)], "classification", r"9 different values in 9 rows. Is it a name"),
+        ([f"n{k}" for k in range(9)], "classification", r"9 different values in 9 rows. It may be a name"),
         (list(np.arange(9) / 2), "classification", r"9 different values in 9 rows. Use --task regression"),
     ],
     ids=lambda value: str(value)[:40],

@@ -234,7 +234,7 @@ def test_whole_files_of_nonsense_are_refused(tree: Any, tmp_path: Path) -> None:
     data = sealed({"0": torch.zeros(2)}, {"mlayer-checkpoint": json.dumps({"format": FORMAT, "tree": tree})})
     (tmp_path / "state.safetensors").write_bytes(data)
     model = layer()
-    with pytest.raises(FileFormatError, match="Delete it to start anew"):
+    with pytest.raises(FileFormatError, match="Delete it to start over"):
         train(model, product(), SETTINGS, checkpoint=tmp_path)
     assert same_weights(model, layer())
 

@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_is_said(damage: Any, tmp_path: Path) -> None:
     train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
     for file in tmp_path.glob("*.safetensors"):
         file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(FileFormatError, match="Delete it to start anew"):
+    with pytest.raises(FileFormatError, match="Delete it to start over"):
         train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
 
 

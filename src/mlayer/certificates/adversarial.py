@@ -104,7 +104,7 @@ def attack(
         ("pgd_restarts", pgd_restarts, 0),
     ):
         if isinstance(count, bool) or not isinstance(count, int) or count < least:
-            raise ArgumentError(name, f"an integer >= {least}", repr(count), "The default is a fair choice.")
+            raise ArgumentError(name, f"an integer >= {least}", repr(count), "Leave it out for the default.")
     radius = None if eps is None else as_radius(eps)
     generator = torch.Generator().manual_seed(_SEED)  # its own: the same call finds the same
     found = smallest_radius(layer64, x, labels, region, starts, generator, precision)

@@ -42,7 +42,10 @@ def finite_weights(argument: str, model: nn.Module) -> None:
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise ArgumentError(
-                argument, "of finite weights", f"NaN or infinity in {name}", "Did training diverge?"
+                argument,
+                "of finite weights",
+                f"NaN or infinity in {name}",
+                "Training may have diverged: train it again with a smaller learning rate.",
             )
 
 
@@ -54,7 +57,7 @@ def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
 
 
 def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
-    """Raise if ``x`` is no finite floating point tensor of shape (rows, m)."""
+    """Raise unless ``x`` is a finite floating point tensor of shape (rows, m)."""
     if not isinstance(x, Tensor):
         raise ArgumentTypeError(
             argument, "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor."
@@ -85,7 +88,7 @@ def as_ends(layer: MLayer, low: Any, high: Any) -> tuple[Tensor, Tensor]:
             "high", f"of shape {tuple(low.shape)}, as low", f"{tuple(high.shape)}", "One box per row."
         )
     if not bool((low <= high).all()):
-        raise ArgumentError("low", "at most high", "larger in places", "Swap them?")
+        raise ArgumentError("low", "at most high", "larger in places", "Swap low and high.")
     return low, high
 
 

@@ -76,7 +76,7 @@ unit = click.option(
     "units",
     multiple=True,
     metavar="COLUMN=NUMBER",
-    help="Change of COLUMN that a radius of 1 stands for.",
+    help="The change of COLUMN that a radius of 1 means.",
 )
 first_rows = click.option("--rows", type=click.IntRange(min=1), help="Use the first rows only.")
 spreadsheet = click.option(
@@ -166,7 +166,7 @@ def check_outputs(
                 raise Mistake(f"{path} is the {name} itself; use {option} for another name")
         for other, earlier in list(wanted.items())[:place]:
             if _same(path, earlier):
-                raise Mistake(f"{path} is wanted for {other} and for {option}; give one another name")
+                raise Mistake(f"{path} is given for both {other} and {option}; choose another name for one")
     for option, path in wanted.items():
         try:
             _check_output(option, path, force)
@@ -179,11 +179,11 @@ def _check_output(option: str, path: Path, force: bool) -> None:
     if path.is_dir():
         raise Mistake(f"{path} is a folder; name a file")
     if not path.parent.is_dir():
-        raise Mistake(f"there is no folder {path.parent}; make it first")
+        raise Mistake(f"there is no folder {path.parent}; create it first")
     if path.exists() and not force:
         raise Mistake(f"{path} exists; use --force to replace it, or {option} for another name")
     if path.exists() and not path.is_file():
-        raise Mistake(f"{path} is no ordinary file; use {option} for another name")
+        raise Mistake(f"{path} is not a regular file; use {option} for another name")
     with beside(path):  # made and removed as it will be written
         pass
 

@@ -65,7 +65,7 @@ def _rows(index: Tensor | slice, count: int) -> Tensor | slice:
         )
         if not fits:
             raise ArgumentError(
-                "index", f"of the {count} rows", "rows that are not there", f"They are 0 to {count - 1}."
+                "index", f"of the {count} rows", "rows outside that range", f"They are 0 to {count - 1}."
             )
     return index
 

@@ -85,7 +85,7 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                     stack.enter_context(answer)
                 piece = answer.read(_PIECE)
                 if not piece and total is not None and come != total:
-                    raise OSError(f"only {come} of {total} bytes came")
+                    raise OSError(f"only {come} of {total} bytes were received")
             # urllib's errors are OSErrors; a place that it cannot be sent on to is a ValueError.
             except (OSError, http.client.HTTPException, ValueError) as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -1,6 +1,6 @@
 """Numeric arrays of a MATLAB 5 file: what SVHN needs, without scipy (docs/decisions/0011-small-readers.md).
 
-Source: MathWorks, "MAT-File Format" (level 5): a head of 128 bytes, then elements of a type, a length and
+Source: MathWorks, "MAT-File Format" (level 5): a header of 128 bytes, then elements of a type, a length and
 content; arrays are elements of elements, numbers are stored columns first, elements may be compressed.
 """
 
@@ -38,7 +38,9 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
                 if array is not None:
                     arrays[name] = array
     except (struct.error, ValueError, KeyError, zlib.error) as error:
-        raise FileFormatError(path, "a whole MATLAB 5 .mat file", f"a broken one ({error})", _HINT) from None
+        raise FileFormatError(
+            path, "a complete MATLAB 5 .mat file", f"a damaged one ({error})", _HINT
+        ) from None
     absent = [name for name in names if name not in arrays]
     if absent:
         raise FileFormatError(

@@ -98,7 +98,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
             if len(raw) > _MOST_BYTES:
                 raise OSError(f"more than {_MOST_BYTES} bytes unpacked")
         except (EOFError, OSError, zlib.error) as error:
-            raise FileFormatError(path, "a whole .gz file", f"a broken one ({error})", _AGAIN) from None
+            raise FileFormatError(path, "a complete .gz file", f"a damaged one ({error})", _AGAIN) from None
     magic = bytes((0, 0, 8, dimensions))
     if raw[:4] != magic:
         raise FileFormatError(
@@ -109,9 +109,9 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
         )
     start = 4 + 4 * dimensions
     if len(raw) < start:
-        raise FileFormatError(path, f"a head of {start} bytes", f"{len(raw)} bytes in all", _AGAIN)
+        raise FileFormatError(path, f"a header of {start} bytes", f"{len(raw)} bytes in all", _AGAIN)
     shape = np.frombuffer(raw[4:start], ">u4").astype(np.int64)
     if len(raw) - start != shape.prod():
         sizes = " x ".join(map(str, shape))
-        raise FileFormatError(path, f"{sizes} bytes after its head", f"{len(raw) - start} bytes", _AGAIN)
+        raise FileFormatError(path, f"{sizes} bytes after its header", f"{len(raw) - start} bytes", _AGAIN)
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()

@@ -42,7 +42,7 @@ _ALPHA_OF_A_STREAM = 1e-3
 
 @contextmanager
 def _numbers_wanted(names: str) -> Iterator[None]:
-    """What numpy says of things that are no numbers at all, with the name of the argument."""
+    """Turn numpy's error for things that are not numbers into one that names the argument."""
     try:
         yield
     except TypeError as error:

@@ -182,7 +182,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
                     "y",
                     f"of the classes {list(self.classes_)}",
                     str(list(unknown)),
-                    "Name all classes at first.",
+                    "Name all classes in the first call.",
                 )
             indices = np.searchsorted(self.classes_, labels)
             if self.class_weight is not None:

@@ -54,7 +54,7 @@ def scaled_weights(weight: Array, name: str) -> Array:
             name,
             "finite, not negative and not all 0",
             f"values from {weight.min(initial=np.inf):.3g} to {weight.max(initial=-np.inf):.3g}",
-            "Leave it out to weigh all alike.",
+            "Leave it out to give all rows the same weight.",
         )
     return np.asarray(np.ldexp(weight, 1 - np.frexp(largest)[1]))
 

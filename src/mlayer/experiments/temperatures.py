@@ -283,7 +283,7 @@ def _values(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def headline(results: Results) -> dict[str, float]:
-    """The figures for the summary; a forecast that is no number is left out."""
+    """The figures for the summary; forecasts that are not finite are left out."""
     names = {"ours": "rmse", "seasonal_naive": "seasonal_naive_rmse", "climatology": "climatology_rmse"}
     names |= {"dnn": "dnn_rmse", "notebook": "notebook_rmse", "harmonic": "harmonic_rmse"}
     found = {f"temperatures.{names[k]}": v["rmse"] for k, v in results["forecasts"].items()}

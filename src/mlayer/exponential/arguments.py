@@ -12,7 +12,7 @@ _DTYPES = frozenset((*HALVES, torch.float32, torch.float64, torch.complex64, tor
 
 
 def check_matrices(A: Tensor, argument: str = "A") -> None:
-    """Raise if ``A`` is no dense tensor of square matrices of a floating point or complex dtype."""
+    """Raise unless ``A`` is a dense tensor of square matrices of a floating point or complex dtype."""
     if not isinstance(A, Tensor):
         raise ArgumentTypeError(
             argument, "a torch.Tensor", type(A).__name__, f"Convert it with torch.as_tensor({argument})."

@@ -52,7 +52,7 @@ def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONN
         if not isinstance(name, str) or not name:
             raise ArgumentTypeError(argument, "a name", brief(name), "For example 'x'.")
     if input_name == output_name:
-        raise ArgumentError("output_name", "another than input_name", repr(output_name), "For example 'p'.")
+        raise ArgumentError("output_name", "different from input_name", repr(output_name), "For example 'p'.")
     dtype = layer.readout.dtype
     if dtype not in (torch.float32, torch.float64):
         raise ArgumentTypeError(

@@ -95,7 +95,7 @@ def load(
         allow_nonfinite: take weights that are NaN or infinite, which are refused otherwise.
 
     Raises:
-        FileFormatError: the file is truncated, changed, of another origin, or of a newer mlayer.
+        FileFormatError: the file is truncated, changed, not written by mlayer, or of a newer one.
     """
     return load_with_notes(path, structure=structure, device=device, allow_nonfinite=allow_nonfinite)[0]
 
@@ -190,7 +190,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         file = read_header(path)
         if _KEY not in file.metadata:
             raise FileFormatError(
-                path, must_be, "a safetensors file of another origin", "Load it with its own program."
+                path, must_be, "a safetensors file that mlayer did not write", "Load it with its own program."
             )
         header = json.loads(file.metadata[_KEY])
         version = header["format"]
@@ -215,7 +215,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileFormatError(
             path,
             must_be,
-            f"something else, or half of it ({error})",
+            f"something else, or an incomplete file ({error})",
             "Get it again." if path.suffix == ".safetensors" else "Models end in .safetensors.",
         ) from None
     except FileFormatError:

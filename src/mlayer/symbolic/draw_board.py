@@ -94,6 +94,6 @@ def _square(i: int, j: int, **style: Any) -> Any:
 
 
 def _label(form: Any) -> str:
-    """A linear form, short: numbers that are no simple fractions get three digits."""
+    """A linear form, short: numbers that are not simple fractions get three digits."""
     short = form.evalf(3) if any(f.is_Float or (f.is_Rational and f.q > 99) for f in form.atoms()) else form
     return str(short).replace("*", "").replace(" ", "")

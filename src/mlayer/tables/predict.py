@@ -83,7 +83,7 @@ def predict_table(
         flag(name, value)
     function("on_rows", on_rows, "(rows)")
     if proba and not model.target.classifies:
-        raise ArgumentError("proba", "used with a classifier", "a model for regression", "Leave it out.")
+        raise ArgumentError("proba", "used with a classifier", "a regression model", "Leave it out.")
     if spreadsheet and isinstance(out, Path) and out.suffix.lower() in _PARQUET:
         raise ArgumentError("spreadsheet", "used with csv", out.name, "Leave it out, or write .csv.")
     half = None if interval is None else model.half_width(interval)
@@ -129,7 +129,9 @@ def check_output(path: Path) -> None:
     """Check that the suffix names a format and that the folder exists."""
     _writer(path)
     if not path.parent.is_dir():
-        raise ArgumentError("the output", "in a folder that exists", str(path), f"Make {path.parent} first.")
+        raise ArgumentError(
+            "the output", "in a folder that exists", str(path), f"Create {path.parent} first."
+        )
 
 
 def refuse(remarks: list[Remark]) -> None:

@@ -100,7 +100,7 @@ class Schema:
 
 
 def check_frame(frame: object) -> None:
-    """Raise if this is no table."""
+    """Raise unless this is a table."""
     if not hasattr(frame, "columns") or not hasattr(frame, "iloc"):
         raise ArgumentTypeError(
             "frame", "a pandas DataFrame", brief(frame), "Read a file with open_table(path).read()."

@@ -42,7 +42,7 @@ Label = str | int | float | bool
 
 
 def check_series(series: object) -> None:
-    """Raise if this is no column of a table."""
+    """Raise unless this is a column of a table."""
     if not isinstance(series, pandas_module().Series):
         raise ArgumentTypeError("series", "a pandas Series", brief(series), "A column: frame['price'].")
 
@@ -110,7 +110,7 @@ class Target:
         if not self.classifies:
             parsed, remarks = self._numbers(series), []
             if parsed.unreadable:
-                said = "rows whose target is no number were left out"
+                said = "rows whose target is not a number were left out"
                 remarks.append(Remark("target", self.name, parsed.unreadable, said, True, parsed.example))
             gone = int(np.isnan(parsed.values).sum()) - parsed.unreadable
             if gone:
@@ -207,7 +207,9 @@ def learn_target(series: Series, task: str) -> Target:
             subject,
             f"of at most {_MOST} classes with several rows each",
             f"{len(counts)} different values in {rows} rows",
-            "Use --task regression." if number else "Is it a name or an identifier? Choose another target.",
+            "Use --task regression."
+            if number
+            else "It may be a name or an identifier. Choose another target.",
         )
     return Target(name, task, _labels(series, counts))
 
@@ -217,7 +219,7 @@ def _dates(subject: str, example: str) -> ArgumentError:
         subject,
         "classes or numbers",
         f"dates, such as {example!r}, which cannot be a target",
-        "Add a column of days since some date (or of the year, the month) and take that.",
+        "Add a column of days since some date (or of the year, the month) and use it as the target.",
     )
 
 

@@ -100,7 +100,7 @@ class Checkpoints:
             return state
         if damages:
             raise FileFormatError(
-                damages[0][0], _MUST_BE, f"a damaged file ({damages[0][1]})", "Delete it to start anew."
+                damages[0][0], _MUST_BE, f"a damaged file ({damages[0][1]})", "Delete it to start over."
             )
         return None
 
@@ -167,7 +167,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         tree = _unflatten(about["tree"], read_tensors(file))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"a state that does not hold together: {error!r}"[:300]) from None
+        raise DamagedError(f"an inconsistent state: {error!r}"[:300]) from None
     if not isinstance(tree, dict):
         raise DamagedError("no state")
     return tree
@@ -177,9 +177,9 @@ def _about(text: str) -> dict[str, Any]:
     try:
         about = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"a header that is no JSON ({error})"[:300]) from None
+        raise DamagedError(f"a header that is not JSON ({error})"[:300]) from None
     if not isinstance(about, dict):
-        raise DamagedError("a header that is no JSON object")
+        raise DamagedError("a header that is not a JSON object")
     return about
 
 

@@ -203,7 +203,7 @@ class Run:
                 "checkpoint",
                 "the folder of this very run, or empty",
                 f"{checkpoints.folder}, where {'; '.join(changed)}",
-                "Give another folder, or delete this one to start anew.",
+                "Give another folder, or delete this one to start over.",
             )
 
     def _changes(self, state: dict[str, Any]) -> list[str]:
@@ -254,7 +254,7 @@ class Run:
             checkpoints.file,
             "a checkpoint of this run",
             f"one that does not fit it ({type(error).__name__}: {str(error)[:200]})",
-            "Delete it to start anew.",
+            "Delete it to start over.",
         )
 
 

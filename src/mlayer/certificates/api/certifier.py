@@ -78,7 +78,7 @@ class Certifier:
         if isinstance(fit_steps, bool) or not isinstance(fit_steps, int) or not 0 <= fit_steps <= _MOST_STEPS:
             wanted = f"an integer from 0 to {_MOST_STEPS:,}"
             raise ArgumentError(
-                "fit_steps", wanted, repr(fit_steps), "0 skips the fit; some hundred are plenty."
+                "fit_steps", wanted, repr(fit_steps), "0 skips the fit; a few hundred are enough."
             )
         weights = weights_of(self.layer, self.region)
         within_range(weights)

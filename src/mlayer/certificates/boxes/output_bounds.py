@@ -191,7 +191,7 @@ def bounds(
     C = None if C is None else as_combinations(layer, C, len(low))
     if isinstance(splits, bool) or not isinstance(splits, int) or not 0 <= splits <= _MOST_SPLITS:
         wanted = f"an integer from 0 to {_MOST_SPLITS:,}"
-        raise ArgumentError("splits", wanted, repr(splits), "Some dozens are plenty for a few inputs.")
+        raise ArgumentError("splits", wanted, repr(splits), "A few dozen are enough for a few inputs.")
     of_layer = BoxBounds(float64_copy(layer))
     found = of_layer(low, high, C)
     return of_layer.refined(found, low, high, C, splits) if splits else found

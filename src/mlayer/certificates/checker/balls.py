@@ -103,7 +103,7 @@ def upper_root(square: Ball) -> Ball:
     if top > 0:
         return top.sqrt().upper()
     if not top <= 0:
-        raise ProofError("a square is no number")
+        raise ProofError("a square is not a number")
     return flint.arb(0)
 
 

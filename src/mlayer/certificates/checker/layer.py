@@ -29,7 +29,7 @@ def floats(values: Iterable[float], size: int, what: str) -> list[float]:
         raise ProofError(f"{what} has {len(found)} numbers, not {size}")
     for value in found:
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise ProofError(f"{what} holds {value!r}, which is no finite number")
+            raise ProofError(f"{what} holds {value!r}, which is not a finite number")
     return [float(value) for value in found]
 
 

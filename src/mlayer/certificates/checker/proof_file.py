@@ -72,7 +72,7 @@ def _parse(data: bytes) -> dict[str, Any]:
         lists[name] = [float(value) for value in values]
     proof = _with_lists(json.loads(metadata["proof"]), lists)
     if not isinstance(proof, dict):
-        raise ProofError("the proof is no JSON object")
+        raise ProofError("the proof is not a JSON object")
     return proof
 
 

@@ -51,12 +51,15 @@ def read_front(front: list[nn.Module], shape: tuple[int, ...], features: int) ->
     for step in steps:
         if isinstance(step, Affine) and not bool(step.A.isfinite().all() & step.b.isfinite().all()):
             raise ArgumentError(
-                "model", "of finite maps", "a normalization that divides by 0", "Are its statistics right?"
+                "model",
+                "of finite maps",
+                "a normalization that divides by 0",
+                "Check its running statistics.",
             )
     if shape != (features,):
         raise ArgumentError(
             "model", f"one whose front ends in ({features},), the inputs of the MLayer", f"shape {shape}",
-            "Is a Flatten missing?",
+            "Add a Flatten before the MLayer.",
         )  # fmt: skip
     return steps
 

@@ -126,7 +126,7 @@ class Model:
 
 
 def log_norms(M: Array) -> Array:
-    """The largest eigenvalues of (M + M^T) / 2, rounded up; infinite if M is no number.  (k, n, n) -> (k,)"""
+    """The largest eigenvalues of (M + M^T) / 2, rounded up; infinite if M is not.  (k, n, n) -> (k,)"""
     finite = np.asarray(np.isfinite(M).all(axis=(1, 2)))
     M = np.where(finite[:, None, None], M, 0.0)
     symmetric = (M + M.mT) / 2

@@ -112,7 +112,7 @@ def make_region(
         raise ArgumentTypeError("box", "a pair (low, high)", type(box).__name__, "For images: box=(0, 1).")
     low, high = _vector("box[0]", box[0], in_features), _vector("box[1]", box[1], in_features)
     if not bool((low <= high).all()):
-        raise ArgumentError("box", "a pair with low <= high", "one with low > high", "Swap them?")
+        raise ArgumentError("box", "a pair with low <= high", "one with low > high", "Swap the two.")
     return Region("linf", unit, low, high)
 
 

@@ -14,10 +14,9 @@ from mlayer.cli.options import common, require
 @click.option("--device", default="cpu", show_default=True, help="Device of the tensors, for example cuda.")
 @common
 def command(turns: int, no_others: bool, device: str, quiet: bool, as_json: bool) -> None:
-    """Measure how many times longer others take: torch, and JAX and TensorFlow where installed.
+    """Measure how many times longer torch takes, and JAX and TensorFlow where installed.
 
-    Contenders take turns in one run. The figures are good for this machine and this moment; close other
-    programs for figures that last.
+    All libraries are timed in turns within one run. Other programs disturb the figures: close them first.
     """
     require("rich")
     from mlayer.speed import bench

@@ -40,7 +40,7 @@ SHOWN = 10
 @click.option("--method", type=NamedChoice(METHODS), default="best", show_default=True)
 @options.unit
 @click.option(
-    "--vary", multiple=True, metavar="COLUMN", help="Regression: this column takes all its categories."
+    "--vary", multiple=True, metavar="COLUMN", help="Regression: let this column take every category."
 )
 @click.option("--rigorous", is_flag=True, help="Check each claim again in ball arithmetic (python-flint).")
 @click.option(
@@ -78,9 +78,9 @@ def command(  # noqa: PLR0917 - click gives them by name
     """Prove for each row of TABLE how far its numbers may move before the class that MODEL predicts changes.
 
     A radius of 0.01 means: all numbers and dates may change at once, each by one hundredth of its range in
-    the table of the fit (or of the --unit given). Categories do not change.
+    the training table (or of the --unit given). Categories do not change.
 
-    For a MODEL of regression: the interval in which each prediction stays while numbers and dates change by
+    For a regression MODEL: the interval in which each prediction stays while numbers and dates change by
     up to --eps of their ranges or units, and the columns given by --vary take each of their categories.
 
     A proof is about these rows, this norm and these units. Keep --rows, --norm and --unit with the file:
@@ -107,14 +107,14 @@ def command(  # noqa: PLR0917 - click gives them by name
             name for name, given_here in (refused | {"--proof": proof is not None}).items() if given_here
         ]
         if wrong:
-            raise Mistake(f"{wrong[0]} is for classifiers; {model.name} is a model for regression")
+            raise Mistake(f"{wrong[0]} is for classifiers; {model.name} is a regression model")
         if eps is None:
             raise Mistake(
-                "--eps must be given for a model of regression: how far the numbers may move, as a share of "
+                "--eps must be given for a regression model: how far the numbers may move, as a share of "
                 "their range. For example --eps 0.01"
             )
     elif vary:
-        raise Mistake(f"--vary is for models of regression; {model.name} is a classifier")
+        raise Mistake(f"--vary is for regression models; {model.name} is a classifier")
     source = written.open(table, quiet)
     frame = source.read(rows, text=loaded.text_columns)
     if not loaded.target.classifies and eps is not None:
@@ -166,7 +166,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     elif middle is not None:
         show.out(f"median certified radius ({norm}): {middle:.4g}")
     if summary["unlimited"]:
-        show.out(f"{summary['unlimited']} rows cannot change their class at all")
+        show.out(f"{summary['unlimited']} rows keep their class whatever the change")
     if proof is not None:
         show.out(f"proof  {proof}")
     if output is not None:

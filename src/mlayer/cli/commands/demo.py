@@ -13,10 +13,10 @@ from mlayer.cli.options import FILE, check_outputs, common
 
 @click.command("demo")
 @click.option("-o", "--output", type=FILE, default=Path("mlayer-demo.html"), show_default=True)
-@click.option("--smoke", is_flag=True, help="A run of seconds that only shows that it works.")
+@click.option("--smoke", is_flag=True, help="Run for a few seconds, to check that it works.")
 @common
 def command(output: Path, smoke: bool, quiet: bool, as_json: bool) -> None:
-    """Learn a spiral and a wave, write down a determinant, certify digits; write one page. No data needed."""
+    """Learn a spiral and a wave, compile a determinant, certify digits, and write one page. Needs no data."""
     check_outputs({"-o": output}, force=True)
     from mlayer.experiments import demo
     from mlayer.experiments.running.protocol import Where

@@ -43,8 +43,8 @@ def command(  # noqa: PLR0917 - click gives them by name
 ) -> None:
     """Print the formula of MODEL, its error against the model and, given TABLE, against the data.
 
-    Layers with nilpotent matrices or one input have an exact formula. For others a polynomial is fitted where
-    the rows of TABLE lie, so they need TABLE.
+    Layers with nilpotent matrices or one input have an exact formula. For other layers a polynomial is fitted
+    to the model at the rows of TABLE, which must then be given.
     """
     check_order(model, table)
     if plot is not None:

@@ -47,7 +47,9 @@ _LEAST_SHARE = 0.05
 @click.option(
     "--drop", multiple=True, shell_complete=complete_columns, help="A column to leave out; may be repeated."
 )
-@click.option("--rows", type=click.IntRange(1), help="Read the first N rows only, of a table of any size.")
+@click.option(
+    "--rows", type=click.IntRange(1), help="Read only the first N rows; the table may have any size."
+)
 @click.option(
     "--test-share", type=float, default=0.2, show_default=True, help="Share of the rows that is held out."
 )
@@ -58,7 +60,7 @@ _LEAST_SHARE = 0.05
     show_default=True,
     help="Seed of the split and the training.",
 )
-@click.option("--epochs", type=click.IntRange(1), help="Upper limit (small tables: iterations of L-BFGS).")
+@click.option("--epochs", type=click.IntRange(1), help="Most epochs (small tables: iterations of L-BFGS).")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds for the whole command.")
 @click.option(
     "--effort",
@@ -72,13 +74,13 @@ _LEAST_SHARE = 0.05
     type=NamedChoice(["auto", "random", "time"]),
     default="auto",
     show_default=True,
-    help="Rows that are held out: drawn, or the last dates; auto: by time where that drives the target.",
+    help="How rows are held out: at random, or the last dates; auto: by time if the target depends on it.",
 )
-@click.option("--balanced", is_flag=True, help="Weight the classes so that each counts the same.")
+@click.option("--balanced", is_flag=True, help="Weight the classes so that all have the same total weight.")
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of two classes: predict the second from this probability on; 0.5 if not given.",
+    help="Two classes: predict the second at this probability or above; default: 0.5.",
 )
 @click.option(
     "--matrix-size", type=click.IntRange(1), help="n, the size of the matrix that is exponentiated."
@@ -123,9 +125,9 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Fit a model to TABLE (csv or parquet).
 
-    Numbers, truth values, dates and text columns are encoded as numbers, and the encoding is reported; it is
-    kept in the model file, so that `mlayer predict` takes the raw table. Part of the rows is held out, and
-    the metrics are measured on it.
+    Numbers, Booleans, dates and text are encoded as numbers. The encoding is reported and stored in the model
+    file, so that `mlayer predict` takes the raw table. Some rows are held out; the metrics are measured on
+    them.
     """
     require("rich", "pandas", "pyarrow", "sklearn", *([] if no_report else ["matplotlib"]))
     model_file = output or Path(_stem(table) + ".safetensors")
@@ -138,7 +140,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     source = written.open(table, quiet)
     labeled = read_with_target(source, target, task, rows)
     if rows is not None:
-        show.say(f"the first {rows} rows only, as --rows asks for; they are no random sample", quiet)
+        show.say(f"the first {rows} rows only, because of --rows; they are not a random sample", quiet)
     plan = Plan(
         target=target,
         task=task,

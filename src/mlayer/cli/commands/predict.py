@@ -19,9 +19,9 @@ from mlayer.cli.options import FILE, Mistake, Written, check_order, check_output
 @click.option(
     "--interval",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Add columns low and high that hold the truth with this probability, for example 0.9; regression.",
+    help="Regression: add columns low and high that contain the true value with this probability, e.g. 0.9.",
 )
-@click.option("--keep", is_flag=True, help="Write the columns of TABLE first.")
+@click.option("--keep", is_flag=True, help="Write the columns of TABLE too, before the predictions.")
 @click.option("--strict", is_flag=True, help="Refuse unseen categories, unreadable cells and so on.")
 @options.spreadsheet
 @options.force
@@ -43,8 +43,8 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Predict the rows of TABLE (csv or parquet, of any size) with a MODEL of `mlayer fit`.
 
-    TABLE has the same raw columns as the one of the fit, in any order. If it has the target, the metrics
-    are printed too.
+    TABLE must have the raw columns of the table that MODEL was fitted to, in any order. If it has the target,
+    the metrics are printed too.
     """
     require("rich", "pandas", "pyarrow")
     check_order(model, table)

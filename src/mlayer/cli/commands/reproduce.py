@@ -15,7 +15,7 @@ from mlayer.cli.options import FILE, Mistake, common
 
 @click.command("reproduce")
 @click.argument("name")
-@click.option("--smoke", "scale", flag_value="smoke", help="A run of seconds that only shows that it works.")
+@click.option("--smoke", "scale", flag_value="smoke", help="Run for a few seconds, to check that it works.")
 @click.option("--full", "scale", flag_value="full", help="The paper's scale: hours, baselines days.")
 @click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
 @click.option("--download", is_flag=True, help="First fetch what the data folder lacks for NAME.")
@@ -23,7 +23,7 @@ from mlayer.cli.options import FILE, Mistake, common
     "-o", "--out", type=FILE, default=Path("results"), show_default=True, help="Folder of the results."
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Seed instead of the experiment's own.")
-@click.option("--anew", is_flag=True, help="Start again instead of resuming a run that was stopped.")
+@click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted run.")
 @common
 def command(  # noqa: PLR0917 - click gives them by name
     name: str,

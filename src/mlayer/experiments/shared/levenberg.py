@@ -153,7 +153,7 @@ def _check_same_run(state: dict[str, Any], about: dict[str, Any], kept: Checkpoi
     found = state.get("about")
     if not isinstance(found, dict) or "damping" not in state:
         raise FileFormatError(
-            kept.file, "a checkpoint of this run", "one of another kind", "Delete it to start anew."
+            kept.file, "a checkpoint of this run", "one of another kind", "Delete it to start over."
         )
     changed = [name for name in ("settings", "data") if found.get(name) != about[name]]
     if about["start"] not in (found.get("start"), digest_of(state["model"])):
@@ -163,7 +163,7 @@ def _check_same_run(state: dict[str, Any], about: dict[str, Any], kept: Checkpoi
             "checkpoint",
             "the folder of this very run, or empty",
             f"{kept.folder}, where the run had other {' and '.join(changed)}",
-            "Give another folder, or delete this one to start anew.",
+            "Give another folder, or delete this one to start over.",
         )
 
 

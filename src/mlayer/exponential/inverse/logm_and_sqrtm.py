@@ -141,7 +141,7 @@ def _refuse_lost(residual: Tensor, batch: torch.Size, what: str) -> None:
         raise ArgumentError(
             f"A{_place(item, batch)}",
             f"a matrix whose principal {what} is determined to half of the digits",
-            "one too near to a matrix that has none",
+            "one too close to a matrix that has none",
             "Add a multiple of the identity.",
         )
 

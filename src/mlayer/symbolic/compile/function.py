@@ -64,7 +64,7 @@ def from_function(
 ) -> MLayer:
     """A layer that differs from a function by at most a tolerance on a box.
 
-    The error is measured on a grid finer than the one the function was sampled on. That is no proof: a
+    The error is measured on a grid finer than the one the function was sampled on. That is not a proof: a
     function with a narrow spike between the points of both grids is not seen.
 
     Args:

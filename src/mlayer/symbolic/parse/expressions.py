@@ -41,7 +41,7 @@ _ALGEBRA = Grammar(
 )
 # Beyond this 60 digits of a constant would take long, and no layer can hold it. A power of 2.
 _LARGEST_CONSTANT = 1100
-_LARGEST_POWER = 1000  # of a constant that is no fraction
+_LARGEST_POWER = 1000  # of a constant that is not a fraction
 _LONGEST_ROOT = 32  # bits
 # Of a layer: one for each input, and one for each output.
 MOST_VARIABLES, MOST_EXPRESSIONS = 10_000, 1_000

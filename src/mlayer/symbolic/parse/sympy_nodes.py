@@ -79,7 +79,10 @@ def _nodes(expression: Any) -> Any:
             )
         if level > MOST_LEVELS:
             raise ArgumentError(
-                "expressions", f"nested at most {MOST_LEVELS} deep", "a deeper one", "Write it flatter."
+                "expressions",
+                f"nested at most {MOST_LEVELS} deep",
+                "a deeper one",
+                "Write it with less nesting.",
             )
         yield node
         if not isinstance(node, sympy.Symbol | sympy.Number):

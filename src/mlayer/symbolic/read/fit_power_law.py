@@ -1,4 +1,4 @@
-"""A product of powers, c x^a y^b ..., for data that follow one: m v^2 / r is no polynomial, but this.
+"""A product of powers, c x^a y^b ..., for data that follow one: m v^2 / r is one, and not a polynomial.
 
 In logarithms it is a linear model, so the columns that matter and their exponents come from the same
 selection as the terms of a polynomial. Exponents near a multiple of one half are moved there.

@@ -66,7 +66,7 @@ def read_proof_file(path: Path) -> dict[str, Any]:
     try:
         return read_proof(path)
     except ProofError as error:
-        raise FileFormatError(path, "a whole proof of certificates", f"this: {error}", hint) from None
+        raise FileFormatError(path, "a complete proof of certificates", f"this: {error}", hint) from None
 
 
 def check_table(

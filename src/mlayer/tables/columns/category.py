@@ -138,7 +138,7 @@ class Category(Column):
 
 
 def _whole(series: Series) -> Series:
-    """Numbers however they are written, so that 07 and 7.0 are 7; what is no number stays."""
+    """Numbers however they are written, so that 07 and 7.0 are 7; other text stays as it is."""
     numbers = pandas_module().to_numeric(series, errors="coerce")
     return (
         series.astype(object)

@@ -111,7 +111,7 @@ class _Measured(Column):
                 f"the column {self.name!r}",
                 f"of {self.kind}s, as in the table of the fit",
                 f"cells such as {parsed.example!r}",
-                "Is it another column, or written in another way?",
+                "Give the column that the model was fitted to, written in the same way.",
             )
         if parsed.unreadable:
             text = f"cells that are no {self.kind}s were taken as missing"
@@ -354,7 +354,7 @@ def duration(days: float) -> str:
 
 
 def _far_out(values: Floats) -> tuple[int, float, float]:
-    """How many values lie so far out that they would drown the others, and the limits for them."""
+    """How many values are extreme outliers, and the limits that they are clipped to."""
     first, middle, third = np.percentile(values, (25, 50, 75))
     reach = _FAR * (third - first)
     far = int((np.abs(values - middle) > reach).sum())

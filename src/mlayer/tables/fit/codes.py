@@ -1,4 +1,4 @@
-"""Whole numbers that stand for categories: stores 7, 3 and 9 are no sizes.
+"""Whole numbers that stand for categories: stores 7, 3 and 9 are not quantities.
 
 A column of few different whole numbers becomes categories if the mean of the target at each of them predicts
 rows that it has not seen better than a smooth curve through the numbers does; in a table with dates, where a

@@ -43,7 +43,7 @@ def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -
         part = numbers[:, place : place + len(column.features)]
         place += len(column.features)
         if column.date is not None:
-            continue  # time drives many a series, and is known beforehand
+            continue  # many series depend on time, which is known in advance
         name, value, limit = _alone(column, part, target, truth, halves)
         if value > limit:
             said = (
@@ -60,7 +60,7 @@ def _alone(
     learn, judge = halves
     if not target.classifies:
         return "R2", _r2(truth[judge], _guess(column, part, truth, halves)), _SUSPICIOUS_R2
-    # The worst of the classes: one that is easily told apart is no suspicion against the column.
+    # The worst of the classes: one that is easily separated does not make the column suspicious.
     scores = [1.0]
     for k in range(len(target.classes)):
         is_class = truth == k

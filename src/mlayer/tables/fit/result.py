@@ -124,7 +124,7 @@ class FitResult:
         rows = int(self.predictions.finite.sum())
         if not self.metrics:
             return (
-                "The model has no finite prediction for the held-out rows: train it anew, with fewer epochs."
+                "The model has no finite prediction for the held-out rows: train it again, with fewer epochs."
             )
         first = next(iter(self.metrics))
         name, constant = ("accuracy", "the most frequent class")

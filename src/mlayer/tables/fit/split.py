@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FEWEST = 10  # rows of a table that can be split
-# Fewer moments than this are no series.
+# With fewer moments than this there is no series.
 _MOMENTS = 30
 # Below this ratio of squared differences of neighbors to the variance, neighbors in time resemble each other;
 # it is 1 for values in random order, with a deviation of about 1 / sqrt(moments).

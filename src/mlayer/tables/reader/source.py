@@ -174,7 +174,7 @@ class Source:
             yield
 
     def _frame(self, data: Any) -> DataFrame:
-        """Columns as they are in the file: what pandas kept of an index is no concern of ours."""
+        """Columns as they are in the file: an index that pandas stored is ignored."""
         with self._reading():
             data.validate(full=True)  # damaged bytes may decode to offsets outside the data
             return data.select(list(self.columns)).to_pandas(ignore_metadata=True, date_as_object=False)
