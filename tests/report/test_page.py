@@ -156,7 +156,7 @@ def test_what_is_on_it() -> None:
         "column 'y': left out",
         "mlayer predict 'my model.safetensors' NEW.csv",
         "--onnx 'my model.onnx'",
-        "the model was not fitted again afterward",
+        "on the held-out rows; the model file holds this model.",
     ):
         assert words in text
 

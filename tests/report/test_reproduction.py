@@ -93,7 +93,7 @@ def test_results_put_together_from_parts_say_so() -> None:
     assert sorted(commits(results)) == ["aaa", "aaa", "bbb"]
     page = reproduction_page([chapter("first", commit="aaa", results=results)]).html()
     assert "commit aaa" in page
-    assert "Put together from parts that were run at other commits: bbb." in page
+    assert "Parts of it were run at other commits: bbb." in page
     assert "Put together" not in reproduction_page([chapter("first", commit="aaa")]).html()
 
 

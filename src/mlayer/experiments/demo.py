@@ -89,7 +89,7 @@ def _wave(config: Config, where: Where) -> dict[str, Any]:
 
 
 def _determinant(where: Where) -> dict[str, Any]:
-    where.say("the 3 x 3 determinant, written down")
+    where.say("the 3 x 3 determinant, compiled")
     plan = determinant_plan(3)
     layer = plan.build(torch.float64)
     generator = torch.Generator().manual_seed(0)
@@ -136,10 +136,10 @@ def _digits(config: Config, where: Where) -> dict[str, Any]:
     with torch.no_grad():
         right = model(test).argmax(1) == labels
     chosen = torch.nonzero(right)[: config.certified, 0]
-    where.say("certificates of some digits")
+    where.say("certificates of a few digits")
     certifier = Certifier(model, box=(0.0, 1.0), references=x[:32].double(), fit_steps=config.fit_steps)
     rows, classes = test[chosen].double(), labels[chosen]
-    proved = certifier(rows, classes, progress=lambda k, n: where.say("certificates of some digits", k / n))
+    proved = certifier(rows, classes, progress=lambda k, n: where.say("certificates of a few digits", k / n))
     paper = certifier(rows, classes, method="paper")
     broken = attack(model, rows, classes, box=(0.0, 1.0))
     return {

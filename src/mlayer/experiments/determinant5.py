@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TITLE = "Determinants of 5 x 5 matrices"
 IN_PAPER = "Figure 5; section 4.3"
 CAPTION = (
-    "Learned against true 5 x 5 determinants, a point for each matrix; on the right the error over the "
+    "Predicted against true 5 x 5 determinants, one point for each matrix; on the right the error over the "
     "epochs of our recipe."
 )
 EXPECTED = {

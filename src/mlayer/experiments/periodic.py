@@ -50,8 +50,9 @@ if TYPE_CHECKING:
 TITLE = "Periodic functions"
 IN_PAPER = "Figure 3; section 4.2"
 CAPTION = (
-    "Three sums of cosines on [0, 6]; the shaded part was seen. Ours lies on the function; the text's "
-    "recipe follows it for a while; the net leaves it at once."
+    "Three sums of cosines on [0, 6]; the shaded part is the training data. Our recipe matches the "
+    "function; the text's "
+    "recipe follows it for a while; the net diverges from it at once."
 )
 EXPECTED = {
     "figure": "M-layers extrapolate the three functions, DNNs do not",

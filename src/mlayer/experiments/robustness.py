@@ -39,7 +39,7 @@ TITLE = "Certified radii of the authors' CIFAR-10 model"
 IN_PAPER = "Figure 6; sections 3.7 and 4.4"
 CAPTION = (
     "Left: the paper's certified radii on the authors' model. Middle: the same, ours and an attack's, "
-    "on a logarithmic scale. Right: accuracy that is left at each radius."
+    "on a logarithmic scale. Right: accuracy that remains at each radius."
 )
 # "delta_in ~ 200, ||S||_2 ~ 3, ||M||_2 typically between 3 and 4", a typical bound of ~ 1e-5.
 EXPECTED = {"radius": 1e-5, "delta_in": 200.0, "readout_norm": 3.0, "matrix_norm": [3.0, 4.0]}

@@ -38,8 +38,8 @@ TITLE = "Double spirals"
 IN_PAPER = "Figure 2; section 4.1"
 CAPTION = (
     "Regions that a ReLU net, a tanh net and the M-layer assign to the two spirals. Points: the "
-    "training set; dotted: the end of the further turn that is tested. Only the M-layer's regions turn "
-    "on."
+    "training set; dotted: the end of the further turn that is tested. Only the M-layer continues the "
+    "spirals."
 )
 EXPECTED = {"figure": "the M-layer's boundary extrapolates the spiral; those of the DNNs do not"}
 EDGE = 14.0

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 TITLE = "Melbourne's minimum temperatures"
 IN_PAPER = "; the authors' notebook"
-CAPTION = "Daily minimum temperatures of Melbourne; the last year was not seen. Errors are in the legend."
+CAPTION = "Daily minimum temperatures of Melbourne; the last year was held out. Errors are in the legend."
 EXPECTED = {"figure": "a curve that continues the seasons; no number is given"}
 WEEK, YEAR = 7, 365
 ROWS = (

@@ -40,7 +40,7 @@ TITLE = "Waves off the grid, in noise"
 IN_PAPER = "; beyond section 4.2: real frequencies and noise"
 CAPTION = (
     "Error on [2, 6] against noise on [0, 2]. Ours follows the Cramér-Rao bound, which no unbiased "
-    "estimate of the frequencies beats; least squares that is told them does better, linear fits "
+    "estimate of the frequencies beats; least squares with known frequencies does better, linear fits "
     "without them fail."
 )
 EXPECTED = {"none": "the paper's functions have whole frequencies and noise of 1e-4"}

@@ -29,11 +29,14 @@ def demo_page(results: Results, seconds: float) -> Page:
     ratio = statistics.median(c / a for c, a in zip(digits["certified"], digits["attacked"], strict=True))
     page.cards(
         [
-            (f"{spiral['ours']['extra_turn_accuracy']:.1%}", "of a spiral's next turn, never seen, is right"),
+            (
+                f"{spiral['ours']['extra_turn_accuracy']:.1%}",
+                "accuracy on the spiral's next turn, which was not in the training data",
+            ),
             (f"{wave['ours']['rmse']:.1e}", "error of a wave on [2, 6], learned on [0, 2]"),
             (
                 f"{determinant['matrix_size']} x {determinant['matrix_size']}",
-                "matrix that is the 3 x 3 determinant",
+                "matrix computes the 3 x 3 determinant",
             ),
             (f"{ratio:.0%}", "of the attacked radius is proved safe"),
         ]
@@ -42,10 +45,11 @@ def demo_page(results: Results, seconds: float) -> Page:
     ours, relu = spiral["ours"], spiral["relu"]
     page.paragraph(
         f"Both models learn from {len(spiral['points'])} noisy points of two spirals: the M-layer "
-        f"({ours['parameters']} parameters) gets {ours['training_accuracy']:.1%} of them right, a net of "
-        f"ReLUs ({relu['parameters']}) {relu['training_accuracy']:.1%}. Beyond the points the M-layer turns "
-        "on, the net does not. The dotted circle ends the next turn: of new points there the M-layer has "
-        f"{ours['extra_turn_accuracy']:.1%} right, the net {relu['extra_turn_accuracy']:.1%}."
+        f"({ours['parameters']} parameters) classifies {ours['training_accuracy']:.1%} of them correctly, a "
+        f"ReLU net ({relu['parameters']} parameters) {relu['training_accuracy']:.1%}. Beyond the points the "
+        "M-layer continues the spirals; the net does not. The dotted circle marks the end of the next turn: "
+        f"of new points there the M-layer classifies {ours['extra_turn_accuracy']:.1%} correctly, the net "
+        f"{relu['extra_turn_accuracy']:.1%}."
     )
     page.figures(
         (
@@ -58,41 +62,41 @@ def demo_page(results: Results, seconds: float) -> Page:
     )
     page.heading("It extrapolates a wave")
     page.paragraph(
-        f"The function is {wave['function']}. The layer saw x from 0 to 2 with a little noise. Two of the "
-        "matrix's planes turn with the input, so the wave continues."
+        f"The function is {wave['function']}. The layer was trained on x from 0 to 2, with a little noise. "
+        "Its matrix generates two rotations whose angles are proportional to x, so the waves continue."
     )
     page.figures(
         [
             (
                 _wave(wave),
-                "The wave and the layer's output, one on the other, from 0 to 6",
-                f"Root of the mean squared error on [2, 6]: {wave['ours']['rmse']:.2g}; "
+                "The wave and the layer's output from 0 to 6; the curves coincide",
+                f"Root mean squared error on [2, 6]: {wave['ours']['rmse']:.2g}; "
                 f"the wave's amplitude is {max(map(abs, wave['curve'])):.1f}",
             )
         ]
     )
-    page.heading("It can be written down")
+    page.heading("It can be compiled from a formula")
     n = determinant["matrix_size"]
     page.paragraph(
-        f"Nobody trained this one: the determinant of a 3 x 3 matrix, compiled into an M-layer with {n} x "
-        f"{n} matrices. On {determinant['checked']} matrices of whole numbers, against exact arithmetic, its "
-        f"largest error is {determinant['largest_error']:.1e} where values reach "
+        "This layer was not trained: it is the determinant of a 3 x 3 matrix, compiled into an M-layer with "
+        f"{n} x {n} matrices. On {determinant['checked']} integer matrices, compared with exact arithmetic, "
+        f"its largest error is {determinant['largest_error']:.1e} for values of up to "
         f"{determinant['largest_value']:.0f}."
     )
     page.code("from mlayer.symbolic import determinant\nlayer = determinant(3)")
-    page.heading("It can be trusted, with proof")
+    page.heading("Its predictions come with proofs")
     page.paragraph(
-        f"A layer of {digits['parameters']} parameters reads {digits['accuracy']:.1%} of the test digits. "
-        f"For {len(digits['certified'])} of those: no change of the pixels by less than the certified radius "
-        "can change the answer, that is proved; an attack shows a somewhat larger change that does. The "
-        "paper's own bound is on the left."
+        f"A layer of {digits['parameters']} parameters classifies {digits['accuracy']:.1%} of the test "
+        f"digits correctly. For {len(digits['certified'])} of those it is proved that no change of the "
+        "pixels by less than the certified radius changes the predicted class; an attack finds a somewhat larger "
+        "change that does. The paper's own bound is on the left."
     )
     page.figures(
         [
             (
                 _radii(digits),
                 "Radii of each digit on a logarithmic scale: the paper's bound, the certificate, the attack",
-                "Each line is one digit: the truth lies between the certificate and the attack",
+                "Each line is one digit: its true radius lies between the certificate and the attack",
             )
         ]
     )

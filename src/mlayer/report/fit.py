@@ -34,8 +34,8 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     first = next(iter(result.metrics), None)
     cards = [] if first is None else [(readable(result.metrics[first]), f"{first} on held-out rows")]
     cards += [
-        (f"{facts['rows']['train']:,}", "rows learned from"),
-        (f"{facts['rows']['test']:,}", "rows held out"),
+        (f"{facts['rows']['train']:,}", "training rows"),
+        (f"{facts['rows']['test']:,}", "held-out rows"),
         (f"{len(result.model.schema.columns)}", "columns used"),
         (f"{facts['parameters']:,}", "parameters"),
     ]
@@ -61,7 +61,7 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
         page.heading("Classes").paragraph(shown)
     file = shlex.quote(str(model))
     onnx = shlex.quote(str(model.with_suffix(".onnx")))
-    page.heading("What to do with it").code(
+    page.heading("Next steps").code(
         "\n".join(
             (
                 f"mlayer predict {file} NEW.csv -o predictions.csv",
@@ -71,12 +71,14 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
         )
     )
     versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items())
-    page.heading("How it was made").items(
+    again = "fitted to" in facts
+    after = "the model file was then fitted to all rows" if again else "the model file holds this model"
+    page.heading("How the model was fitted").items(
         [
             f"The task was {target.task}: {result.reason}.",
             _training(result),
-            "The columns and the model were learned from the training rows alone; the metrics and the plots "
-            "are of the held-out rows; the model was not fitted again afterward.",
+            "The metrics and the plots are those of a model fitted to the training rows alone, on the "
+            f"held-out rows; {after}.",
             f"Seed {facts['seed']}; {versions}; {facts['created']}.",
         ]
     )
@@ -103,7 +105,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
             (
                 plots.confusion(truth, guess, classes),
                 f"Confusion matrix of {len(truth)} held-out rows: {metrics}",
-                "Confusion matrix: figures are rows; the brighter, the larger a share of the true class.",
+                "Confusion matrix, in rows; a brighter cell holds a larger share of its true class.",
             )
         )
         if len(classes) == 2 and len(np.unique(truth)) == 2:
@@ -119,8 +121,8 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
         pictures.append(
             (
                 plots.reliability(truth, outputs),
-                "Share of right answers against the probability given to them",
-                "Reliability: on the dotted line, a probability of 0.8 is right 8 times in 10.",
+                "Share of correct predictions against their predicted probability",
+                "Reliability: on the dotted line, a prediction of 0.8 is correct 8 times in 10.",
             )
         )
     elif len(truth):
@@ -128,7 +130,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
             (
                 plots.predicted_against_true(truth, outputs),
                 f"Predicted against true values of {len(truth)} held-out rows: {metrics}",
-                "Predicted against true values of the held-out rows; dotted: exactly right.",
+                "Predicted against true values of the held-out rows; dotted: perfect prediction.",
             ),
             (
                 plots.errors(truth, outputs),
@@ -143,8 +145,8 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
         pictures.append(
             (
                 plots.importance_bars(importance, label),
-                f"What shuffling a column costs; the columns that matter most: {best}",
-                "How much worse the answers get when a column's cells are shuffled among the held-out rows.",
+                f"Importance of columns by shuffling; the most important: {best}",
+                "Importance: how much worse predictions get when a column of the held-out rows is shuffled.",
             )
         )
     if len(result.history) > 1:  # one line of the history is a dot
@@ -162,7 +164,7 @@ def _series(result: FitResult) -> tuple[Draw, str, str]:
     words = f"{result.model.target.name} over {result.series.column}: {len(after[0])} moments forecast"
     said = f"The last {len(after[0])} moments of {result.series.column} were held out and forecast."
     if np.isfinite(half):
-        said += f" The band, +- {readable(half)}, holds nine tenths of them."
+        said += f" The band, +- {readable(half)}, contains 90 % of them."
     if result.periods:
         said += f" Periods found: {', '.join(result.periods)}."
     return plots.forecast(before, after, half), words, said

@@ -9,7 +9,7 @@ from typing import Any
 from mlayer.report.page import Drawn, Page
 from mlayer.report.theme import Draw
 
-SMOKE = "A smoke run shows that it works. Its figures are of small models: they say nothing about the paper."
+SMOKE = "A smoke run only shows that the code works: its figures say nothing about the paper."
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
     """
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
-        "Every figure and table of the paper: what it says, what was measured here, and the command for it.",
+        "Every figure and table of the paper with what was measured here and the command that measures it.",
     )
     if smoke:
         page.paragraph(SMOKE)
@@ -97,8 +97,8 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
     page.heading("Contents")
     page.contents((chapter.record["name"], chapter.title) for chapter in chapters)
     page.paragraph(
-        "Paper: what the paper prints. Here: measured by the command, with the spread over seeds where there "
-        "are several. Goal: what this project set itself, met or missed. What was not run in full is absent."
+        "Paper: the paper's figure. Here: measured by the command, with the deviation over seeds where there "
+        "are several. Goal: set by this project. Experiments that were not run in full are left out."
     )
     beyond = False
     for chapter in chapters:
@@ -148,7 +148,7 @@ def _details(record: Mapping[str, Any]) -> Page:
     inside.paragraph(", ".join(str(fact) for fact in facts if fact) + ".")
     parts = sorted(set(commits(record.get("results"))) - {record.get("commit")})
     if parts:
-        inside.paragraph(f"Put together from parts that were run at other commits: {', '.join(parts)}.")
+        inside.paragraph(f"Parts of it were run at other commits: {', '.join(parts)}.")
     return inside
 
 

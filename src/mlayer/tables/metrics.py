@@ -79,7 +79,7 @@ def average_precision(positive: AnyArray, score: AnyArray) -> float:
 
 
 def regression_metrics(truth: AnyArray, values: AnyArray) -> dict[str, float]:
-    """Root of the mean squared error, mean absolute error, R^2 (NaN-free: 0 where the truth is constant)."""
+    """Root mean squared error, mean absolute error, R^2 (NaN-free: 0 where the truth is constant)."""
     error = values - truth
     spread = ((truth - truth.mean()) ** 2).sum()
     return {

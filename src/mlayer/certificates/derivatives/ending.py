@@ -2,7 +2,7 @@
 
 docs/theory/certificates.md, theorem 10. If no walk of k steps exists along the entries that B and the T_a
 have, every product of k of them is 0: exp(M) is a polynomial of degree k - 1 in M, and all terms of the
-expansion beyond that degree vanish exactly. Layers written down from polynomials are of this kind, and the
+expansion beyond that degree vanish exactly. Layers compiled from polynomials are of this kind, and the
 layers of degree two that are trained for certificates.
 """
 

@@ -53,7 +53,7 @@ def _spiral(record: Record) -> Card:
         f"of a spiral's next turn, never seen, in the right class (mean of {seeds} seeds). "
         f"A ReLU net: {figures['spiral.relu_extra_turn_accuracy']:.1%}.",
         draw,
-        "Decision boundary of the M-layer around two spirals of points; it turns on beyond them.",
+        "Decision boundary of the M-layer around two spirals of points; it continues beyond them.",
     )
 
 
