@@ -88,8 +88,8 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.paragraph(
         f"A layer of {digits['parameters']} parameters classifies {digits['accuracy']:.1%} of the test "
         f"digits correctly. For {len(digits['certified'])} of those it is proved that no change of the "
-        "pixels by less than the certified radius changes the predicted class; an attack finds a somewhat larger "
-        "change that does. The paper's own bound is on the left."
+        "pixels by less than the certified radius changes the predicted class; an attack finds a somewhat "
+        "larger change that does. The paper's own bound is on the left."
     )
     page.figures(
         [
