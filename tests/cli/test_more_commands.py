@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from matplotlib.figure import Figure
 
 import mlayer
 from mlayer.cli import main
+from mlayer.cli.commands.fit import command as fit_command
 from mlayer.errors import ArgumentError
 from mlayer.experiments import spiral
 from mlayer.experiments.running import runner
 from mlayer.symbolic import explain, from_polynomial
-from mlayer.tables import TableModel, Target, learn_schema
+from mlayer.tables import Plan, TableModel, Target, Training, learn_schema
 from mlayer.tables.certify.certify_table import certify_table
 
 
@@ -304,3 +306,11 @@ def test_certify_offers_every_method_without_torch() -> None:
     from mlayer.certificates.bounds.methods import names
 
     assert tuple(found.split()) == names()[::-1]
+
+
+def test_defaults_of_fit_are_those_of_the_library() -> None:
+    """The same table gives the same model from Python and from the command line."""
+    given = fit_command.make_context("fit", ["table.csv", "--target", "y"]).params
+    for of in (Plan("y"), Training()):
+        for name in (field.name for field in fields(of) if field.name != "training"):
+            assert given[name] == getattr(of, name), name

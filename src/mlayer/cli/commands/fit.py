@@ -89,7 +89,7 @@ _LEAST_SHARE = 0.05
 @click.option(
     "--max-categories",
     type=click.IntRange(1),
-    default=20,
+    default=200,
     show_default=True,
     help="Most categories of a text column.",
 )
