@@ -31,3 +31,12 @@ class Case:
         return Checker(self.prover.layer, self.prover.region, proof).check(
             self.x[k].tolist(), int(self.labels[k]), proof["rows"][0]
         )
+
+
+def proved_case(norm: str) -> tuple[Case, float, dict[str, Any]]:
+    """A case, and the radius and the claims of its first row: half the radius, proved without splits."""
+    case = Case("full", 7, norm)
+    radius, claims = case.prover.confirmed(case.row(0), float(case.radius[0]) / 2, True)
+    assert claims is not None
+    assert all("levels" in rival for rival in claims["rivals"].values())
+    return case, radius, claims

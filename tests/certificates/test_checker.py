@@ -30,7 +30,7 @@ from mlayer.certificates.checker.balls import (
 from mlayer.certificates.checker.exponential import Exponential
 from mlayer.certificates.checker.frame import partial_transpose
 from mlayer.certificates.proofs import Prover, check_rows
-from proof_cases import Case
+from proof_cases import Case, proved_case
 
 REGIONS = (("linf", None), ("linf", (-0.2, 1.3)), ("l2", None))
 
@@ -158,6 +158,11 @@ def test_what_is_accepted_lies_below_the_attack(kind: str, tmp_path: Path) -> No
     verdicts = check_rows(case.prover.layer, case.prover.region, read, rows)
     assert [v.radius for v in verdicts] == radii
     assert [v.accepted for v in verdicts] == [c is not None for c in claims]
+
+
+@pytest.fixture(scope="module", params=["linf", "l2"])
+def proved(request: pytest.FixtureRequest) -> tuple[Case, float, dict[str, Any]]:
+    return proved_case(request.param)
 
 
 def _lowered(claims: dict[str, Any], name: str, factor: float) -> dict[str, Any]:

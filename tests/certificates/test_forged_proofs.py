@@ -13,7 +13,7 @@ import pytest
 
 from mlayer.certificates.checker import ProofError, parse_proof
 from mlayer.certificates.proofs import check_rows
-from proof_cases import Case
+from proof_cases import Case, proved_case
 
 NUMBERS: tuple[Any, ...] = (
     0.0,
@@ -159,11 +159,10 @@ def damage(data: bytes, chooser: random.Random) -> bytes:
     return data[:place] + data[place + chooser.randint(1, 20) :]
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.fuzz)])
-def test_damaged_files_are_refused(
-    count: int, proved: tuple[Case, float, dict[str, Any]], tmp_path: Path
-) -> None:
-    case, _, claims = proved
+def test_damaged_files_are_refused(count: int, norm: str, tmp_path: Path) -> None:
+    case, _, claims = proved_case(norm)
     case.prover.proof((claims,)).save(tmp_path / "p")
     data = (tmp_path / "p").read_bytes()
     assert parse_proof(data)["rows"]

@@ -10,7 +10,7 @@ import torch
 import mlayer
 from invalid_arguments import Cases, names_of, says_what_is_wrong
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse CS[CR] tensor support is in beta:UserWarning")
 
 EYE = torch.eye(3)
 WRONG: Cases = [
