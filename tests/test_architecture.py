@@ -295,3 +295,15 @@ def test_nobody_asks_a_column_for_its_kind() -> None:
     above = [file for file in FILES if FLOOR.get(room_of(file), -1) >= FLOOR["tables"]]
     asked = {str(file.relative_to(SOURCE)): kinds_asked_for(file.read_text(), kinds) for file in above}
     assert {file: names for file, names in asked.items() if names} == {}
+
+
+def test_tables_that_contributing_names_exist() -> None:
+    """A recipe says where a table of methods, kinds or formats is; the table is there."""
+    rows = [line for line in CONTRIBUTING.splitlines() if line.startswith("| ")]
+    named = {
+        (name, row) for row in rows for name in re.findall(r"`([A-Z][A-Z_]{3,})`", row) if name != "NAME"
+    }
+    assert {name for name, _ in named} >= {"STRUCTURES", "KINDS", "TABLE_FORMAT", "HALVES"}
+    for name, row in named:
+        files = [SOURCE / path for path in re.findall(r"`([\w/]+\.py)`", row) if (SOURCE / path).exists()]
+        assert any(re.search(rf"^{name}\b.*=", file.read_text(), re.M) for file in files), name
