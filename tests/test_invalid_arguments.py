@@ -195,7 +195,7 @@ CASES: Cases = [
     (lambda: mlayer.export_onnx(LAYER, "m.onnx", input_name=3), "input_name must be a name; got 3"),  # type: ignore[arg-type]
     (
         lambda: mlayer.export_onnx(LAYER, "m.onnx", output_name="x"),
-        "output_name must be another than input_name",
+        "output_name must be different from input_name",
     ),
     # Sizes without room, structures, spectra.
     (layer(matrix_size=10**30), "matrix_size must be a positive integer; got 1000"),

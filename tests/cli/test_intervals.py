@@ -106,7 +106,7 @@ def test_said_in_words(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--eps must be given for a model of regression"),
+        ([], "--eps must be given for a regression model"),
         (["--eps", "0.1", "--norm", "l2"], "--norm is for classifiers"),
         (["--eps", "0.1", "--method", "paper"], "--method is for classifiers"),
         (["--eps", "0.1", "--rigorous"], "--rigorous is for classifiers"),
@@ -130,7 +130,7 @@ def test_a_classifier_does_not_vary(capsys: Captured) -> None:
     TableModel(layer, schema, Target("kind", "classification", ("a", "b"))).save("m.safetensors")
     houses().to_csv("t.csv", index=False)
     assert main(["certify", "m.safetensors", "t.csv", "--vary", "roof"]) == 2
-    assert "--vary is for models of regression" in capsys.readouterr().err
+    assert "--vary is for regression models" in capsys.readouterr().err
 
 
 def test_too_many_combinations() -> None:

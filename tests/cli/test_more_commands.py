@@ -236,7 +236,7 @@ def test_a_smoke_run_is_not_held_against_the_paper(folder: Path, capsys: pytest.
     assert "robustness.median_ratio" in out
     assert "missed" not in out
     assert "about 1e-5" not in out
-    assert "they say nothing about the paper" in out
+    assert "say nothing about the paper" in out
 
 
 def test_a_default_run_beside_a_full_one_says_where_it_is(

@@ -59,7 +59,7 @@ def test_the_page_of_a_series(sales: FitResult) -> None:
     html = fit_page(sales, "sales.csv", "sales.safetensors").html()
     assert "The last 80 moments of date were held out and forecast" in html
     assert "Periods found: 7.0 days" in html
-    assert "holds nine tenths of them" in html
+    assert "contains 90 % of them" in html
     assert "Loss during training" not in html  # least squares has no curve of losses
     assert "e+0" not in html
     assert f"{sales.baseline['RMSE']:,.0f}" in html  # a baseline of thousands, with its comma

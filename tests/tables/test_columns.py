@@ -70,7 +70,7 @@ def test_infinite_numbers_are_missing_and_said() -> None:
 def test_numbers_with_a_few_words_among_them() -> None:
     column, remarks = learn([str(k) for k in range(30)] + ["?"])
     assert isinstance(column, Number)
-    assert "1 cells that are no numbers were taken as missing, for example '?'" in str(remarks[0])
+    assert "1 cells that are not numbers were taken as missing, for example '?'" in str(remarks[0])
     assert remarks[0].strict
     assert encode(column, ["7", "8.5", "?"])[0] == [[7.0, 0.0], [8.5, 0.0], [14.5, 1.0]]
 

@@ -114,7 +114,7 @@ class _Measured(Column):
                 "Give the column that the model was fitted to, written in the same way.",
             )
         if parsed.unreadable:
-            text = f"cells that are no {self.kind}s were taken as missing"
+            text = f"cells that are not {self.kind}s were taken as missing"
             remarks.append(
                 Remark("unreadable", self.name, parsed.unreadable, text, strict=True, example=parsed.example)
             )
