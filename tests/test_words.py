@@ -50,6 +50,12 @@ PHRASES = {
     r"\bof (?:its|their|our|your) own\b(?! (?:n|factors))": "its own, separate",
     r"\b[Ss]o many\b": "this many",
     r"\b[Mm]ade-up\b": "synthetic",
+    r"\b(?:is|are) no (?:finite|numbers?|tables?|columns?|integer|JSON|texts?|random|dense|ordinary)\b": (
+        "is not a"
+    ),
+    r"\b[Mm]odels? (?:of|for) regression\b": "regression model",
+    r"\bstart(?:s|ed)? anew\b": "start over",
+    r"\bwritten down from\b": "compiled from",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}

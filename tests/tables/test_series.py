@@ -45,7 +45,7 @@ def test_the_last_dates_are_held_out_where_time_drives() -> None:
     assert len(result.series.after[0]) == 20
     random = fit_table(table, Plan("sales", split="random", training=Training(epochs=5)))
     assert random.series is None
-    with pytest.raises(ArgumentError, match="split must be 'random' where there is no column of dates"):
+    with pytest.raises(ArgumentError, match="split must be 'random' without a column of dates"):
         fit_table(table.drop(columns="date"), Plan("sales", split="time"))
 
 

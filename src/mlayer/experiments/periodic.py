@@ -11,7 +11,7 @@ Here the root of the mean squared error on [2, 6] says how well; the functions h
 The text's M-layer has d = 1, n = 6 and 115 parameters. That count is of two inputs (x and a constant), an
 embedding of 2 x 2 with bias, and no matrix bias, which is what is used here; M is affine in x either way.
     text    RMSprop 5e-3 with decay 1e-5, batch 128, 300 epochs, "periodic" start, loss with a bound
-    ours    the same model, written down from the waves that a spectrum and least squares find (`spectral`);
+    ours    the same model, compiled from the waves that a spectrum and least squares find (`spectral`);
             nothing is trained by descent, and "without feature engineering" cannot be said of it
 
 The text's frequencies are whole numbers, which fit the window exactly. Beside such functions ours is tried on

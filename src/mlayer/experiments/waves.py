@@ -10,7 +10,7 @@ squared error on [2, 6], where a wrong frequency costs most, compared with
     bound       the Cramer-Rao bound of that error, for a method that knows there are two waves
     told        least squares that is told the frequencies
     harmonics, features     linear least squares that has to do without them, see `wave_baselines`
-Ours chooses the number of waves itself. The M-layer (n = 6, 115 parameters) is written down from the waves.
+Ours chooses the number of waves itself. The M-layer (n = 6, 115 parameters) is compiled from the waves.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 _INSTALL = "pip install 'mlayer[rigorous]'"
 _MOST_STEPS = 100_000  # a limit on the time of a call
 _FIT_STEPS = 250  # steps of the tuning, by default
-# What overflows is no number, and no proof passes by it: nothing for a user to be warned of.
+# What overflows is not finite and proves nothing: there is nothing to warn the user of.
 _SILENT = partial(np.errstate, over="ignore", invalid="ignore", divide="ignore")
 
 

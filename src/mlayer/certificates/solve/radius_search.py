@@ -68,7 +68,7 @@ def _promising(caps: Caps, low: float, high: float) -> float:
 
 
 def _down_to(lower: Callable[[float], float], eps: float) -> float:
-    """From an eps where the bound is no number down to one where it is, by ever longer steps.
+    """From an eps where the bound is not finite down to one where it is, by ever longer steps.
 
     A first-order guess may lie far beyond where exponentials overflow.
     """

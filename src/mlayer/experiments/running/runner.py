@@ -232,7 +232,7 @@ def _seconds_of_parts(results: Any) -> float:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a JSON file as a whole. NaN is no JSON: a figure that is not a number is an error here."""
+    """Replace a JSON file as a whole. JSON has no NaN: a figure that is not a number is an error here."""
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     text = _NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"
     make_folder(path.parent)

@@ -2,7 +2,7 @@
 
 Gradient descent on a frequency works only from within about one period over the range of the data; from
 further away the error has a plateau. So the frequencies are found first, by a spectrum and least squares, and
-the layer is written down from them. The paper's claim is that training finds them "without feature
+the layer is compiled from them. The paper's claim is that training finds them "without feature
 engineering"; a start from a spectrum is not that, and the experiments say which of the two they show.
 """
 

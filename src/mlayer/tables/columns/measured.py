@@ -93,7 +93,7 @@ class _Measured(Column):
         if np.ptp(there) == 0 and not missing:
             return left_out(name, "constant: every cell is the same")
         if parsed.unreadable:
-            said = f"cells that are no {cls.kind}s were taken as missing"
+            said = f"cells that are not {cls.kind}s were taken as missing"
             remarks.append(Remark("unreadable", name, parsed.unreadable, said, True, parsed.example))
         there = there - options.get("origin", 0.0)
         column = cls(name, cls._middle(there), missing > 0, float(there.min()), float(there.max()), **options)

@@ -50,9 +50,7 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
     classes = rows.target.classifies
     date = None if how == RANDOM else _date(rows.frame, drop)
     if how == TIME and date is None:
-        raise ArgumentError(
-            "split", "'random' where there is no column of dates", "'time'", "Use --split random."
-        )
+        raise ArgumentError("split", "'random' without a column of dates", "'time'", "Use --split random.")
     if date is not None:
         days = date.parse(rows.frame[date.name]).values
         if how == TIME or (not classes and drives(days, rows.truth)):
