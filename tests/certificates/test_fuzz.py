@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from certificate_families import FAMILIES, Case
+from certificate_drafts import Case
+from certificate_families import FAMILIES
 from certificate_truth import changes_class, step_to, stored
 from mlayer.certificates import Certifier
 from mlayer.certificates.bounds import methods

@@ -36,7 +36,7 @@ class Predictions:
         outputs: regression: (rows,) values; classification: (rows, classes) probabilities. NaN in the rows
             where the layer overflowed.
         target: what was predicted.
-        remarks: what should be said about the rows.
+        remarks: notes for the user about the rows.
         threshold: of two classes, the probability of the second from which it is the answer; None for half.
     """
 
@@ -115,7 +115,7 @@ class TableModel:
         return (*self.schema.text_columns, *([self.target.name] if labels else []))
 
     def encode(self, frame: DataFrame) -> tuple[torch.Tensor, list[Remark]]:
-        """The layer's inputs for a raw table, (rows, in_features), and what should be said about them."""
+        """The layer's inputs for a raw table, (rows, in_features), and remarks about them."""
         encoded = self.schema.encode(frame)
         return torch.from_numpy(encoded.numbers).to(self.layer.readout.dtype), encoded.remarks
 

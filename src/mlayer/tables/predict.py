@@ -36,7 +36,7 @@ class Prediction:
 
     Attributes:
         rows: predicted.
-        remarks: what should be said.
+        remarks: notes for the user.
         metrics: if the table had the target column; else empty.
     """
 

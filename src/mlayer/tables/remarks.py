@@ -1,4 +1,4 @@
-"""What is said to the user about a table: a sentence each, with the column and a count."""
+"""Remarks for the user about a table: one sentence each, with the column and a count."""
 
 from __future__ import annotations
 

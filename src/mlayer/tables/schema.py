@@ -22,7 +22,7 @@ MAX_CATEGORIES = 200
 
 @dataclass(frozen=True)
 class Encoded:
-    """Numbers of a table, (rows, features), and what should be said about them."""
+    """Numbers of a table, (rows, features), and remarks about them."""
 
     numbers: Floats
     remarks: list[Remark]

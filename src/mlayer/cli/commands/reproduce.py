@@ -52,7 +52,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     from mlayer.report.reproduction import SMOKE
 
     if name != "all":
-        experiment(name)  # a wrong name is said before anything is written
+        experiment(name)  # a wrong name is an error before anything is written
     if download:
         _fetch(needed_sets(name, scale or "default"), data, quiet)  # type: ignore[arg-type]
     records: dict[str, dict[str, Any]]

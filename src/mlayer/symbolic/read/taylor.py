@@ -1,6 +1,6 @@
 """The Taylor polynomial of a layer around a point, in several variables.
 
-exp is computed by scaling and squaring, as ever, but on matrices whose entries are polynomials in the
+exp is computed by scaling and squaring, on matrices whose entries are polynomials in the
 displacement h, cut off beyond the chosen degree: M(x0 + h) = M0 + sum_a h_a T_a.
 """
 

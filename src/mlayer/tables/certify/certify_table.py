@@ -37,7 +37,7 @@ class CertifiedRows:
             it is known the true class, radius, margin, runner_up, method.
         certificates: as from :func:`mlayer.certify`.
         units: what a radius of 1 means, by column.
-        remarks: what should be said.
+        remarks: notes for the user.
     """
 
     frame: DataFrame
@@ -135,7 +135,7 @@ class Question:
         predicted: classes by number.
         truth: classes by number, -1 where unknown.
         units: what a radius of 1 means, by column.
-        remarks: what should be said.
+        remarks: notes for the user.
     """
 
     x: torch.Tensor

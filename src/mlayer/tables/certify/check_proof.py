@@ -43,7 +43,7 @@ class CheckedTable:
     Attributes:
         rows: in the order of the table.
         units: what a radius of 1 means, by column.
-        remarks: what should be said.
+        remarks: notes for the user.
     """
 
     rows: list[CheckedRow]

@@ -39,7 +39,7 @@ class IntervalRows:
         eps: how far numbers and dates move, in their units.
         units: what an eps of 1 means, by column.
         varied: columns that take all their values.
-        remarks: what should be said.
+        remarks: notes for the user.
     """
 
     frame: DataFrame

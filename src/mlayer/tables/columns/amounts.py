@@ -173,7 +173,7 @@ class Notation:
 
 
 def read_numbers(name: str, series: Series) -> tuple[Parsed, Notation | None, list[Remark]]:
-    """The numbers of a column of the training table, how they are written, and what should be said.
+    """The numbers of a column of the training table, how they are written, and remarks.
 
     Args:
         name: of the column.

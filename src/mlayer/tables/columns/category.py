@@ -171,7 +171,7 @@ def merged_variants(texts: Iterable[str]) -> tuple[dict[str, str], int]:
 
 
 def merged_remark(column: str, texts: Iterable[str], rows: int) -> list[Remark]:
-    """What is said of merged variants."""
+    """Remarks about merged variants."""
     if not rows:
         return []
     names, _ = merged_variants(texts)

@@ -43,7 +43,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Inferred:
-    """A column, or None if it is left out, and what should be said about it."""
+    """A column, or None if it is left out, and remarks about it."""
 
     column: Column | None
     remarks: list[Remark]
@@ -85,7 +85,7 @@ class Column(ABC):
 
     @abstractmethod
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
-        """(rows,) cells -> (rows, len(features)) numbers, and what should be said about them."""
+        """(rows,) cells -> (rows, len(features)) numbers, and remarks about them."""
 
     @property
     def raw_text(self) -> bool:
@@ -103,7 +103,7 @@ class Column(ABC):
         return None
 
     def held(self) -> tuple[Column, list[Remark]]:
-        """The column for models that cannot extrapolate over time, and what should be said."""
+        """The column for models that cannot extrapolate over time, and remarks."""
         return self, []
 
     def values(self) -> Floats | None:

@@ -39,7 +39,7 @@ _GROUP_NAMES = re.compile(
 def with_codes(
     schema: Schema, frame: DataFrame, target: Target, truth: AnyArray, most: int
 ) -> tuple[Schema, list[Remark]]:
-    """The schema with columns of codes as categories, and what is said of each.
+    """The schema with columns of codes as categories, and a remark about each.
 
     Args:
         schema: of the training rows.

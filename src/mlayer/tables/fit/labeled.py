@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settled:
-    """A target column with its task: "classification" or "regression", why, and what should be said."""
+    """A target column with its task: "classification" or "regression", why, and remarks."""
 
     column: Series
     task: str
@@ -45,7 +45,7 @@ class Labeled:
         target: name, task and classes.
         truth: (rows,) as :meth:`Target.encode` gives them, nothing missing.
         reason: why this task.
-        remarks: what should be said about the target.
+        remarks: notes for the user about the target.
     """
 
     frame: DataFrame
@@ -104,7 +104,7 @@ def _labeled(frame: DataFrame, settled: Settled) -> Labeled:
 
 
 def _as_written(column: Series, target: Target) -> list[Remark]:
-    """What should be said of how the target's cells are written."""
+    """Remarks about how the cells of the target are written."""
     if not target.classifies:
         return read_numbers(target.name, column)[2]
     texts = [text for text in as_text(column) if text is not None]
