@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,24 +17,18 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators import selection
-from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, loss_on, outputs_of
-from mlayer.estimators.parameters import SMALL_TABLE, EstimatorPlan, check_arguments, is_auto, plan, seed_of
+from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, outputs_of
+from mlayer.estimators.parameters import EstimatorPlan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale, raw_layer
-from mlayer.estimators.watch import Listener, OutOfTimeError, Watch, suitable_threads
-from mlayer.estimators.waves import WaveFit, find_waves, last_level_loss, time_like, wave_layer
+from mlayer.estimators.series import SeriesPart
+from mlayer.estimators.watch import Listener, suitable_threads
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
-from mlayer.training import TrainingResult
 from mlayer.training.result import Record
 
 Auto = Literal["auto"]
 
-# With more inputs than these waves are looked for along those only that are spaced as moments are.
-_FEW_INPUTS = 3
-# Of the layer that competes with a model of waves on held-out rows.
-_WAVE_RIVAL_ITERATIONS = 60
-_WAVE_RIVAL_ROWS = 1500
 # The ridge of partial_fit, which has no held-out rows to choose it on.
 _ALPHA_OF_A_STREAM = 1e-3
 
@@ -54,7 +47,7 @@ def _numbers_wanted(names: str) -> Iterator[None]:
         ) from error
 
 
-class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
+class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
     """The common part; use :class:`MLayerClassifier` or :class:`MLayerRegressor`."""
 
     _loss: str
@@ -161,12 +154,7 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
                     self._finish(self._train(start or make(), data, recipe, settled), recipe.alpha)
             else:
                 self._finish(waves, 0.0)
-        self.periodic_ = waves is not None
-
-    @property
-    def _clock(self) -> Watch:
-        """Time and progress: the caller's, who set ``_watch``, or none."""
-        return getattr(self, "_watch", None) or Watch()
+        self.periodic_ = waves is not None and bool(self.periods_)
 
     def _choice(self, make: selection.Maker, data: Tensors, recipe: Recipe, seed: int) -> selection.Choice:
         """The ridge, by held-out rows; the final fit continues from the layer of the best trial."""
@@ -189,90 +177,6 @@ class MLayerEstimator(BaseEstimator):  # type: ignore[misc]
             if self._clock.limited and recipe.solver != "lbfgs":
                 recipe = recipe.but(max_iter=affordable_epochs(layer, data, recipe, self._clock.left or 0.0))
         return fit_layer(layer, data, recipe, validation=validation, progress=progress)
-
-    def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe) -> Fit | None:
-        """The model of waves, if held-out rows speak for it; see `mlayer.estimators.waves`."""
-        wanted = getattr(self, "periodic", False)
-        along = self._wave_inputs(data.x, wanted)
-        if not along:
-            return None
-        watch = self._clock
-        settled = getattr(self, "_settled_waves", None)  # by a fit to fewer rows
-        if settled is False:
-            return None
-        with watch.section(0.0, 0.4):
-            found = self._wave_search(data, along)
-        if found is None:
-            if wanted is True:
-                warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
-            return None
-        if wanted is True or settled:
-            return self._wave_fit(found, data)
-        rows = data.some(SMALL_TABLE, recipe.seed).double()
-        if len(along) == 1:
-            splits = selection.stretches(rows.x[:, along[0]], 5)
-        else:
-            generator = torch.Generator().manual_seed(recipe.seed)
-            splits = [(~fold, fold) for fold in selection.random_folds(rows.y, 3, generator)]
-        trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
-        ours = theirs = level = 0.0
-        for place, (train, test) in enumerate(splits):
-            train_rows, test_rows = rows.part(train), rows.part(test)
-            start, width = 0.4 + 0.6 * place / len(splits), 0.3 / len(splits)
-            with watch.section(start, start + width):
-                waves = self._wave_search(train_rows, along)
-            ours += math.inf if waves is None else waves.loss(*test_rows.arrays)
-            rival = make().double()
-            with watch.section(start + width, start + 2 * width):
-                fit_layer(
-                    rival, train_rows.some(_WAVE_RIVAL_ROWS, recipe.seed), trial, progress=Listener(watch)
-                )
-            if not is_auto(wanted):  # named inputs stay in their range without waves
-                low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
-                test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
-            theirs += loss_on(rival, test_rows, recipe.loss)
-            level += last_level_loss(train_rows.arrays, test_rows.arrays, along)
-        return self._wave_fit(found, data) if ours <= min(theirs, level) else None
-
-    def _wave_inputs(self, x: torch.Tensor, wanted: Any) -> list[int]:
-        """The inputs that waves may run along."""
-        if wanted is False or self._loss != "squared_error" or (isinstance(wanted, np.bool_) and not wanted):
-            return []
-        if not (is_auto(wanted) or isinstance(wanted, bool | np.bool_)):
-            if wrong := [int(j) for j in wanted if int(j) >= x.shape[1]]:
-                raise ArgumentError(
-                    "periodic",
-                    f"numbers of inputs below {x.shape[1]}",
-                    str(wrong[0]),
-                    "The first input is 0.",
-                )
-            return [int(j) for j in wanted]
-        columns = range(x.shape[1])
-        if x.shape[1] <= _FEW_INPUTS:
-            return list(columns)
-        return [j for j in columns if time_like(x[:, j].double().numpy())]
-
-    def _wave_search(self, data: Tensors, along: list[int]) -> WaveFit | None:
-        """Waves found in ``data``; None if there are none, or no time to find them."""
-
-        def tell(done: float) -> None:
-            self._clock.tell(done)
-            self._clock.check()
-
-        try:
-            return find_waves(*data.arrays, along, tell)
-        except OutOfTimeError:
-            return None
-
-    def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
-        """The layer of the waves that were found in ``data``."""
-        layer = wave_layer(waves, data.x.shape[1])
-        periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
-        self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
-        loss = waves.loss(*data.arrays)
-        record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
-        result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
-        return Fit(layer, result, 1)
 
     def _partial_fit(self, rows: Rows, outputs: Scale) -> None:
         """One pass over ``rows`` from where the last call ended; the first call sets sizes and scales."""

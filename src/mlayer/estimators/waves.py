@@ -42,7 +42,7 @@ _INPUTS_WITH_PRODUCTS = 12
 
 
 @dataclass(frozen=True)
-class _WaveRows:
+class WaveRows:
     """Standardized rows: x (rows, inputs), y (rows, outputs), weight (rows,)."""
 
     x: Array
@@ -139,19 +139,19 @@ def find_waves(
         return None
     # Rows that hardly count must not suggest that faster waves could be told from slow ones.
     counts = weight > _NO_WEIGHT * weight.mean()
-    data = _WaveRows(x[counts], y[counts], weight[counts])
+    data = WaveRows(x[counts], y[counts], weight[counts])
     groups = _groups(data.x, along)
     found = _frequencies(data, along, _MOST_WAVES, lambda part: tell(0.5 * part))
     for place, g in enumerate(groups[:_FEW_GROUPS]):
         tell(0.5 + 0.2 * place / _FEW_GROUPS)
         rows = data.x[:, g] == data.x[:, g].max()
-        part = _WaveRows(data.x[rows], data.y[rows], data.weight[rows])
+        part = WaveRows(data.x[rows], data.y[rows], data.weight[rows])
         own = _frequencies(part, along, _MOST_WAVES // 2, lambda _: tell(0.5))
         found += [wave for wave in own if _is_new(wave, found, data.x)]
     if not found:
         return None
     tell(0.7)
-    best = _solved(WaveFit(np.array([w for w, _ in found]), np.array([a for _, a in found])), data)
+    best = solved(WaveFit(np.array([w for w, _ in found]), np.array([a for _, a in found])), data)
     best = _growing(_with_groups(best, data, groups, along, tell), data, along)
     tell(0.8)
     if best.groups:
@@ -171,7 +171,7 @@ def _groups(x: Array, along: list[int]) -> list[int]:
 
 
 def _frequencies(
-    data: _WaveRows, along: list[int], most: int, tell: Callable[[float], None]
+    data: WaveRows, along: list[int], most: int, tell: Callable[[float], None]
 ) -> list[tuple[float, int]]:
     """Pairs (frequency, input), the strongest first."""
     fixed = np.column_stack([np.ones(len(data.x)), data.x])
@@ -188,7 +188,7 @@ def _is_new(wave: tuple[float, int], found: list[tuple[float, int]], x: Array) -
     return all(a != wave[1] or abs(w - wave[0]) > _APART * resolved for w, a in found)
 
 
-def _solved(model: WaveFit, data: _WaveRows) -> WaveFit:
+def solved(model: WaveFit, data: WaveRows) -> WaveFit:
     """The model with its coefficients and Schwarz's criterion."""
     columns = model.columns(data.x)
     found, squares = _least_squares(columns, data)[:2]
@@ -196,7 +196,7 @@ def _solved(model: WaveFit, data: _WaveRows) -> WaveFit:
     return replace(model, coefficients=found, score=schwarz(squares, data.y.size, count))
 
 
-def _least_squares(columns: Array, data: _WaveRows) -> tuple[Array, float, Array]:
+def _least_squares(columns: Array, data: WaveRows) -> tuple[Array, float, Array]:
     """Coefficients, weighted sum of squares, and a matrix F with F F^T the inverse of the normal equations'.
 
     Nearly equal frequencies would get huge opposite amplitudes: singular values below 1e-6 are dropped.
@@ -211,7 +211,7 @@ def _least_squares(columns: Array, data: _WaveRows) -> tuple[Array, float, Array
 
 
 def _with_groups(
-    best: WaveFit, data: _WaveRows, groups: list[int], along: list[int], tell: Callable[[float], None]
+    best: WaveFit, data: WaveRows, groups: list[int], along: list[int], tell: Callable[[float], None]
 ) -> WaveFit:
     """Groups with a separate trend and waves: few are added one at a time while that pays, many at once."""
     inputs = data.x.shape[1]
@@ -227,7 +227,7 @@ def _with_groups(
                 for products in ((*best.products, *pairs), best.products):
                     trial = replace(best, groups=own, products=products)
                     if trial.parameters(data.y.shape[1], inputs) < data.y.size // 3:
-                        trials.append((_solved(trial, data), new))
+                        trials.append((solved(trial, data), new))
         if not trials:
             break
         model, new = min(trials, key=lambda each: each[0].score)
@@ -238,16 +238,16 @@ def _with_groups(
     return best
 
 
-def _growing(best: WaveFit, data: _WaveRows, along: list[int]) -> WaveFit:
+def _growing(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
     """With amplitudes that change linearly along an input, where that pays."""
     for a in along:
         trial = replace(best, groups=(*best.groups, a))
         if trial.parameters(data.y.shape[1], data.x.shape[1]) < data.y.size // 3:
-            best = min(best, _solved(trial, data), key=lambda each: each.score)
+            best = min(best, solved(trial, data), key=lambda each: each.score)
     return best
 
 
-def _refined(best: WaveFit, data: _WaveRows, tell: Callable[[float], None]) -> WaveFit:
+def _refined(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> WaveFit:
     """All frequencies together to the nearest minimum, with the amplitudes of the groups.
 
     Variable projection with Kaufman's Jacobian, as in :mod:`mlayer.numerics.waves`.
@@ -279,10 +279,10 @@ def _refined(best: WaveFit, data: _WaveRows, tell: Callable[[float], None]) -> W
         return result
 
     solution = least_squares(left_over, np.zeros(len(unit)), jac=slopes, max_nfev=8)
-    return min(best, _solved(moved(solution.x), data), key=lambda each: each.score)
+    return min(best, solved(moved(solution.x), data), key=lambda each: each.score)
 
 
-def _thinned(best: WaveFit, data: _WaveRows, tell: Callable[[float], None]) -> WaveFit:
+def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> WaveFit:
     """Without the waves that do not pay, and no more than the most."""
     while len(best.frequencies):
         tell(0.9)
@@ -290,7 +290,7 @@ def _thinned(best: WaveFit, data: _WaveRows, tell: Callable[[float], None]) -> W
         for k in range(len(best.frequencies)):
             kept = np.arange(len(best.frequencies)) != k
             trial = replace(best, frequencies=best.frequencies[kept], inputs=best.inputs[kept])
-            trials.append(_solved(trial, data))
+            trials.append(solved(trial, data))
         model = min(trials, key=lambda each: each.score)
         if model.score >= best.score and len(best.frequencies) <= _MOST_WAVES:
             break

@@ -9,7 +9,6 @@ import numpy as np
 
 from mlayer.checks import brief, file_path
 from mlayer.errors import ArgumentTypeError
-from mlayer.numerics.conformal import half_width
 from mlayer.report import plots
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw
@@ -160,11 +159,14 @@ def _series(result: FitResult) -> tuple[Draw, str, str]:
     """The series, its forecast and an interval from the errors of the moments."""
     assert result.series is not None
     before, after = result.series.before, result.series.after
-    half = half_width(np.abs(after[1] - after[2]), 0.9)
+    half = result.series.half
     words = f"{result.model.target.name} over {result.series.column}: {len(after[0])} moments forecast"
     said = f"The last {len(after[0])} moments of {result.series.column} were held out and forecast."
-    if np.isfinite(half):
-        said += f" The band, +- {readable(half)}, contains 90 % of them."
+    if np.isfinite(half).all():
+        said += (
+            " The band is the interval for 90 % of the rows: "
+            f"from +- {readable(float(half.min()))} to +- {readable(float(half.max()))}."
+        )
     if result.periods:
         said += f" Periods found: {', '.join(result.periods)}."
     return plots.forecast(before, after, half), words, said

@@ -168,14 +168,14 @@ def precision_recall(positive: AnyArray, score: AnyArray) -> Draw:
 
 
 def forecast(
-    before: tuple[AnyArray, AnyArray], after: tuple[AnyArray, AnyArray, AnyArray], half: float
+    before: tuple[AnyArray, AnyArray], after: tuple[AnyArray, AnyArray, AnyArray], half: AnyArray
 ) -> Draw:
     """The series before and after the end of the training rows, with the forecast and its interval.
 
     Args:
         before: moments of the training rows and their values.
         after: moments of the held-out rows, true values, predicted values.
-        half: half of the interval's width; infinite for none.
+        half: half of the intervals' widths; infinite for none.
     """
     # The end of the training rows, three times as long as the forecast: more would hide the waves.
     shown = 3 * len(after[0])
@@ -187,7 +187,7 @@ def forecast(
         )
         axes.plot(after[0], after[1], ".", color=theme.text, markersize=3, label="true, held out")
         axes.plot(after[0], after[2], "-", color=theme.first, linewidth=1.4, label="forecast")
-        if np.isfinite(half):
+        if np.isfinite(half).all():
             axes.fill_between(
                 after[0], after[2] - half, after[2] + half, color=theme.first, alpha=0.25, linewidth=0
             )

@@ -16,6 +16,7 @@ from mlayer.files import load_with_notes, save
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width
+from mlayer.tables.horizon import check_horizon, widths_of_forecasts
 from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, regression_metrics
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
@@ -142,6 +143,20 @@ class TableModel:
             )
         return half_width(np.asarray(errors, dtype=np.float64), coverage)
 
+    def half_widths(self, frame: DataFrame, coverage: float, outputs: AnyArray | None = None) -> AnyArray:
+        """Half of the width for each row of a raw table; that of a forecast grows with its horizon.
+
+        Args:
+            frame: the raw table.
+            coverage: the probability that an interval is to have.
+            outputs: the predictions for it, where they are known.
+        """
+        entry = self.facts.get("horizon")
+        if entry is None or self.target.classifies:
+            return np.full(len(frame), self.half_width(coverage))
+        forecasts = self.predict(frame).outputs if outputs is None else outputs
+        return widths_of_forecasts(entry, self.schema, frame, forecasts, coverage)
+
     @torch.inference_mode()
     def outputs(self, inputs: torch.Tensor) -> AnyArray:
         """Probabilities or values for encoded rows, float64."""
@@ -200,6 +215,8 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
             )
         schema, target = Schema.from_json(entry["columns"]), Target.from_json(entry["target"])
         facts = dict(entry["facts"])
+        if "horizon" in facts:
+            check_horizon(facts["horizon"], schema)
         threshold = entry.get("threshold")
         if not (threshold is None or (isinstance(threshold, float) and 0 < threshold < 1)):
             raise ValueError(f"threshold {threshold!r}")

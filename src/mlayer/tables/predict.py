@@ -86,7 +86,8 @@ def predict_table(
         raise ArgumentError("proba", "used with a classifier", "a regression model", "Leave it out.")
     if spreadsheet and isinstance(out, Path) and out.suffix.lower() in _PARQUET:
         raise ArgumentError("spreadsheet", "used with csv", out.name, "Leave it out, or write .csv.")
-    half = None if interval is None else model.half_width(interval)
+    if interval is not None:
+        model.half_width(interval)  # refuses a classifier, and what is no probability
     model.schema.check(source.columns)
     result, truths, outputs = Prediction(), [], []
 
@@ -104,6 +105,7 @@ def predict_table(
             result.rows += len(frame)
             if on_rows is not None:
                 on_rows(result.rows)
+            half = None if interval is None else model.half_widths(frame, interval, predictions.outputs)
             answer = _answer(frame, predictions, proba, keep, half)
             yield without_formulas(answer) if spreadsheet else answer
 
@@ -159,7 +161,7 @@ def _some(pieces: Iterator[DataFrame], source: Source) -> Iterator[DataFrame]:
 
 
 def _answer(
-    frame: DataFrame, predictions: Predictions, proba: bool, keep: bool, half: float | None
+    frame: DataFrame, predictions: Predictions, proba: bool, keep: bool, half: AnyArray | None
 ) -> DataFrame:
     columns: dict[str, Any] = {name: frame[name] for name in frame.columns} if keep else {}
     columns[_free("prediction", columns)] = predictions.labels

@@ -16,12 +16,15 @@ from mlayer.checks import brief, function
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
+from mlayer.numerics.horizon import HorizonErrors
+from mlayer.tables.columns import Date
 from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
 from mlayer.tables.fit.plan import RANDOM, TIME, Plan
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
-from mlayer.tables.fit.split import split_rows
+from mlayer.tables.fit.split import TableSplit, split_rows
+from mlayer.tables.horizon import horizon_facts
 from mlayer.tables.metrics import classification_metrics, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
@@ -98,9 +101,10 @@ def fit_table(
         estimator = default_estimator(target, plan, schema)
         if again:
             left = None if left is None else left / 2  # the second half is for the fit to all rows
+        estimator._series = split.date is not None
     estimator._watch = Watch(left, on_progress)
     trained = run(estimator, encoded.numbers, truth[train])
-    if not trained.periods:
+    if not trained.continues:
         schema, held = _held_dates(schema)
         remarks = merged([*remarks, *held])
     seconds = time.monotonic() - start
@@ -124,16 +128,28 @@ def fit_table(
     }
     facts |= {} if errors is None else {"errors": kept_errors(errors)}
     facts |= {"periods": trained.periods} if trained.periods else {}
+    half = None
+    if split.date is not None and not target.classifies:
+        facts |= _horizon(split, rows, split.train, trained, predictions.outputs)
+        half = TableModel(trained.layer, schema, target, facts).half_widths(
+            frame.iloc[test], 0.9, predictions.outputs
+        )
     model = TableModel(trained.layer, schema, target, facts, plan.threshold)
     importance = column_importance(model, frame.iloc[test], truth[test], plan.seed)
     if again:
         say("fitting again to all rows, the last dates included")
         schema, trained = _again(rows, plan, estimator, Watch(left, on_progress))
+        facts = {name: value for name, value in facts.items() if name != "periods"}
         facts |= {"periods": trained.periods} if trained.periods else {}
+        if half is not None:
+            facts |= _horizon(split, rows, np.arange(len(truth)), trained, predictions.outputs)
         model = TableModel(trained.layer, schema, target, facts | {"fitted to": "all rows"}, plan.threshold)
         remarks = merged([remark for remark in remarks if remark.kind != "held"])
-        if not trained.periods:
+        if not trained.continues:
             remarks = merged([*remarks, *_held_dates(schema)[1]])
+    if trained.continues and split.date is not None:
+        said = f"after the last date the forecast is {trained.continues}, by forecasts of the past"
+        remarks = merged([*remarks, Remark("forecast", split.date.name, 0, said)])
     return FitResult(
         model=model,
         reason=rows.reason,
@@ -148,7 +164,8 @@ def fit_table(
         importance=importance,
         series=None
         if split.date is None or target.classifies
-        else series_of(split, rows, predictions.outputs),
+        else series_of(split, rows, predictions.outputs, half),
+        half=half,
     )
 
 
@@ -167,11 +184,33 @@ def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema
     """
     schema, _ = _learned(rows, np.arange(len(rows.truth)), plan)
     estimator = default_estimator(rows.target, plan, schema)
-    if not before.periodic_:
+    way = getattr(before, "way_", None)
+    if way is None:
         estimator.set_params(alpha=before.alpha_)
-    estimator._watch, estimator._settled_waves = watch, bool(before.periodic_)
+    estimator._watch, estimator._goes_on = watch, way is not None
+    estimator._series = True
     trained = run(estimator, schema.encode(rows.frame).numbers, rows.truth)
-    return schema if trained.periods else _held_dates(schema)[0], trained
+    return schema if trained.continues else _held_dates(schema)[0], trained
+
+
+def _horizon(
+    split: TableSplit, rows: Labeled, fitted: AnyArray, trained: TrainedTable, outputs: AnyArray
+) -> dict[str, Any]:
+    """Errors by horizon of a model of the ``fitted`` rows: of forecasts of the past or of the held-out rows.
+
+    ``outputs`` are the predictions for the held-out rows.
+    """
+    assert split.date is not None
+    days = split.date.parse(rows.frame[split.date.name]).values
+    past = trained.rolling
+    if past is None:
+        horizons = days[split.test] - np.nanmax(days[split.train])
+        past = horizons, outputs, np.abs(outputs - rows.truth[split.test])
+    known = np.isfinite(past[0]) & np.isfinite(past[2])
+    if not known.any():
+        return {}
+    horizons, forecasts, errors = (each[known] for each in past)
+    return {"horizon": horizon_facts(split.date, days[fitted], HorizonErrors.of(horizons, forecasts, errors))}
 
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
@@ -229,6 +268,8 @@ class TrainedTable:
     epochs: int
     remarks: list[Remark]
     periods: list[tuple[int, float]]
+    continues: str = ""  # how a series goes on after its last row; empty if it is held there
+    rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -260,4 +301,7 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     remarks = [Remark("training", "", 0, text) for text in said]
     epochs = int(getattr(estimator, "n_iter_", len(history)))
     periods = list(estimator.periods_) if getattr(estimator, "periodic_", False) else []
-    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods)
+    way = getattr(estimator, "way_", None)
+    continues = "waves" if periods and way is None else "" if way is None else way.said
+    rolling = getattr(estimator, "rolling_", None)
+    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling)

@@ -38,14 +38,16 @@ class TimeSeries:
         column: the name of the date column.
         before: moments of the training rows, as numpy dates, and their values.
         after: moments of the held-out rows, the true values and the predicted ones.
+        half: of the held-out rows' moments, half of the width of the intervals for 90 %.
     """
 
     column: str
     before: tuple[AnyArray, AnyArray]
     after: tuple[AnyArray, AnyArray, AnyArray]
+    half: AnyArray
 
 
-def series_of(split: TableSplit, rows: Labeled, predicted: AnyArray) -> TimeSeries:
+def series_of(split: TableSplit, rows: Labeled, predicted: AnyArray, half: AnyArray) -> TimeSeries:
     """The series of a table that was split by time."""
     assert split.date is not None
     days = split.date.parse(rows.frame[split.date.name]).values + split.date.origin
@@ -57,8 +59,8 @@ def series_of(split: TableSplit, rows: Labeled, predicted: AnyArray) -> TimeSeri
         return (dates, *(np.bincount(place, v[there]) / np.bincount(place) for v in values))
 
     before = means(split.train, rows.truth[split.train])
-    after = means(split.test, rows.truth[split.test], predicted)
-    return TimeSeries(split.date.name, (before[0], before[1]), (after[0], after[1], after[2]))
+    after = means(split.test, rows.truth[split.test], predicted, half)
+    return TimeSeries(split.date.name, (before[0], before[1]), (after[0], after[1], after[2]), after[3])
 
 
 def kept_errors(errors: AnyArray) -> list[float]:
@@ -84,6 +86,7 @@ class FitResult:
         predictions: for the held-out rows.
         importance: by column, worsening by shuffling it: mean and half the spread.
         series: the target over time, where the last dates were held out.
+        half: of a series, half of the widths of the held-out rows' intervals for 90 %, from earlier rows.
     """
 
     model: TableModel
@@ -96,6 +99,7 @@ class FitResult:
     predictions: Predictions
     importance: dict[str, tuple[float, float]]
     series: TimeSeries | None = None
+    half: AnyArray | None = None
 
     @property
     def errors(self) -> AnyArray:
@@ -146,7 +150,13 @@ class FitResult:
             said += " It is no better than that: more rows, other columns or longer training may help."
         if self.periods:
             said += f" It is made of waves with periods of {', '.join(self.periods)}."
-        if not self.model.target.classifies and (covered := measured_coverage(self.errors, 0.9)) is not None:
+        if self.half is not None and np.isfinite(self.half).all():
+            covered = np.mean(np.abs(self.predictions.outputs - self.truth) <= self.half)
+            low, high = (readable(float(end)) for end in (self.half.min(), self.half.max()))
+            said += f" Intervals for 90 %, +- {low} to +- {high}, held {covered:.0%} of them."
+        elif (
+            not self.model.target.classifies and (covered := measured_coverage(self.errors, 0.9)) is not None
+        ):
             half = half_width(self.errors, 0.9)
             said += f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
         return said

@@ -24,6 +24,10 @@ _MOMENTS = 30
 # Below this ratio of squared differences of neighbors to the variance, neighbors in time resemble each other;
 # it is 1 for values in random order, with a deviation of about 1 / sqrt(moments).
 _RATIO = 0.8
+# A series has this many moments, this part of them at one distance and with one number of rows.
+_MOMENTS_OF_A_SERIES = 12
+_REGULAR = 0.7
+_UNEVEN = 0.12  # months have 28 to 31 days
 # Of a peak as high as this in noise.
 _CHANCE = 1e-4
 
@@ -53,7 +57,7 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
         raise ArgumentError("split", "'random' without a column of dates", "'time'", "Use --split random.")
     if date is not None:
         days = date.parse(rows.frame[date.name]).values
-        if how == TIME or (not classes and drives(days, rows.truth)):
+        if how == TIME or (not classes and (is_series(days) or drives(days, rows.truth))):
             _check(rows.truth, share)
             train, test = last_dates(days, share)
             return TableSplit(train, test, date)
@@ -98,6 +102,21 @@ def drives(days: AnyArray, values: AnyArray) -> bool:
     # Rows of one moment in common: the peak of noise does not grow with them.
     height = peaks.max(initial=0.0) / (2 * left.var())
     return bool(height > np.log(len(moments) / 2 / _CHANCE))
+
+
+def is_series(days: AnyArray) -> bool:
+    """Whether rows are one, or one for each group, at every step of the calendar.
+
+    New rows of such a table are later ones, whether or not neighbors in time resemble each other.
+    """
+    if not np.isfinite(days).all():
+        return False
+    moments, counts = np.unique(days, return_counts=True)
+    if len(moments) < _MOMENTS_OF_A_SERIES:
+        return False
+    steps = np.diff(moments)
+    even = np.abs(steps - np.median(steps)) <= _UNEVEN * np.median(steps)
+    return bool(min(even.mean(), np.mean(counts == np.median(counts))) >= _REGULAR)
 
 
 def last_dates(days: AnyArray, share: float) -> tuple[AnyArray, AnyArray]:

@@ -1,0 +1,212 @@
+"""The part of the estimators that looks for waves, and goes on with a series after its last row."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from mlayer.errors import ArgumentError
+from mlayer.estimators import selection
+from mlayer.estimators.continuation import CALENDAR, FOUND, NONE, ORIGINS, Continuation, Past, ends
+from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
+from mlayer.estimators.parameters import SMALL_TABLE, is_auto
+from mlayer.estimators.scaling import Scale
+from mlayer.estimators.watch import Listener, OutOfTimeError, Watch
+from mlayer.estimators.waves import (
+    WaveFit,
+    WaveRows,
+    find_waves,
+    last_level_loss,
+    time_like,
+    wave_layer,
+)
+from mlayer.numerics.arrays import Array
+from mlayer.training import TrainingResult
+
+# With more inputs than these waves are looked for along those only that are spaced as moments are.
+_FEW_INPUTS = 3
+# Of the layer that competes with a model of waves on held-out rows.
+_WAVE_RIVAL_ITERATIONS = 60
+_WAVE_RIVAL_ROWS = 1500
+# Searches for waves behind the forecasts from the past: after these parts of the moments.
+_SEARCHES = (0.5, 0.8)
+# Forecasts of a trained layer start at these.
+_RIVAL_ORIGINS = (0.6, 0.8)
+# Origins behind the errors of intervals: as many as keep their rows together near this.
+_ROWS_OF_ORIGINS = 200_000
+_ORIGINS = (8, 40)
+
+
+class SeriesPart:
+    """Waves and forecasts of :class:`mlayer.estimators.base.MLayerEstimator`."""
+
+    _loss: str
+    _inputs: Scale
+    _outputs: Scale
+    periods_: list[tuple[int, float]]
+    # Of a series: how it goes on; horizons, forecasts and absolute errors from origins in the past.
+    way_: Continuation | None
+    rolling_: tuple[Array, Array, Array] | None
+
+    @property
+    def _clock(self) -> Watch:
+        """Time and progress: the caller's, who set ``_watch``, or none."""
+        return getattr(self, "_watch", None) or Watch()
+
+    def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe) -> Fit | None:
+        """The model of waves, if held-out rows speak for it; see `mlayer.estimators.waves`."""
+        wanted = getattr(self, "periodic", False)
+        self.periods_, self.way_, self.rolling_ = [], None, None
+        along = self._wave_inputs(data.x, wanted)
+        if not along:
+            return None
+        watch = self._clock
+        if getattr(self, "_series", False) and len(along) == 1 and data.y.shape[1] == 1:
+            return self._forecast(make, data, recipe, along[0])
+        with watch.section(0.0, 0.4):
+            found = self._wave_search(data, along)
+        if found is None:
+            if wanted is True:
+                warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
+            return None
+        if wanted is True:
+            return self._wave_fit(found, data)
+        rows = data.some(SMALL_TABLE, recipe.seed).double()
+        if len(along) == 1:
+            splits = selection.stretches(rows.x[:, along[0]], 5)
+        else:
+            generator = torch.Generator().manual_seed(recipe.seed)
+            splits = [(~fold, fold) for fold in selection.random_folds(rows.y, 3, generator)]
+        trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
+        ours = theirs = level = 0.0
+        for place, (train, test) in enumerate(splits):
+            train_rows, test_rows = rows.part(train), rows.part(test)
+            start, width = 0.4 + 0.6 * place / len(splits), 0.3 / len(splits)
+            with watch.section(start, start + width):
+                waves = self._wave_search(train_rows, along)
+            ours += math.inf if waves is None else waves.loss(*test_rows.arrays)
+            rival = make().double()
+            with watch.section(start + width, start + 2 * width):
+                fit_layer(
+                    rival, train_rows.some(_WAVE_RIVAL_ROWS, recipe.seed), trial, progress=Listener(watch)
+                )
+            if not is_auto(wanted):  # named inputs stay in their range without waves
+                low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
+                test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
+            theirs += loss_on(rival, test_rows, recipe.loss)
+            level += last_level_loss(train_rows.arrays, test_rows.arrays, along)
+        return self._wave_fit(found, data) if ours <= min(theirs, level) else None
+
+    def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
+        """How a series goes on, if forecasts from its past speak for that and not for a trained layer."""
+        settled = getattr(self, "_goes_on", None)  # whether it does: known from a fit to fewer rows
+        if settled is False:
+            return None
+        watch, data = self._clock, data.double()
+        rows = WaveRows(*data.arrays)
+        past = Past(rows, time, watch.check)
+        with watch.section(0.0, 0.3):
+            waves = self._wave_search(data, [time])
+        known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
+        with watch.section(0.3, 0.6):
+            self._compare(past, data, time)
+        way = past.best(set(known))
+        with watch.section(0.6, 0.9):
+            if settled is None and self._rival_is_better(make, past, data, recipe, way):
+                return None
+        end = known.get(way.season, known[NONE])
+        most = int(np.clip(_ROWS_OF_ORIGINS / len(rows.x), *_ORIGINS))
+        horizons, forecasts, errors = past.errors(way, end.base, most)
+        unit = float(self._outputs.deviation[0])
+        self.way_ = way
+        self.rolling_ = (
+            horizons * float(self._inputs.deviation[time]),
+            forecasts * unit + float(self._outputs.mean[0]),
+            errors * unit,
+        )
+        return self._wave_fit(end.model(way), data)
+
+    def _compare(self, past: Past, data: Tensors, time: int) -> None:
+        """Forecasts from the past, as far as the time allows."""
+        searched: dict[float, WaveFit | None] = {}
+
+        def search(origin: float) -> WaveFit | None:
+            start = max(each for each in _SEARCHES if each <= origin)
+            if start not in searched:
+                before = torch.from_numpy(past.split(start)[0])
+                searched[start] = self._wave_search(data.part(before), [time])
+            return searched[start]
+
+        try:
+            past.compare(ORIGINS if len(data) <= SMALL_TABLE else _RIVAL_ORIGINS, search)
+        except OutOfTimeError:
+            return
+
+    def _rival_is_better(
+        self, make: selection.Maker, past: Past, data: Tensors, recipe: Recipe, way: Continuation
+    ) -> bool:
+        """Whether a trained layer, its time held at the last moment, forecasts the past better than ``way``.
+
+        Without other inputs than groups it can only give a level, which ``way`` is chosen among.
+        """
+        time = past.moments.time
+        if not set(range(data.x.shape[1])) - {time, *past.moments.groups}:
+            return False
+        trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
+        ours = theirs = 0.0
+        for origin in _RIVAL_ORIGINS:
+            if origin not in past.losses or self._clock.left == 0.0:
+                continue
+            before, after = (data.part(torch.from_numpy(each)) for each in past.split(origin))
+            rival = make().double()
+            chosen = before.some(_WAVE_RIVAL_ROWS, recipe.seed)
+            fit_layer(rival, chosen, trial, progress=Listener(self._clock))
+            after.x[:, time] = after.x[:, time].clamp(max=float(before.x[:, time].max()))
+            theirs += loss_on(rival, after, recipe.loss)
+            ours += past.losses[origin][way][0]
+        return theirs < ours
+
+    def _wave_inputs(self, x: torch.Tensor, wanted: Any) -> list[int]:
+        """The inputs that waves may run along."""
+        if wanted is False or self._loss != "squared_error" or (isinstance(wanted, np.bool_) and not wanted):
+            return []
+        if not (is_auto(wanted) or isinstance(wanted, bool | np.bool_)):
+            if wrong := [int(j) for j in wanted if int(j) >= x.shape[1]]:
+                raise ArgumentError(
+                    "periodic",
+                    f"numbers of inputs below {x.shape[1]}",
+                    str(wrong[0]),
+                    "The first input is 0.",
+                )
+            return [int(j) for j in wanted]
+        columns = range(x.shape[1])
+        if x.shape[1] <= _FEW_INPUTS:
+            return list(columns)
+        return [j for j in columns if time_like(x[:, j].double().numpy())]
+
+    def _wave_search(self, data: Tensors, along: list[int]) -> WaveFit | None:
+        """Waves found in ``data``; None if there are none, or no time to find them."""
+
+        def tell(done: float) -> None:
+            self._clock.tell(done)
+            self._clock.check()
+
+        try:
+            return find_waves(*data.arrays, along, tell)
+        except OutOfTimeError:
+            return None
+
+    def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
+        """The layer of the waves that were found in ``data``."""
+        layer = wave_layer(waves, data.x.shape[1])
+        periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
+        self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
+        loss = waves.loss(*data.arrays)
+        record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
+        result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
+        return Fit(layer, result, 1)

@@ -1,0 +1,133 @@
+"""Intervals of forecasts: how their errors grow with the horizon, from forecasts that started in the past.
+
+The mean squared error at the horizon h is modeled as a + b h + c h^2 with a, b, c >= 0: noise, a random walk,
+and a wrong slope. Errors over the root of that are compared as in :mod:`mlayer.numerics.conformal`: the
+interval at h is the quantile of those ratios times the root at h. Where the errors of positive values are
+better described as a share of the forecast, as in a series that grows, they are taken so.
+
+Errors at long horizons come from few stretches of the past: with k of them the quantile is widened as
+Student's of 2 + k degrees of freedom is, compared with the normal one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlayer.numerics.arrays import Array
+from mlayer.numerics.conformal import half_width
+
+_ROUNDS = 5
+_KEPT = 500  # ratios in a file
+# Shares of the forecast must describe the errors better by this mean log-likelihood.
+_GAIN = 0.02
+# Of the largest mean square: below that an error is rounding.
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class HorizonErrors:
+    """Errors by horizon.
+
+    Attributes:
+        growth: a, b, c.
+        scores: sorted absolute errors over their size at their horizon.
+        relative: whether the size is a share of the forecast.
+        span: the longest horizon behind it.
+    """
+
+    growth: tuple[float, float, float]
+    scores: Array
+    relative: bool
+    span: float
+
+    @classmethod
+    def of(cls, horizons: Array, forecasts: Array, errors: Array) -> HorizonErrors:
+        """From forecasts of the past.
+
+        Args:
+            horizons: (forecasts,), positive.
+            forecasts: their values.
+            errors: absolute.
+        """
+        span = float(horizons.max())
+        growth = _growth(horizons, errors)
+        size = _size(horizons, growth)
+        relative = False
+        if (forecasts > 0).all() and (errors < forecasts).all():
+            shares = _growth(horizons, errors / forecasts)
+            other = _size(horizons, shares) * forecasts
+            if _likelihood(errors, other) > _likelihood(errors, size) + _GAIN:
+                growth, size, relative = shares, other, True
+        scores = np.sort(np.divide(errors, size, out=np.zeros(len(errors)), where=size > 0))
+        return cls(growth, scores, relative, span)
+
+    def half_widths(self, horizons: Array, forecasts: Array, coverage: float) -> Array:
+        """Half of the intervals' widths at these horizons; those before the end of the rows count as 0."""
+        from scipy import stats
+
+        quantile = half_width(self.scores, coverage)
+        if np.isinf(quantile):
+            return np.full(len(horizons), np.inf)
+        h = np.maximum(horizons, 0.0)
+        size = _size(h, self.growth) * (np.abs(forecasts) if self.relative else 1.0)
+        stretches = 2 + self.span / np.maximum(h, 1e-9 * self.span)
+        side = (1 + coverage) / 2
+        wider = stats.t.ppf(side, stretches) / stats.norm.ppf(side)
+        return np.asarray(quantile * size * wider)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a model file; of many scores, quantiles that are never smaller than theirs."""
+        scores = self.scores
+        if len(scores) > _KEPT:
+            scores = scores[np.ceil(np.arange(1, _KEPT + 1) * len(scores) / _KEPT).astype(int) - 1]
+        return {
+            "growth": list(self.growth),
+            "scores": [float(f"{score:.6g}") for score in scores],
+            "relative": self.relative,
+            "span": self.span,
+        }
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> HorizonErrors:
+        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged."""
+        a, b, c = (float(each) for each in entry["growth"])
+        scores, span = np.asarray(entry["scores"], dtype=np.float64), float(entry["span"])
+        sane = np.isfinite([a, b, c, span]).all() and min(a, b, c) >= 0 and span > 0
+        if not (sane and scores.ndim == 1 and np.isfinite(scores).all()):
+            raise ValueError("errors by horizon")
+        return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span)
+
+
+def _growth(horizons: Array, errors: Array) -> tuple[float, float, float]:
+    """The coefficients a, b, c by least squares, each squared error with the weight of its own deviation."""
+    from scipy.optimize import nnls
+
+    unit = float(horizons.max())
+    powers = (horizons[:, None] / unit) ** np.arange(3)
+    square = np.square(errors)
+    mean = float(square.mean())
+    if not mean > 0:
+        return 0.0, 0.0, 0.0
+    level = np.full(len(errors), mean)
+    found = np.zeros(3)
+    for _ in range(_ROUNDS):  # the deviation of a squared error is as large as its mean
+        found = nnls(powers / level[:, None], square / level)[0]
+        level = np.maximum(powers @ found, _TINY * mean)
+    a, b, c = (found / unit ** np.arange(3)).tolist()
+    return a, b, c
+
+
+def _size(horizons: Array, growth: tuple[float, float, float]) -> Array:
+    a, b, c = growth
+    return np.asarray(np.sqrt(a + b * horizons + c * horizons * horizons))
+
+
+def _likelihood(errors: Array, size: Array) -> float:
+    """Mean log-likelihood of normal errors of this size."""
+    if not (size > 0).all():
+        return -np.inf
+    return float(-np.mean(np.log(size) + np.square(errors / size) / 2))
