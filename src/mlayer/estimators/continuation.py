@@ -41,7 +41,7 @@ _FIRST = 2
 _WEIGHT_OF_FIRST = 0.25
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor
 # them by chance.
-_PRICE_OF_A_DRIFT = 0.1
+_PRICE_OF_A_DRIFT = 0.3
 _PRICES_OF_SEASONS = {NONE: 0.0, FOUND: 0.05, CALENDAR: 0.07}
 # Of the level of a series that is too short to be compared.
 _MEMORY_OF_FEW = 2.0

@@ -26,6 +26,7 @@ from mlayer.tables.columns.cells import (
     is_number,
     plain,
 )
+from mlayer.tables.columns.truth_words import MARKS, TRUE_WORDS, ordered_pair
 from mlayer.tables.reader.source import pandas_module
 from mlayer.tables.remarks import Remark
 
@@ -196,7 +197,7 @@ def learn_target(series: Series, task: str) -> Target:
             subject,
             "of two or more classes",
             f"the class {next(iter(counts))!r} in every row",
-            "Choose another target, or use more rows: the first rows of a sorted table may hold one class.",
+            _one_class(next(iter(counts)), len(series) - len(texts)),
         )
     rows = sum(counts.values())
     if len(counts) > _MOST or (len(counts) > 0.5 * rows and len(counts) > 2):
@@ -214,6 +215,13 @@ def learn_target(series: Series, task: str) -> Target:
     return Target(name, task, _labels(series, counts))
 
 
+def _one_class(name: str, empty: int) -> str:
+    """What to do where all known targets are one class."""
+    if empty and (folded(name) in MARKS or folded(name) in TRUE_WORDS or name in ("1", "1.0")):
+        return f"If the {empty} empty cells mean the opposite of it, write that into them, such as 'no' or 0."
+    return "Choose another target, or use more rows: the first rows of a sorted table may hold one class."
+
+
 def _dates(subject: str, example: str) -> ArgumentError:
     return ArgumentError(
         subject,
@@ -229,7 +237,8 @@ def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
     if is_number(series):
         # Whole numbers by way of float would lose their last digits from 2^53 on.
         return tuple(sorted(float(text) if set(text) & set(".en") else int(text) for text in counts))
-    return tuple(sorted(counts))
+    # Of two classes the second is the positive one, which a threshold speaks of.
+    return ordered_pair(list(counts)) or tuple(sorted(counts))
 
 
 def _key(label: Label) -> str:

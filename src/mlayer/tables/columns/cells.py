@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlayer.errors import ArgumentError
+from mlayer.tables.columns.truth_words import TRUE_WORDS, ordered_pair
 from mlayer.tables.reader.source import pandas_module
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-TRUE_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0}
-_PAIRS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 _DAYS = ("%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y")
 _WORDED = ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%d-%b-%Y", "%d-%b-%y")
 _SHORT = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %Y", "%B %Y", "%b-%y", "%m/%Y")
@@ -126,7 +125,7 @@ def as_numbers(series: Series) -> Parsed:
 
 
 def as_booleans(series: Series) -> Parsed:
-    """1 and 0 of true and false, yes and no, y and n, t and f, 1 and 0."""
+    """1 and 0 of true and false, yes and no, ja and nein (`truth_words.PAIRS`), 1 and 0."""
     series = plain(series)
     if is_boolean(series):
         return Parsed(_floats(series))
@@ -172,7 +171,7 @@ def as_text(series: Series) -> list[str | None]:
 
 def boolean_words(texts: set[str]) -> bool:
     """Whether the values are both words of one of the pairs, and nothing else."""
-    return {text.lower() for text in texts} in _PAIRS
+    return ordered_pair({text.lower() for text in texts}) is not None
 
 
 def date_format(texts: list[str]) -> str | None:

@@ -17,7 +17,6 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
-from mlayer.tables.columns import Date
 from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label

@@ -100,7 +100,10 @@ def _labeled(frame: DataFrame, settled: Settled) -> Labeled:
     known = np.flatnonzero(truth >= 0 if target.classifies else np.isfinite(truth))
     rest = frame.drop(columns=target.name).iloc[known]
     remarks = [*settled.remarks, *_as_written(settled.column, target), *said]
-    return Labeled(rest, target, truth[known], settled.reason, remarks)
+    reason = settled.reason
+    if len(target.classes) == 2:
+        reason += f"; its positive class is {str(target.classes[1])!r}"
+    return Labeled(rest, target, truth[known], reason, remarks)
 
 
 def _as_written(column: Series, target: Target) -> list[Remark]:
