@@ -12,7 +12,7 @@ mlayer gets the raw table, with dates as text, by `fit_table` and `predict`. Sea
 season (7 days, 12 months) of each group. Boosting (HistGradientBoosting) gets the day number, weekday, month
 and day of the year, and groups as categories. RMSE is divided by the standard deviation of the training rows.
 Infinite intervals are counted and do not count as holding anything. The settings of the forecasts were chosen
-on the seeds from 1000 on.
+on other seeds, below 4000.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from mlayer.tables import Plan, fit_table
 
 NAME = "forecasts"
 SERIES = 6
+SEED = 7000
 COVERAGE, LEAST, WORST = 0.9, 0.8, 1.1
 Draw = np.random.Generator
 
@@ -219,7 +220,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--kind", help="only kinds that contain this")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -240,7 +241,7 @@ def main() -> int:
             + " ".join(f"{run['coverage']:.2f}" for run in runs),
             flush=True,
         )
-    if not options.quick and not options.kind and options.seed == 0:
+    if not options.quick and not options.kind and options.seed == SEED:
         save(NAME, {"circumstances": circumstances(), "coverage asked for": COVERAGE, "kinds": rows})
     print("missed: " + ", ".join(missed) if missed else "all held")
     return int(bool(missed))

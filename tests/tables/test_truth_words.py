@@ -9,9 +9,9 @@ import pytest
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, Training, fit_table
 from mlayer.tables.columns import Boolean, Category, infer_column
+from mlayer.tables.columns.truth_words import PAIRS, TRUE_WORDS
 from mlayer.tables.fit.labeled import label
 from mlayer.tables.target import learn_target
-from mlayer.tables.columns.truth_words import PAIRS, TRUE_WORDS
 
 WRITINGS = [
     ("Ja", "Nein"),

@@ -20,6 +20,7 @@ import numpy as np
 
 from mlayer.estimators.waves import WaveFit, WaveRows, solved
 from mlayer.numerics.arrays import Array, Flags, Indices
+from mlayer.numerics.waves import schwarz
 
 FOUND, CALENDAR, NONE = "waves", "calendar", "none"
 # In moments; an infinite one is the mean of all.
@@ -31,6 +32,8 @@ _LOCAL = 0.25
 # Moments of a season that a calendar may have: quarters or weeks of a month, weekdays, months, hours.
 _SEASONS = (4, 7, 12, 24)
 _HARMONICS = (1, 2, 3, 12)
+# A sine is looked for in this many seasons, what has more harmonics in that many.
+_SEASONS_OF_A_SINE, _SEASONS_OF_OTHERS = 1.5, 2.0
 # Columns at most, as a part of the rows.
 _COLUMNS = 1 / 3
 # Forecasts start after these parts of the moments and are judged up to a fifth of the moments later.
@@ -128,6 +131,18 @@ def _size(data: WaveRows) -> int:
     return int(_COLUMNS * data.y.size)
 
 
+def _known(model: WaveFit, data: WaveRows) -> int:
+    """Parameters of a model whose frequencies are given and not searched."""
+    return model.parameters(data.y.shape[1], data.x.shape[1]) - 3 * len(model.frequencies)
+
+
+def _judged(model: WaveFit, data: WaveRows) -> WaveFit:
+    """The model with its coefficients, and Schwarz's criterion for given frequencies."""
+    model = solved(model, data)
+    squares = model.loss(data.x, data.y, data.weight) * data.y.size
+    return replace(model, score=schwarz(squares, data.y.size, _known(model, data)))
+
+
 def plain(data: WaveRows, moments: Moments) -> WaveFit:
     """Without a season: the inputs, and a slope for each group where that pays."""
     none = WaveFit(np.empty(0), np.empty(0, dtype=np.int64))
@@ -145,19 +160,20 @@ def calendar(data: WaveRows, moments: Moments) -> WaveFit | None:
     trials = []
     for season, harmonics in product(_SEASONS, _HARMONICS):
         count = min(harmonics, season // 2)
-        if extent < 2 * season or (harmonics > season // 2 and harmonics != _HARMONICS[-1]):
+        seasons = _SEASONS_OF_A_SINE if harmonics == 1 else _SEASONS_OF_OTHERS
+        if extent < seasons * season or (harmonics > season // 2 and harmonics != _HARMONICS[-1]):
             continue
         w = 2 * np.pi * np.arange(1, count + 1) / (season * moments.step)
         trial = replace(base, frequencies=w, inputs=np.full(count, moments.time))
-        if trial.parameters(data.y.shape[1], data.x.shape[1]) < _size(data):
-            trials.append(solved(trial, data))
+        if _known(trial, data) < _size(data):
+            trials.append(_judged(trial, data))
     if not trials:
         return None
     best = min(trials, key=lambda fit: fit.score)
     for more in ((moments.time,), tuple(moments.groups), (*moments.groups, moments.time)):
         trial = replace(best, groups=more)
-        if more and trial.parameters(data.y.shape[1], data.x.shape[1]) < _size(data):
-            best = min(best, solved(trial, data), key=lambda fit: fit.score)
+        if more and _known(trial, data) < _size(data):
+            best = min(best, _judged(trial, data), key=lambda fit: fit.score)
     return best
 
 
@@ -313,7 +329,7 @@ class Past:
             self.check()
             before = times < values[place]
             past, moments = self._before(before)
-            enough = base.parameters(past.y.shape[1], past.x.shape[1]) < _size(past)
+            enough = _known(base, past) < _size(past)
             model = End(solved(base, past) if enough else plain(past, moments), past, moments).model(way)
             forecast = (model.columns(data.x[~before]) @ model.coefficients)[:, 0]
             error = np.abs(forecast - data.y[~before, 0])

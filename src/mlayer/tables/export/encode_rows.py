@@ -13,20 +13,19 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 # As mlayer.tables.columns.truth_words has them; this file needs nothing of mlayer.
-_TRUE = set(
-    (
-        "ano da evet igen j ja kyll\xe4 o on oui s si sim s\xec s\xed t tak true v verdadeiro "
-        "verdadero vero vrai wahr y yes \xe1no \u03bd\u03b1\u03b9 \u0434\u0430 \u0442\u0430\u043a "
-        "\u306f\u3044 \u662f \uc608 1 1.0 "
-    ).split()
-)
-_FALSE = set(
-    (
-        "ei f falsch false falso faux hayir hay\u0131r n nao ne nee nei nein nej nem nie no non nu "
-        "n\xe3o off \u03cc\u03c7\u03b9 \u043d\u0435\u0442 \u043d\u0456 \u3044\u3044\u3048 \u5426 "
-        "\uc544\ub2c8\uc694 0 0.0 "
-    ).split()
-)
+# fmt: off
+_TRUE = {
+    "1", "1.0", "ano", "da", "evet", "igen", "j", "ja", "kyll\xe4", "o", "on", "oui", "s", "si", "sim",
+    "s\xec", "s\xed", "t", "tak", "true", "v", "verdadeiro", "verdadero", "vero", "vrai", "wahr", "y",
+    "yes", "\xe1no", "\u03bd\u03b1\u03b9", "\u0434\u0430", "\u0442\u0430\u043a", "\u306f\u3044",
+    "\u662f", "\uc608",
+}
+_FALSE = {
+    "0", "0.0", "ei", "f", "falsch", "false", "falso", "faux", "hayir", "hay\u0131r", "n", "nao", "ne",
+    "nee", "nei", "nein", "nej", "nem", "nie", "no", "non", "nu", "n\xe3o", "off", "\u03cc\u03c7\u03b9",
+    "\u043d\u0435\u0442", "\u043d\u0456", "\u3044\u3044\u3048", "\u5426", "\uc544\ub2c8\uc694",
+}
+# fmt: on
 
 
 def encode_rows(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
