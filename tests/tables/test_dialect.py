@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.tables import open_table
 from mlayer.tables.reader.dialect import DELIMITERS, sniff
 
 WORDS = st.text(
@@ -100,9 +101,11 @@ def test_wrong_options(options: dict[str, str], words: str, tmp_path: Path) -> N
         (b"a,b\n\x00\x01\x02,3\n", "got binary data"),
         (b"PK\x03\x04rest", "a zip archive or a spreadsheet. Save the sheet as csv"),
         (
-            "größe,b\n1,2\n".encode("latin-1"),
+            "größe,b\n1,2\n".encode() + "größe\n".encode("latin-1"),  # a damaged file of UTF-8
             "text in utf-8-sig; got other bytes .*--encoding, for example latin-1",
         ),
+        (b"a,b\n\xff\x05\x06,3\n", "text in utf-8-sig; got other bytes"),
+        (b"a,b\n\x81,3\n", "text in utf-8-sig; got other bytes"),
     ],
 )
 def test_what_is_no_text_table(data: bytes, words: str, tmp_path: Path) -> None:
@@ -117,6 +120,14 @@ def test_encodings_that_need_not_be_named(encoding: str, tmp_path: Path) -> None
     assert sniff(tmp_path / "t.csv").header == ("größe", "b")
     (tmp_path / "t.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
     assert sniff(tmp_path / "t.csv", encoding="latin-1").header == ("größe", "b")
+
+
+def test_a_spreadsheet_of_windows_need_not_be_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("größe;b\r\n1,5 €;2\r\n".encode("cp1252"))
+    found = sniff(tmp_path / "t.csv")
+    assert (found.header, found.rows) == (("größe", "b"), (("1,5 €", "2"),))
+    assert "encoding cp1252" in found.names
+    assert open_table(tmp_path / "t.csv").read().iloc[0, 0] == "1,5 €"
 
 
 def test_a_letter_cut_in_two_at_the_end_of_the_head(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Forecasts: how a series goes on after its last row, and intervals that grow with the horizon."""
+"""Forecasts: how a series continues after its last row, and intervals that grow with the horizon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows_of(x: object, y: object) -> WaveRows:
     return WaveRows(x.reshape(len(x), -1), y.reshape(len(y), 1), np.ones(len(x)))
 
 
-def test_a_random_walk_goes_on_at_its_last_value(tmp_path: Path) -> None:
+def test_a_random_walk_continues_at_its_last_value(tmp_path: Path) -> None:
     draw = np.random.default_rng(3)
     walk = 100 + np.cumsum(draw.normal(size=240))
     table = table_of(walk)
@@ -77,7 +77,7 @@ def test_what_is_a_series() -> None:
 def test_the_level_is_the_weighted_mean_of_what_the_slope_leaves(
     memory: float, drift: float, local: bool
 ) -> None:
-    """Against the definition, row by row, without a season; groups have levels of their own."""
+    """Against the definition, row by row, without a season; groups have separate levels."""
     draw = np.random.default_rng(1)
     t = np.repeat(np.arange(50.0), 2)
     group = np.tile([0.0, 1.0], 50)

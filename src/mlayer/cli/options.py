@@ -109,7 +109,7 @@ def reading(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*, delimiter: str | None, decimal: str | None, encoding: str | None, **others: Any) -> Any:
         return function(written=Written(delimiter, decimal, encoding), **others)
 
-    call = click.option("--encoding", help="Encoding of a text table; default: UTF-8.")(call)
+    call = click.option("--encoding", help="Encoding of a text table; default: UTF-8, else cp1252.")(call)
     call = click.option("--decimal", help="'.' or ','; guessed if not given.")(call)
     return click.option(
         "--delimiter", help="comma, semicolon, tab, pipe or any character; guessed if not given."

@@ -1,4 +1,4 @@
-"""How a series goes on after its last row: a season, the level at the end, and a part of the trend.
+"""How a series continues after its last row: a season, the level at the end, and a part of the trend.
 
     y(t) = season(t) + other inputs + level + drift . slope . (t - end)
 
@@ -54,12 +54,12 @@ _FIRST_ORIGIN = 0.4
 
 @dataclass(frozen=True)
 class Continuation:
-    """A way to go on.
+    """A way to continue.
 
     Attributes:
         season: "waves" of the search, "calendar", or "none".
         memory: of the level, in moments.
-        drift: the part of the slope that goes on.
+        drift: the part of the slope that is kept.
         local: whether the slope is that of the last rows.
     """
 
@@ -178,7 +178,7 @@ def calendar(data: WaveRows, moments: Moments) -> WaveFit | None:
 
 
 class End:
-    """A model, solved for the rows of ``data``, at the end of which it is to go on."""
+    """A model, solved for the rows of ``data``, after which it is to continue."""
 
     def __init__(self, base: WaveFit, data: WaveRows, moments: Moments) -> None:
         self.base, self.data, self.moments = base, data, moments
@@ -293,7 +293,7 @@ class Past:
             columns = {season: end.base.columns(future.x) for season, end in known.items()}
             losses = self.losses.setdefault(origin, {})
             for way in every_way([NONE, CALENDAR, FOUND]):
-                # Where a season is not found, going on without one is what would be done.
+                # Where no season is found, the model would continue without one.
                 season = way.season if way.season in known else NONE
                 forecast = columns[season] @ known[season].model(way).coefficients
                 square = np.square(forecast - future.y).mean(axis=1)

@@ -1,4 +1,4 @@
-"""The part of the estimators that looks for waves, and goes on with a series after its last row."""
+"""The part of the estimators that looks for waves, and continues a series after its last row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SeriesPart:
     _inputs: Scale
     _outputs: Scale
     periods_: list[tuple[int, float]]
-    # Of a series: how it goes on; horizons, forecasts and absolute errors from origins in the past.
+    # Of a series: how it continues; horizons, forecasts and absolute errors from origins in the past.
     way_: Continuation | None
     rolling_: tuple[Array, Array, Array] | None
 
@@ -103,8 +103,8 @@ class SeriesPart:
         return self._wave_fit(found, data) if ours <= min(theirs, level) else None
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
-        """How a series goes on, if forecasts from its past speak for that and not for a trained layer."""
-        settled = getattr(self, "_goes_on", None)  # whether it does: known from a fit to fewer rows
+        """How a series continues, if forecasts from its past speak for that and not for a trained layer."""
+        settled = getattr(self, "_continues", None)  # whether it does: known from a fit to fewer rows
         if settled is False:
             return None
         watch, data = self._clock, data.double()

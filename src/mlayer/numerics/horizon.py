@@ -103,7 +103,7 @@ class HorizonErrors:
 
 
 def _growth(horizons: Array, errors: Array) -> tuple[float, float, float]:
-    """The coefficients a, b, c by least squares, each squared error with the weight of its own deviation."""
+    """The coefficients a, b, c by least squares, each squared error weighted by its deviation."""
     from scipy.optimize import nnls
 
     unit = float(horizons.max())

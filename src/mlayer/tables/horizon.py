@@ -32,7 +32,7 @@ def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
     """KeyError, TypeError or ValueError if an entry is damaged."""
     HorizonErrors.from_json(entry)
     np.datetime64(entry["last"], "s")
-    if not any(isinstance(c, Date) and c.name == entry["column"] for c in schema.columns):
+    if not any(c.date is not None and c.name == entry["column"] for c in schema.columns):
         raise ValueError(f"no column of dates {entry['column']!r}")
 
 
@@ -40,7 +40,7 @@ def widths_of_forecasts(
     entry: Mapping[str, Any], schema: Schema, frame: DataFrame, forecasts: AnyArray, coverage: float
 ) -> AnyArray:
     """Half of the width of the interval of each row; rows without a date count as of the last date."""
-    (date,) = (c for c in schema.columns if isinstance(c, Date) and c.name == entry["column"])
+    (date,) = (c.date for c in schema.columns if c.date is not None and c.name == entry["column"])
     last = np.datetime64(entry["last"], "s").astype(np.int64) / 86400
     days = date.parse(frame[date.name]).values + date.origin - last
     return HorizonErrors.from_json(entry).half_widths(np.nan_to_num(days), forecasts, coverage)

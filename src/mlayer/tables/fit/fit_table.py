@@ -186,7 +186,7 @@ def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema
     way = getattr(before, "way_", None)
     if way is None:
         estimator.set_params(alpha=before.alpha_)
-    estimator._watch, estimator._goes_on = watch, way is not None
+    estimator._watch, estimator._continues = watch, way is not None
     estimator._series = True
     trained = run(estimator, schema.encode(rows.frame).numbers, rows.truth)
     return schema if trained.continues else _held_dates(schema)[0], trained
@@ -267,7 +267,7 @@ class TrainedTable:
     epochs: int
     remarks: list[Remark]
     periods: list[tuple[int, float]]
-    continues: str = ""  # how a series goes on after its last row; empty if it is held there
+    continues: str = ""  # how a series continues after its last row; empty if it is held there
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
 
 

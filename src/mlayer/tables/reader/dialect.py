@@ -22,6 +22,11 @@ _DECIMAL_COMMA = re.compile(r"^[+-]?\d+,\d+$")
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 
+# The encoding of spreadsheets on Windows in western Europe and America.
+WINDOWS = "cp1252"
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How a text table is written, and its first rows."""
@@ -37,7 +42,8 @@ class Dialect:
     def names(self) -> str:
         """For messages: "delimiter comma"."""
         said = f"delimiter {DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
-        return said + (", decimal comma" if self.decimal == "," else "")
+        said += ", decimal comma" if self.decimal == "," else ""
+        return said + (f", encoding {WINDOWS}" if self.encoding == WINDOWS else "")
 
     @property
     def header_looks_like_data(self) -> bool:
@@ -147,6 +153,7 @@ def _head(path: Path, size: int) -> tuple[bytes, bool]:
 def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple[str, str]:
     if encoding is not None and not isinstance(encoding, str):
         raise ArgumentTypeError("encoding", "a name", brief(encoding), "For example latin-1 or cp1252.")
+    given = encoding is not None
     if encoding is None:
         encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     cuts = range(1 if whole else 4)  # a character may be cut at the end
@@ -160,12 +167,28 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple
             ) from None
         except UnicodeError as failure:
             error = failure
+    if not given and (text := _windows_text(head)) is not None:
+        return WINDOWS, text
     raise FileFormatError(
         path,
         f"text in {encoding}",
         f"other bytes ({error})",
         "Pass --encoding, for example latin-1 or cp1252.",
     )
+
+
+def _windows_text(head: bytes) -> str | None:
+    """Bytes that are not UTF-8 in the encoding of spreadsheets on Windows; None if they are not that either.
+
+    With control characters they are binary data. With letters that are valid UTF-8 they are a damaged file of
+    that encoding.
+    """
+    if not head.decode("utf-8", "ignore").isascii() or _CONTROL.search(head):
+        return None
+    try:
+        return head.decode(WINDOWS)
+    except UnicodeError:
+        return None
 
 
 def _likeliest(lines: list[str]) -> str:

@@ -227,7 +227,7 @@ def open_table(
         path: the file; its format is recognized by its suffix and its first bytes.
         delimiter: of a text table; guessed among comma, semicolon, tab and pipe if None.
         decimal: "." or ","; guessed if None.
-        encoding: of a text table; UTF-8 if None (UTF-16 with its mark).
+        encoding: of a text table; if None UTF-8, UTF-16 with its mark, else cp1252.
     """
     path = file_path("path", path)
     if path.is_dir():
