@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ _RIVAL_ORIGINS = (0.6, 0.8)
 # Origins behind the errors of intervals: as many as keep their rows together near this.
 _ROWS_OF_ORIGINS = 200_000
 _ORIGINS = (8, 40)
+# A longer series continues as the fit to its first part has decided.
+_ROWS_COMPARED_AGAIN = 1000
 
 
 class SeriesPart:
@@ -104,7 +106,7 @@ class SeriesPart:
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
         """How a series continues, if forecasts from its past speak for that and not for a trained layer."""
-        settled = getattr(self, "_continues", None)  # whether it does: known from a fit to fewer rows
+        settled: Continuation | Literal[False] | None = getattr(self, "_way", None)  # of a fit to fewer rows
         if settled is False:
             return None
         watch, data = self._clock, data.double()
@@ -113,9 +115,10 @@ class SeriesPart:
         with watch.section(0.0, 0.3):
             waves = self._wave_search(data, [time])
         known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
-        with watch.section(0.3, 0.6):
-            self._compare(past, data, time)
-        way = past.best(set(known))
+        if settled is None or len(data) <= _ROWS_COMPARED_AGAIN:
+            with watch.section(0.3, 0.6):
+                self._compare(past, data, time)
+        way = past.best(set(known)) if past.losses or settled is None else settled
         with watch.section(0.6, 0.9):
             if settled is None and self._rival_is_better(make, past, data, recipe, way):
                 return None

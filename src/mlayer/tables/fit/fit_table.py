@@ -186,7 +186,7 @@ def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema
     way = getattr(before, "way_", None)
     if way is None:
         estimator.set_params(alpha=before.alpha_)
-    estimator._watch, estimator._continues = watch, way is not None
+    estimator._watch, estimator._way = watch, way or False
     estimator._series = True
     trained = run(estimator, schema.encode(rows.frame).numbers, rows.truth)
     return schema if trained.continues else _held_dates(schema)[0], trained
