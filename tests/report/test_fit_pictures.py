@@ -38,11 +38,13 @@ def test_precision_and_recall_against_scikit_learn(ties: bool) -> None:
 def test_a_forecast_shows_truth_forecast_and_band() -> None:
     days = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]").astype("datetime64[s]")
     values = np.arange(60.0)
-    axes = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:] + 1), 2.0))
+    half = np.linspace(1.0, 2.0, 10)
+    axes = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:] + 1), half))
     assert [len(line.get_xdata()) for line in axes.lines] == [30, 10, 10]
     low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
-    assert (low, high) == (values[50] + 1 - 2, values[59] + 1 + 2)
-    bare = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:]), np.inf))
+    assert (low, high) == (values[50] + 1 - 1, values[59] + 1 + 2)
+    endless = np.full(10, np.inf)
+    bare = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:]), endless))
     assert not bare.collections
 
 
@@ -59,7 +61,10 @@ def test_the_page_of_a_series(sales: FitResult) -> None:
     html = fit_page(sales, "sales.csv", "sales.safetensors").html()
     assert "The last 80 moments of date were held out and forecast" in html
     assert "Periods found: 7.0 days" in html
-    assert "contains 90 % of them" in html
+    assert "The band is the interval for 90 % of the rows: from +- " in html
+    assert "then the same kind of model was fitted again to all rows" in html
+    assert "not fitted again" not in html
+    assert "increase in RMSE" not in html  # one column has nothing to be compared with
     assert "Loss during training" not in html  # least squares has no curve of losses
     assert "e+0" not in html
     assert f"{sales.baseline['RMSE']:,.0f}" in html  # a baseline of thousands, with its comma

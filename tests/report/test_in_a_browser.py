@@ -69,6 +69,16 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inspect(tmp_path / "demo.html", tmp_path)
 
 
+def test_the_report_of_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pd = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    dates = pd.date_range("2023-01-01", periods=120).strftime("%Y-%m-%d")
+    walk = np.cumsum(np.random.default_rng(0).normal(size=120))
+    pd.DataFrame({"date": dates, "walk": walk}).to_csv("t.csv", index=False)
+    assert main(["fit", "t.csv", "--target", "walk", "-q"]) == 0
+    inspect(tmp_path / "t.html", tmp_path)
+
+
 @pytest.mark.parametrize("task", ["quantity", "class"])
 def test_the_report_of_a_fit(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pd = pytest.importorskip("pandas")

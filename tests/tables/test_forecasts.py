@@ -152,7 +152,7 @@ def test_errors_of_a_growing_series_are_shares_of_it() -> None:
 
 def test_a_damaged_horizon_is_refused(tmp_path: Path) -> None:
     model = fit_table(table_of(np.arange(40.0) % 7), Plan("y", task="regression")).model
-    model.facts["horizon"]["growth"] = [-1.0, 0.0, 0.0]  # type: ignore[index]
+    model.facts["horizon"]["growth"] = [-1.0, 0.0, 0.0]
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(FileFormatError, match="damaged table entry"):
         load_table_model(tmp_path / "m.safetensors")

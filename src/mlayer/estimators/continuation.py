@@ -166,7 +166,7 @@ def calendar(data: WaveRows, moments: Moments) -> WaveFit | None:
         seasons = _SEASONS_OF_A_SINE if harmonics == 1 else _SEASONS_OF_OTHERS
         if extent < seasons * season or (harmonics > season // 2 and harmonics != _HARMONICS[-1]):
             continue
-        w = 2 * np.pi * np.arange(1, count + 1) / (season * moments.step)
+        w = np.asarray(2 * np.pi * np.arange(1, count + 1) / (season * moments.step), dtype=np.float64)
         trial = replace(base, frequencies=w, inputs=np.full(count, moments.time))
         if _known(trial, data) < _size(data):
             trials.append(_judged(trial, data))

@@ -76,18 +76,26 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
         [
             f"The task was {target.task}: {result.reason}.",
             _training(result),
-            "The metrics and the plots are those of a model fitted to the training rows alone, on the "
-            f"held-out rows; {after}.",
+            "The columns and the model were learned from the training rows alone; the metrics and the plots "
+            f"are of the held-out rows; {_afterward(result)}.",
             f"Seed {facts['seed']}; {versions}; {facts['created']}.",
         ]
     )
     return page
 
 
+def _afterward(result: FitResult) -> str:
+    if result.model.facts.get("fitted to") == "all rows":
+        return "then the same kind of model was fitted again to all rows, and that is the one in the file"
+    return "the model was not fitted again afterward"
+
+
 def _training(result: FitResult) -> str:
     facts = result.model.facts
     if result.periods:
         return f"Waves found in the spectrum and solved by least squares, {facts['seconds']} s."
+    if any(remark.kind == "forecast" for remark in result.remarks):
+        return f"Level and trend solved by least squares, {facts['seconds']} s."
     return f"Training: {facts['epochs']} passes over the rows, {facts['seconds']} s."
 
 
@@ -138,7 +146,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
             ),
         ]
     importance = {k: v for k, v in result.importance.items() if np.isfinite(v).all()}
-    if importance:
+    if len(importance) > 1:  # one bar compares nothing
         label = f"loss of {importance_metric(result.model)}" if classes else "increase in RMSE"
         best = ", ".join(sorted(importance, key=lambda name: -importance[name][0])[:3])
         pictures.append(

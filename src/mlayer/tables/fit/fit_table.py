@@ -162,7 +162,7 @@ def fit_table(
         predictions=predictions,
         importance=importance,
         series=None
-        if split.date is None or target.classifies
+        if split.date is None or half is None
         else series_of(split, rows, predictions.outputs, half),
         half=half,
     )

@@ -152,8 +152,8 @@ class FitResult:
             said += f" It is made of waves with periods of {', '.join(self.periods)}."
         if self.half is not None and np.isfinite(self.half).all():
             covered = np.mean(np.abs(self.predictions.outputs - self.truth) <= self.half)
-            low, high = (readable(float(end)) for end in (self.half.min(), self.half.max()))
-            said += f" Intervals for 90 %, +- {low} to +- {high}, held {covered:.0%} of them."
+            ends = [readable(float(end)) for end in (self.half.min(), self.half.max())]
+            said += f" Intervals for 90 %, +- {ends[0]} to +- {ends[1]}, held {covered:.0%} of them."
         elif (
             not self.model.target.classifies and (covered := measured_coverage(self.errors, 0.9)) is not None
         ):
