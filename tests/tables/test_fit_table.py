@@ -73,7 +73,10 @@ def test_task_guessed_or_told() -> None:
     said: list[str] = []
     guessed = fit_table(table, Plan("y"), estimator=LeastSquares(), on_stage=said.append)
     assert guessed.model.target == Target("y", "classification", (0, 1))
-    assert said[0] == "classification of 'y' (the target has two values): 160 rows to learn from, 40 held out"
+    assert said[0] == (
+        "classification of 'y' (the target has two values; its positive class is '1'): "
+        "160 rows to learn from, 40 held out"
+    )
     told = fit_table(table, Plan("y", task="regression"), estimator=LeastSquares())
     assert told.model.target.task == "regression"
     assert told.reason == "as given"

@@ -183,8 +183,8 @@ def forecast(
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
         # Half of the text's color: what is faint enough for a grid is too faint for data.
-        line = {"color": theme.text, "alpha": 0.5, "linewidth": 1, "label": "training rows"}
-        axes.plot(before[0][-shown:], before[1][-shown:], "-", **line)
+        past = (before[0][-shown:], before[1][-shown:])
+        axes.plot(*past, "-", color=theme.text, alpha=0.5, linewidth=1, label="training rows")
         axes.plot(after[0], after[1], ".", color=theme.text, markersize=3, label="true, held out")
         axes.plot(after[0], after[2], "-", color=theme.first, linewidth=1.4, label="forecast")
         if np.isfinite(half).all():
