@@ -115,6 +115,10 @@ def read_formula(
         own = math.sqrt(float(np.mean((formula(points) - cast(Array, targets)) ** 2)))
         if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(cast(Array, targets))):
             formula = fewer
+        # Slow waves of huge amplitudes can describe a power over the range of the data, and nothing beyond.
+        law = fitted_power_law(cast(Array, points), cast(Array, targets), symbols)
+        if law is not None and law.residual <= _NO_WORSE * own:
+            formula = law
     if formula is None:
         formula = _approximate(layer, weights, symbols, points, targets, method, degree, tolerance)
     if factor:
