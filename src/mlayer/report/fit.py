@@ -76,18 +76,12 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
         [
             f"The task was {target.task}: {result.reason}.",
             _training(result),
-            "The columns and the model were learned from the training rows alone; the metrics and the plots "
-            f"are of the held-out rows; {_afterward(result)}.",
+            "The metrics and the plots are those of a model fitted to the training rows alone, on the "
+            f"held-out rows; {after}.",
             f"Seed {facts['seed']}; {versions}; {facts['created']}.",
         ]
     )
     return page
-
-
-def _afterward(result: FitResult) -> str:
-    if result.model.facts.get("fitted to") == "all rows":
-        return "then the same kind of model was fitted again to all rows, and that is the one in the file"
-    return "the model was not fitted again afterward"
 
 
 def _training(result: FitResult) -> str:
