@@ -184,7 +184,7 @@ def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema
     schema, _ = _learned(rows, np.arange(len(rows.truth)), plan)
     estimator = default_estimator(rows.target, plan, schema)
     way = getattr(before, "way_", None)
-    if way is None:
+    if way is None and hasattr(before, "alpha_"):
         estimator.set_params(alpha=before.alpha_)
     estimator._watch, estimator._way = watch, way or False
     estimator._series = True
