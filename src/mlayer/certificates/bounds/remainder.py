@@ -12,6 +12,7 @@ import numpy as np
 from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.certificates.linalg import INFLATE, UNIT, top_eigenvalue
 from mlayer.certificates.problem.expansion import Pair
+from mlayer.certificates.problem.margins import Margins, Number
 from mlayer.certificates.problem.model import exponentials, rounded_up_exp
 from mlayer.numerics.arrays import Array
 
@@ -40,14 +41,13 @@ def exponential_tail(q: float, K: int) -> float:
     return total * INFLATE
 
 
-def norm_remainder(pair: Pair, radius: float, K: int) -> float:
+def norm_remainder(pair: Margins[Number], radius: float, K: int) -> Number:
     """Theorem 2: at most min(||W||_nuc, ||W||_2 (delta_F / delta_2)^2) e^mu sum_{k >= K} q^k / k!."""
     constants = pair.row.model.constants
     if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
-        return 0.0
-    ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
-    factor = min(pair.nuclear, pair.spectral * ratio)
-    return factor * pair.growth * exponential_tail(radius * constants.delta_2, K) * INFLATE
+        return pair.readout_factor * 0.0
+    tail = pair.growth * exponential_tail(radius * constants.delta_2, K) * INFLATE
+    return pair.readout_factor * tail
 
 
 def norm_curvature(pair: Pair, radius: float, K: int) -> float:
@@ -55,8 +55,7 @@ def norm_curvature(pair: Pair, radius: float, K: int) -> float:
     constants = pair.row.model.constants
     if constants.delta_F == 0 or pair.row.model.degree < K:  # theorem 10
         return 0.0
-    ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
-    factor = min(pair.nuclear, pair.spectral * ratio) * pair.growth * constants.delta_2**2
+    factor = pair.readout_factor * pair.growth * constants.delta_2**2
     return 0.5 * factor * exponential_tail(radius * constants.delta_2, K - 2) * INFLATE
 
 
