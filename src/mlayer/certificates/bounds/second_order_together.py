@@ -14,8 +14,10 @@ from mlayer.certificates.problem.margins import RivalMargins
 from mlayer.numerics.arrays import Array
 
 
-def quick_second_order(margins: RivalMargins, H: Array, fall: Array, slack: Array, eps: float) -> Array:
-    """Lower bounds of the margins over the L-infinity region of radius eps.  (k,)
+def quick_second_order(
+    margins: RivalMargins, H: Array, fall: Array, slack: Array, eps: float
+) -> tuple[Array, Array]:
+    """Lower bounds of the margins over the L-infinity region of radius eps, and without remainder.  (k,)
 
     Args:
         margins: of k rivals.
@@ -26,7 +28,7 @@ def quick_second_order(margins: RivalMargins, H: Array, fall: Array, slack: Arra
     """
     row, white = margins.row, margins.row.model.white
     radius = row.radius(eps)
-    level: Array = margins.margin - margins.value_slack(eps) - norm_remainder(margins, radius, 3) - slack
+    level: Array = margins.margin - margins.value_slack(eps) - slack
     low, high = row.model.region.interval(row.x, eps)
     slopes, rows = margins.slopes, white.rows
     # |y|^2 <= reach^2 sum w_i delta_i^2: with this shift the form is convex.
@@ -42,5 +44,5 @@ def quick_second_order(margins: RivalMargins, H: Array, fall: Array, slack: Arra
     size = float(row.model.row_norms @ reach)
     sums = np.abs(slopes) @ reach + 4 * (d @ reach**2) + 4 * np.linalg.norm(H, axis=(1, 2)) * size**2
     touching = constant + least - (len(low) + H.shape[1] + 16) * UNIT * sums
-    result: Array = level + touching
-    return result
+    without: Array = level + touching
+    return without - norm_remainder(margins, radius, 3), without

@@ -10,7 +10,7 @@ import numpy as np
 from mlayer.certificates.derivatives.ending import FinitePath
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
-from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, gram_norm, top_eigenvalue
+from mlayer.certificates.linalg import UNIT, frobenius, gram_norm, top_eigenvalue
 from mlayer.certificates.problem.margins import Margins, RivalMargins
 from mlayer.certificates.problem.model import (
     LARGEST_MU,
@@ -190,7 +190,6 @@ class Row:
         low, high = region.interval(self.x, eps)
         inside = float(np.sqrt(np.maximum(low**2, high**2) @ white.w)) * (1 + 1e-12)
         return min(eps, inside) * white.reach
-
 
     def growth_within(self, radius: float, error: float = 0.0) -> float:
         """Bound of ||exp(M + N)|| for |y| <= radius, and of its derivative, in the gauge."""

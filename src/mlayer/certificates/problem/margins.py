@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from mlayer.certificates.linalg import INFLATE
 from mlayer.certificates.problem.model import growth_of
 from mlayer.numerics.arrays import Array, Indices
 
@@ -99,7 +98,16 @@ class RivalMargins(Margins[Array]):
     def take(self, places: Indices) -> RivalMargins:
         """Those at some places."""
         part = copy(self)
-        for name in ("classes", "gradient", "nuclear", "readout_factor", "readout_size", "biases", "margin", "slopes"):
+        for name in (
+            "classes",
+            "gradient",
+            "nuclear",
+            "readout_factor",
+            "readout_size",
+            "biases",
+            "margin",
+            "slopes",
+        ):
             setattr(part, name, getattr(self, name)[places])
         return part
 
@@ -107,7 +115,9 @@ class RivalMargins(Margins[Array]):
         """The exact minimum of each linear term over the region.  (k,)"""
         region = self.row.model.region
         if region.low is None:
-            length = np.linalg.norm(self.slopes, axis=1) if region.norm == "l2" else np.abs(self.slopes).sum(1)
+            length = (
+                np.linalg.norm(self.slopes, axis=1) if region.norm == "l2" else np.abs(self.slopes).sum(1)
+            )
             result: Array = -eps * length
             return result
         low, high = region.interval(self.row.x, eps)

@@ -123,9 +123,23 @@ class Model:
         found = self._readouts.get((label, rival))
         if found is None:
             W: Array = self.constants.P_inverse.T @ self.differences(label)[rival] @ self.constants.P.T
-            finite = bool(np.isfinite(W).all())
-            values: Array = np.linalg.svd(W, compute_uv=False) if finite else np.full(len(W), math.inf)
+            values = np.full(len(W), math.inf)
+            if np.isfinite(W).all():
+                values = np.linalg.svd(W, compute_uv=False).astype(np.float64)
             found = self._readouts[label, rival] = W, values
+        return found
+
+    @cached_property
+    def _factors(self) -> dict[tuple[int, int], tuple[Array, Array]]:
+        return {}
+
+    def readout_factors(self, label: int, rival: int) -> tuple[Array, Array]:
+        """A Sigma^(1/2) and Sigma^(1/2) B^T of W^T = A Sigma B^T in the gauge, once for each two classes."""
+        found = self._factors.get((label, rival))
+        if found is None:
+            left, values, right = np.linalg.svd(self.readout_in_gauge(label, rival)[0].T)
+            root = np.sqrt(values)
+            found = self._factors[label, rival] = left * root, root[:, None] * right
         return found
 
     @cached_property

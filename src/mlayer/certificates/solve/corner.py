@@ -13,7 +13,6 @@ from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair
 from mlayer.numerics.arrays import Array
 
-
 # Steps of the descent that looks for a broken corner; later ones change little.
 _DESCENT = 4
 
