@@ -79,7 +79,7 @@ def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
 def check_weights(argument: str, module: nn.Module) -> None:
     """Raise unless all weights are real numbers that are there and finite."""
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if nn.parameter.is_lazy(tensor):
             raise ArgumentError(argument, "with weights", f"a lazy {name}", "Call the model once before.")
         if tensor.is_meta:
             raise ArgumentError(argument, "with weights", f"{name} without data (meta)", "Load its weights.")
@@ -96,8 +96,10 @@ def check_weights(argument: str, module: nn.Module) -> None:
 
 def check_mode(argument: str, module: nn.Module) -> None:
     """Raise where the training mode computes something else than evaluation."""
-    random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-    if module.training and (random or isinstance(module, nn.modules.batchnorm._BatchNorm)):
+    random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0  # noqa: SLF001
+    normalizes = isinstance(module, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001
+    # Without running statistics there is no evaluation to speak of: that is said elsewhere.
+    if module.training and (random or (normalizes and module.running_mean is not None)):
         raise ArgumentError(
             argument, "in evaluation mode", f"{type(module).__name__} in training mode", "Call .eval()."
         )
