@@ -96,8 +96,8 @@ def check_weights(argument: str, module: nn.Module) -> None:
 
 def check_mode(argument: str, module: nn.Module) -> None:
     """Raise where the training mode computes something else than evaluation."""
-    random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0  # noqa: SLF001
-    normalizes = isinstance(module, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001
+    random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+    normalizes = isinstance(module, nn.modules.batchnorm._BatchNorm)
     # Without running statistics there is no evaluation to speak of: that is said elsewhere.
     if module.training and (random or (normalizes and module.running_mean is not None)):
         raise ArgumentError(

@@ -86,13 +86,12 @@ def _terms(order: int) -> tuple[Indices, Array]:
     v_1, v_3 = a, (1 - a) * (1 - b)
     r_2, r_3 = u - v_1, v_3 - (1 - u)
     # All means of u^i (1 - u)^l r_2^j r_3^k as one product of matrices: powers at the points of the rule.
-    u, r_2, r_3, density = (array.reshape(-1) for array in (u, r_2, r_3, density))
-    exponents = np.arange(order + 2)[:, None]
-    outer = (u**exponents)[:, None] * (density * (1 - u) ** exponents)  # (i, l, points)
-    inner = (r_2**exponents)[:, None] * r_3**exponents  # (j, k, points)
-    means = (outer.reshape(-1, len(u)) @ inner.reshape(-1, len(u)).T).reshape(
-        (order + 2,) * 4
-    )  # (i, l, j, k)
+    flat, second, third, times = (array.reshape(-1) for array in (u, r_2, r_3, density))
+    powers = np.arange(order + 2)[:, None]
+    outer = (flat**powers)[:, None] * (times * (1 - flat) ** powers)  # (i, l, points)
+    inner = (second**powers)[:, None] * third**powers  # (j, k, points)
+    products = outer.reshape(-1, len(flat)) @ inner.reshape(-1, len(flat)).T
+    means = products.reshape((order + 2,) * 4)  # (i, l, j, k)
 
     def mean(k: tuple[int, ...]) -> float:
         return float(means[k[0], k[3], k[1], k[2]])
