@@ -161,17 +161,22 @@ def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
         pairs = [Pair(row, int(rival)) for rival in margins.classes]
         H = np.stack([pair.second for pair in pairs])
         falls = np.array([pair.fall for pair in pairs])
-        for eps in (1e-3, 0.05, 0.4):
+        for eps in (1e-3, 0.05, 0.4, 5.0):
             first = first_order_lower(margins, margins.linear_term(eps), eps)
             np.testing.assert_allclose(
                 first, [FirstOrder(pair).lower(eps) for pair in pairs], rtol=1e-9, atol=1e-13
             )
             slack = np.array([pair.tensor_slack(row.radius(eps), 2) for pair in pairs])
-            second, _ = quick_second_order(margins, H, falls, slack, eps)
+            second, terms = quick_second_order(margins, H, falls, slack, eps)
             low, high = row.model.region.interval(row.x, eps)
             random = np.random.default_rng(0)
             points = np.where(random.random((12, len(low))) < 0.5, low, high)
             points[: len(pairs)] = [np.where(pair.slopes > 0, low, high) for pair in pairs][:12]
+            many = np.where(random.random((200, len(low))) < 0.5, low, high)
+            y = many @ row.model.white.rows
+            for k, pair in enumerate(pairs):
+                quadratic = pair.margin + many @ pair.slopes + ((y @ H[k]) * y).sum(1)
+                assert terms[k] <= quadratic.min() + 1e-12 * np.abs(quadratic).max()
             values = layer.double()(torch.from_numpy(row.x + points)).detach().numpy()
             for k, rival in enumerate(margins.classes):
                 true = (values[:, row.label] - values[:, rival]).min()
