@@ -57,7 +57,7 @@ def _hooked(module: nn.Module, before: bool) -> nn.Module:
 
 def _replaced() -> nn.Module:
     module = nn.Linear(4, 4)
-    module.forward = lambda x: 7 * x  # type: ignore[method-assign]
+    module.forward = lambda input: 7 * input  # type: ignore[method-assign]
     return module
 
 
