@@ -1,6 +1,6 @@
 """Whether a module computes the function of its class: only for that are there bounds.
 
-A subclass with a forward of its own, a hook, a parametrization or the training mode make another function of
+A subclass that defines forward anew, a hook, a parametrization or the training mode make another function of
 the same weights. Bounds of the weights would be false for it.
 """
 

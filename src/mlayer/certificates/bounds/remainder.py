@@ -162,7 +162,7 @@ def _integrate(a: Array, b: Array, mu: float) -> Array:
 
 
 def _cells(nodes: Array, curvature: Array, count: int) -> Array:
-    """Upper bounds of a function on fine cells, so many in an interval, from its values at the nodes."""
+    """Upper bounds of a function on fine cells, ``count`` in an interval, from its values at the nodes."""
     share = np.arange(count + 1) / count
     line = nodes[:-1, None] * (1 - share) + nodes[1:, None] * share
     result: Array = (np.maximum(line[:, :-1], line[:, 1:]) + curvature[:, None]).reshape(-1)
