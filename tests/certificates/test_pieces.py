@@ -13,14 +13,22 @@ import torch
 from certificate_layers import random_layer
 from mlayer.certificates import Certifier, certify
 from mlayer.certificates.bounds.cubic_norm import flat_norm, symmetric_norm
+from mlayer.certificates.bounds.first_order import FirstOrder, first_order_lower
 from mlayer.certificates.bounds.paper import lambert_w
 from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic
-from mlayer.certificates.bounds.remainder import ReadoutRemainder, exponential_tail, norm_remainder
+from mlayer.certificates.bounds.remainder import (
+    ReadoutRemainder,
+    coarse_remainders,
+    exponential_tail,
+    norm_remainder,
+)
+from mlayer.certificates.bounds.second_order_together import quick_second_order
 from mlayer.certificates.derivatives.divided_differences import differences
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
 from mlayer.certificates.linalg import proves_positive
-from mlayer.certificates.problem.expansion import Row
+from mlayer.certificates.problem.expansion import Pair, Row
+from mlayer.certificates.solve.together import rows_together
 
 
 def rows_of(kind: str, seed: int, **kwargs: object) -> list[Row]:
@@ -88,7 +96,7 @@ def test_remainders_hold(kind: str, norm: str) -> None:
     for row in rows_of(kind, 11, norm=norm):
         model = row.model
         pair = row.pair((row.label + 1) % len(row.outputs))
-        readout = ReadoutRemainder(pair)
+        readout, (coarse,) = ReadoutRemainder(pair), coarse_remainders([pair])
         for eps in (0.02, 0.3, 1.0):
             for _ in range(3):
                 step = random.choice([-1.0, 1.0], len(row.x))
@@ -110,6 +118,7 @@ def test_remainders_hold(kind: str, norm: str) -> None:
                     rest = abs(true - sum(terms[:K]))
                     assert rest <= norm_remainder(pair, eps, K) + size
                     assert rest <= readout(eps, K) + size
+                    assert rest <= coarse(eps, K) + size
 
 
 def test_quadratic_bounds_hold_and_are_near() -> None:
@@ -134,6 +143,44 @@ def test_quadratic_bounds_hold_and_are_near() -> None:
             values = eps * points @ pair.slopes + np.einsum("pa,ab,pb->p", y, pair.second, y)
             assert bound <= values.min() + 1e-12
             assert bound >= values.min() - 0.35 * abs(values.min()) - 1e-9
+
+
+@pytest.mark.parametrize("box", [None, (0.0, 1.0)])
+@pytest.mark.parametrize("kind", ["full", "skew", "nilpotent", "jordan", "large"])
+def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
+    """The arrays hold the numbers of each pair, and their bounds lie below the margin in corners."""
+    layer, x, labels = random_layer(kind, 7)
+    certifier = Certifier(layer, fit_steps=10, box=box)
+    x = x.clamp(0, 1) if box else x
+    rows = [
+        row for row in rows_together(certifier._model, x.numpy(), labels.tolist(), "best", None) if row.rivals
+    ]
+    for row in rows:
+        margins = row.rivals
+        assert margins is not None
+        pairs = [Pair(row, int(rival)) for rival in margins.classes]
+        H = np.stack([pair.second for pair in pairs])
+        falls = np.array([pair.fall for pair in pairs])
+        for eps in (1e-3, 0.05, 0.4, 5.0):
+            first = first_order_lower(margins, margins.linear_term(eps), eps)
+            np.testing.assert_allclose(
+                first, [FirstOrder(pair).lower(eps) for pair in pairs], rtol=1e-9, atol=1e-13
+            )
+            slack = np.array([pair.tensor_slack(row.radius(eps), 2) for pair in pairs])
+            second, terms = quick_second_order(margins, H, falls, slack, eps)
+            low, high = row.model.region.interval(row.x, eps)
+            random = np.random.default_rng(0)
+            points = np.where(random.random((12, len(low))) < 0.5, low, high)
+            points[: len(pairs)] = [np.where(pair.slopes > 0, low, high) for pair in pairs][:12]
+            many = np.where(random.random((200, len(low))) < 0.5, low, high)
+            y = many @ row.model.white.rows
+            for k, pair in enumerate(pairs):
+                quadratic = pair.margin + many @ pair.slopes + ((y @ H[k]) * y).sum(1)
+                assert terms[k] <= quadratic.min() + 1e-12 * np.abs(quadratic).max()
+            values = layer.double()(torch.from_numpy(row.x + points)).detach().numpy()
+            for k, rival in enumerate(margins.classes):
+                true = (values[:, row.label] - values[:, rival]).min()
+                assert max(first[k], second[k]) <= true + 1e-12 * np.abs(values).max()
 
 
 def test_asymmetric_boxes() -> None:

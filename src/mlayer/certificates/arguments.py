@@ -6,8 +6,9 @@ import math
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mlayer.certificates.modules import check_function, check_weights
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 
@@ -18,8 +19,18 @@ class HasOutputs(Protocol):
     out_features: int
 
 
-def as_layer(layer: Any) -> MLayer:
-    """An MLayer, or the one that an estimator gives by ``to_mlayer()``."""
+def as_layer(layer: Any, hooks: bool = False) -> MLayer:
+    """An MLayer, or the one that an estimator gives by ``to_mlayer()``; a classifier."""
+    layer = of_known_function(layer, hooks)
+    if layer.out_features < 2:
+        raise ArgumentError(
+            "layer", "a classifier with at least 2 outputs", "one with 1 output", "Use one output per class."
+        )
+    return layer
+
+
+def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
+    """The same for any number of outputs; hooks are let through if asked for."""
     if not isinstance(layer, MLayer) and callable(getattr(layer, "to_mlayer", None)):
         layer = layer.to_mlayer()
     if not isinstance(layer, MLayer):
@@ -29,24 +40,9 @@ def as_layer(layer: Any) -> MLayer:
             type(layer).__name__,
             "For a network: a torch.nn.Sequential that ends in an MLayer, in certify and attack.",
         )
-    if layer.out_features < 2:
-        raise ArgumentError(
-            "layer", "a classifier with at least 2 outputs", "one with 1 output", "Use one output per class."
-        )
-    finite_weights("layer", layer)
+    check_function("layer", layer, (MLayer,), hooks)
+    check_weights("layer", layer)
     return layer
-
-
-def finite_weights(argument: str, model: nn.Module) -> None:
-    """Raise if a weight is NaN or infinite."""
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ArgumentError(
-                argument,
-                "of finite weights",
-                f"NaN or infinity in {name}",
-                "Training may have diverged: train it again with a smaller learning rate.",
-            )
 
 
 def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:

@@ -44,6 +44,16 @@ def frobenius(A: Array) -> float:
     return unit * float(np.linalg.norm(A / unit)) * INFLATE
 
 
+def frobenius_each(A: Array) -> Array:
+    """The same of each row.  (k, p) -> (k,)"""
+    largest = np.abs(A).max(axis=1, initial=0.0)
+    usable = np.isfinite(largest) & (largest > 0)
+    unit = np.ldexp(1.0, np.frexp(np.where(usable, largest, 1.0))[1] - 1)
+    norms = unit * np.linalg.norm(np.where(usable[:, None], A, 0.0) / unit[:, None], axis=1) * INFLATE
+    result: Array = np.where(np.isfinite(largest), norms, math.inf)
+    return result
+
+
 def top_eigenvalue(A: Array) -> Array:
     """Proved upper bounds of the largest eigenvalues of symmetric matrices, at least 0.  (...)
 

@@ -54,7 +54,7 @@ class CertifiedLoss(nn.Module):
 
     def margins(self, layer: MLayer, x: Tensor, labels: Tensor, eps: float) -> Tensor:
         """Lower bounds of output[label] - output[j] within eps; 0 for j = label.  (rows, classes)"""
-        layer = as_layer(layer)
+        layer = as_layer(layer, hooks=True)  # training may watch it
         check_inputs(layer, x)
         as_labels(layer, labels, len(x))
         eps = as_radius(eps)

@@ -38,7 +38,7 @@ def _evidence(row: Row) -> float:
     constants = row.model.constants
     pairs = [row.pair(rival) for rival in range(len(row.outputs)) if rival != row.label]
     margin = min(pair.margin - pair.value_slack(0.0) for pair in pairs)
-    norm = float(np.linalg.norm(row.M, 2)) * (1 + 1e-12) + row.model.weights.matrix_rounding(row.x)
+    norm = float(np.linalg.norm(row.M, 2)) * (1 + 1e-12) + row.rounding
     scale = 2 * math.sqrt(len(row.M)) * constants.readout_norm
     if margin <= 0:
         return 0.0

@@ -85,9 +85,16 @@ def _terms(order: int) -> tuple[Indices, Array]:
     density = weights[:, None, None] * weights[:, None] * weights * 2 * (1 - a)
     v_1, v_3 = a, (1 - a) * (1 - b)
     r_2, r_3 = u - v_1, v_3 - (1 - u)
+    # All means of u^i (1 - u)^l r_2^j r_3^k as one product of matrices: powers at the points of the rule.
+    flat, second, third, times = (array.reshape(-1) for array in (u, r_2, r_3, density))
+    powers = np.arange(order + 2)[:, None]
+    outer = (flat**powers)[:, None] * (times * (1 - flat) ** powers)  # (i, l, points)
+    inner = (second**powers)[:, None] * third**powers  # (j, k, points)
+    products = outer.reshape(-1, len(flat)) @ inner.reshape(-1, len(flat)).T
+    means = products.reshape((order + 2,) * 4)  # (i, l, j, k)
 
     def mean(k: tuple[int, ...]) -> float:
-        return float((density * u ** k[0] * r_2 ** k[1] * r_3 ** k[2] * (1 - u) ** k[3]).sum())
+        return float(means[k[0], k[3], k[1], k[2]])
 
     chosen = [k for k in product(range(order + 1), repeat=4) if sum(k) == order]
     expected = []

@@ -61,12 +61,12 @@ class SecondOrder:
     def remainder(self, radius: float, K: int) -> float:
         """The smaller of the two remainders from order K on."""
         by_norms = norm_remainder(self.pair, radius, K)
-        return min(by_norms, self.readout(radius, K)) if by_norms > 0 else 0.0
+        return 0.0 if by_norms == 0 else min(by_norms, self.readout(radius, K))
 
     def remainder_curvature(self, radius: float, K: int) -> float:
         """Half the second derivative of the terms from order K on, at most (theorem 7)."""
         by_norms = norm_curvature(self.pair, radius, K)
-        return min(by_norms, self.readout.curvature(radius, K)) if by_norms > 0 else 0.0
+        return 0.0 if by_norms == 0 else min(by_norms, self.readout.curvature(radius, K))
 
     def rest(self, radius: float) -> float:
         """What lies beyond the quadratic terms is at least minus this, rounding included."""

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlayer.certificates.arguments import as_combinations, as_ends, finite_weights
+from mlayer.certificates.arguments import as_combinations, as_ends, of_known_function
 from mlayer.certificates.boxes.directions import Directions
 from mlayer.certificates.boxes.enclosed import frobenius, gamma
 from mlayer.certificates.boxes.planes import Expansion, Planes
 from mlayer.certificates.boxes.splitting import refined
 from mlayer.certificates.linalg import UNIT, VANISHED
 from mlayer.certificates.problem.weights import float64_copy
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
 
 _ENTRIES = 4_000_000  # of one tensor of second derivatives: boxes are taken in chunks
@@ -180,13 +180,7 @@ def bounds(
     >>> bool(((found.lower <= layer(x)) & (layer(x) <= found.upper)).all())
     True
     """
-    if not isinstance(layer, MLayer) and callable(getattr(layer, "to_mlayer", None)):
-        layer = layer.to_mlayer()
-    if not isinstance(layer, MLayer):
-        raise ArgumentTypeError(
-            "layer", "an MLayer or an estimator with to_mlayer()", type(layer).__name__, "Give the layer."
-        )
-    finite_weights("layer", layer)
+    layer = of_known_function(layer)
     low, high = as_ends(layer, low, high)
     C = None if C is None else as_combinations(layer, C, len(low))
     if isinstance(splits, bool) or not isinstance(splits, int) or not 0 <= splits <= _MOST_SPLITS:

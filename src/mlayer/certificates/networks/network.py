@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.arguments import finite_weights
-from mlayer.certificates.networks.steps import Step, read_front
+from mlayer.certificates.modules import check_function, check_mode, check_weights
+from mlayer.certificates.networks.steps import KNOWN, Step, read_front
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 
@@ -24,8 +24,14 @@ class Network(nn.Module):
 
     def __init__(self, model: nn.Sequential, shape: tuple[int, ...]) -> None:
         super().__init__()
-        finite_weights("model", model)
+        check_weights("model", model)
+        for module in model.modules():
+            check_function("model", module, (*KNOWN, nn.Sequential, MLayer), hooks=False)
+            check_mode("model", module)
         copy = deepcopy(model).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
+        for module in copy.modules():
+            if getattr(module, "inplace", False):  # would change the caller's x, and block gradients
+                module.inplace = False  # type: ignore[assignment]
         *front, layer = flat_modules(copy) or [copy]
         if not isinstance(layer, MLayer):
             raise ArgumentTypeError(
@@ -84,6 +90,9 @@ def as_network(model: nn.Sequential, x: object) -> tuple[Network, Tensor]:
         raise ArgumentError(
             "x", "a batch of inputs of the model", f"shape {tuple(x.shape)}", "One input alone: x[None]."
         )
+    if x.is_meta or x.layout != torch.strided:
+        came = "a tensor without data (meta)" if x.is_meta else f"layout {x.layout}"
+        raise ArgumentTypeError("x", "a dense tensor with data", came, "Convert it with .to_dense().")
     if not bool(x.isfinite().all()):
         raise ArgumentError("x", "finite", "NaN or infinity", "Remove such rows.")
     network = Network(model, tuple(x.shape[1:]))

@@ -41,6 +41,20 @@ class MaxPool:
 
 
 Step = Affine | Relu | MaxPool
+KNOWN: tuple[type[nn.Module], ...] = (
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout2d,
+    nn.Flatten,
+    nn.Unflatten,
+    nn.ReLU,
+    nn.Linear,
+    nn.Conv2d,
+    nn.AvgPool2d,
+    nn.MaxPool2d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+)
 
 
 def read_front(front: list[nn.Module], shape: tuple[int, ...], features: int) -> list[Step]:

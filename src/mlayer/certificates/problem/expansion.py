@@ -10,7 +10,8 @@ import numpy as np
 from mlayer.certificates.derivatives.ending import FinitePath
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
-from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, gram_norm, top_eigenvalue
+from mlayer.certificates.linalg import UNIT, frobenius, gram_norm, top_eigenvalue
+from mlayer.certificates.problem.margins import Margins, RivalMargins
 from mlayer.certificates.problem.model import (
     LARGEST_MU,
     Model,
@@ -35,7 +36,30 @@ class Row:
         self.M = model.weights.matrix(x) if M is None else M
         self.E = exponentials(self.M) if E is None else E
         self.known: dict[int, Pair] = {}  # pairs with numbers that were computed for many rows at once
-        self.outputs: Array = model.weights.V + np.tensordot(model.weights.S, self.E, 2)
+        self.rivals: RivalMargins | None = None  # all of them, if they were computed together
+        # For one eps: the rivals that are certified there, and by which bound.
+        self.settled: tuple[float, dict[int, str]] = math.nan, {}
+
+    @cached_property
+    def outputs(self) -> Array:
+        """Of all classes.  (c,)"""
+        result: Array = self.model.outputs(self.E[None])[0]
+        return result
+
+    @cached_property
+    def rounding(self) -> float:
+        """A bound of the error of the computed M, in Frobenius norm."""
+        return float(self.model.weights.matrix_roundings(self.x[None])[0])
+
+    @cached_property
+    def log_norm(self) -> float:
+        """Of M itself, without the gauge."""
+        return log_norm(self.M)
+
+    @cached_property
+    def M_gauge_norm(self) -> float:  # noqa: N802
+        """||P M P^-1||_F"""
+        return frobenius(self.M_gauge)
 
     @cached_property
     def M_norm(self) -> float:  # noqa: N802
@@ -46,7 +70,7 @@ class Row:
     def off(self) -> float:
         """At most how far the computed M is from the true one, in the gauge: its terms may cancel."""
         constants = self.model.constants
-        formed = constants.condition * self.model.weights.matrix_rounding(self.x)
+        formed = constants.condition * self.rounding
         return formed + constants.gauge_error * self.M_norm
 
     @cached_property
@@ -67,7 +91,7 @@ class Row:
         docs/theory/certificates-rounding.md: exponentials by squaring, sums of n^2, d and m products.
         """
         n, (m, d) = len(self.M), self.model.white.rows.shape
-        size = 4 + self.M_norm + frobenius(self.M_gauge)
+        size = 4 + self.M_norm + self.M_gauge_norm
         sums = n * n + len(self.model.weights.T0) + m * (1 + math.sqrt(d))
         return UNIT * ((64 * n + 8 * n * n) * size + sums)
 
@@ -80,7 +104,7 @@ class Row:
         """
         condition = self.model.constants.condition
         choices = [
-            growth_of(max(log_norm(self.M) + self.model.weights.matrix_rounding(self.x), 0.0)),
+            growth_of(max(self.log_norm + self.rounding, 0.0)),
             condition**4 * growth_of(max(self.mu, 0.0)),
             exponential_sum(self.M_norm, self.model.degree) ** 4,
         ]
@@ -145,7 +169,14 @@ class Row:
 
     def pair(self, rival: int) -> Pair:
         """The margin over one rival class."""
-        return self.known[rival] if rival in self.known else Pair(self, rival)
+        if rival in self.known:
+            return self.known[rival]
+        pair, rivals = Pair(self, rival), self.rivals
+        if rivals is not None:
+            place = int(np.searchsorted(rivals.classes, rival))
+            pair.gradient, pair.slopes = rivals.gradient[place], rivals.slopes[place]
+            self.known[rival] = pair
+        return pair
 
     def moved(self, x: Array) -> Row:
         """The same label at another input."""
@@ -160,8 +191,16 @@ class Row:
         inside = float(np.sqrt(np.maximum(low**2, high**2) @ white.w)) * (1 + 1e-12)
         return min(eps, inside) * white.reach
 
+    def growth_within(self, radius: float, error: float = 0.0) -> float:
+        """Bound of ||exp(M + N)|| for |y| <= radius, and of its derivative, in the gauge."""
+        q = radius * self.model.constants.delta_2 + error
+        if self.model.degree < math.inf:
+            polynomial = exponential_sum(self.M_gauge_norm + self.off + q, self.model.degree)
+            return min(rounded_up_exp(self.mu + q), polynomial)
+        return rounded_up_exp(self.mu + q)
 
-class Pair:
+
+class Pair(Margins[float]):
     """The margin f(delta) = f_0 + g.y + H[y, y] + C[y, y, y] + ... of the label over one rival."""
 
     def __init__(self, row: Row, rival: int) -> None:
@@ -171,75 +210,17 @@ class Pair:
         # From W and not as a difference of outputs, which may be much larger.
         self.bias = float(weights.V[row.label] - weights.V[rival])
         self.margin = self.bias + float((self.W * row.E).sum())
-        self._biases = abs(float(weights.V[row.label])) + abs(float(weights.V[rival]))
-        # By eps, where it is known: what `broken_at_corner` says, and whether the first order certifies.
+        self.biases = abs(float(weights.V[row.label])) + abs(float(weights.V[rival]))
+        norms = row.model.readout_norms(row.label)
+        self.nuclear, self.spectral = float(norms.nuclear[rival]), float(norms.spectral[rival])
+        self.readout_factor, self.readout_size = float(norms.factor[rival]), float(norms.size[rival])
+        # By eps, where it is known: what `broken_at_corner` says.
         self.broken: dict[float, bool] = {}
-        self.easy: dict[float, bool] = {}
 
     @property
     def W_gauge(self) -> Array:  # noqa: N802
         """P^-T W P^T"""
         return self.row.model.readout_in_gauge(self.row.label, self.rival)[0]
-
-    @cached_property
-    def _singular_values(self) -> tuple[Array, float]:
-        """Of W in the gauge, and bounds of their errors."""
-        values = self.row.model.readout_in_gauge(self.row.label, self.rival)[1]
-        return values, self.row.model.constants.gauge_error * frobenius(self.W)
-
-    @cached_property
-    def nuclear(self) -> float:
-        """||W||_nuc in the gauge."""
-        values, error = self._singular_values
-        return float(values.sum() + len(values) * error) * INFLATE
-
-    @cached_property
-    def spectral(self) -> float:
-        """||W||_2 in the gauge."""
-        values, error = self._singular_values
-        return float(values[0] + error) * INFLATE
-
-    @cached_property
-    def growth(self) -> float:
-        """Bound of ||exp(M)||_2 in the gauge."""
-        return growth_of(self.row.mu)
-
-    @cached_property
-    def _size(self) -> float:
-        """Bound of |W : exp(M)| and of every product that it is computed from, in the layer's own basis."""
-        return frobenius(self.W) * math.sqrt(len(self.W)) * self.row.growth
-
-    @cached_property
-    def _moved(self) -> float:
-        """How far W : exp(M) may move because M is not exact; its derivatives likewise, per unit of N."""
-        return self.row.off * self.nuclear * growth_of(max(self.row.mu, 0.0))
-
-    def value_slack(self, eps: float) -> float:
-        """Rounding of f_0 and of the linear term over the region of radius eps, and of the basis.
-
-        The radius must be finite: what rounding did to the inputs' matrices grows with it.
-        """
-        row, constants = self.row, self.row.model.constants
-        value = row.unit * (self._biases + self._size) + self._moved
-        if eps == 0:
-            return value
-        linear = eps * constants.sum_F * (row.unit * self._size + constants.condition * self._moved)
-        return value + linear + self.basis_slack(eps)
-
-    def basis_slack(self, eps: float) -> float:
-        """What the terms of the series lose by E, the error of N in its coordinates: lemma 5."""
-        row, constants = self.row, self.row.model.constants
-        error = eps * constants.basis_error * constants.condition
-        return 2 * self.nuclear * error * self.growth_within(row.radius(eps), error)
-
-    def growth_within(self, radius: float, error: float = 0.0) -> float:
-        """Bound of ||exp(M + N)|| for |y| <= radius, and of its derivative, in the gauge."""
-        row, constants = self.row, self.row.model.constants
-        q = radius * constants.delta_2 + error
-        if row.model.degree < math.inf:
-            polynomial = exponential_sum(frobenius(row.M_gauge) + row.off + q, row.model.degree)
-            return min(rounded_up_exp(row.mu + q), polynomial)
-        return rounded_up_exp(row.mu + q)
 
     def curvature_of_basis(self, radius: float, eps: float) -> float:
         """The error of half the second derivative of the margin is at most this times sum w_i delta_i^2.
@@ -250,16 +231,16 @@ class Pair:
         each, all_of_it = constants.condition * constants.basis_error_weighted, constants.condition
         error = eps * constants.basis_error * all_of_it
         change = each * (2 * constants.delta_2 + each) + error * constants.delta_2**2
-        return self.nuclear * change * self.growth_within(radius, error)
+        return self.nuclear * change * self.row.growth_within(radius, error)
 
     def tensor_slack(self, radius: float, order: int) -> float:
         """Rounding of the quadratic (order 2) and cubic (order 3) terms within |y| <= radius."""
         path, moved = self.row.derivatives, self.row.model.constants.delta_F * radius
         total = 0.0
         for k in range(2, order + 1):
-            size, factor = path.rounding(self.W, k, self._size, self.row.model.T_size)
+            size, factor = path.rounding(self.W, k, self.size, self.row.model.T_size)
             computed = (self.row.unit * factor) * size * radius**k
-            total += (computed + self._moved * moved**k) / math.factorial(k)
+            total += (computed + self.moved * moved**k) / math.factorial(k)
         return total
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -47,6 +48,23 @@ def exponentials(A: Array) -> Array:
     """Exp of one or several matrices."""
     result: Array = expm(torch.from_numpy(np.ascontiguousarray(A))).numpy()
     return result
+
+
+@dataclass(frozen=True)
+class ReadoutNorms:
+    """Norms of the readouts W = S_label - S_j of one label, rounded up, one entry per class j.
+
+    Attributes:
+        nuclear: ||W||_nuc in the gauge.
+        spectral: ||W||_2 in the gauge.
+        factor: theorem 2's min(||W||_nuc, ||W||_2 (delta_F / delta_2)^2).
+        size: ||W||_F n^(1/2), without the gauge.
+    """
+
+    nuclear: Array
+    spectral: Array
+    factor: Array
+    size: Array
 
 
 class Model:
@@ -105,9 +123,53 @@ class Model:
         found = self._readouts.get((label, rival))
         if found is None:
             W: Array = self.constants.P_inverse.T @ self.differences(label)[rival] @ self.constants.P.T
-            values = np.linalg.svd(W, compute_uv=False).astype(np.float64)
+            values = np.full(len(W), math.inf)
+            if np.isfinite(W).all():
+                values = np.linalg.svd(W, compute_uv=False).astype(np.float64)
             found = self._readouts[label, rival] = W, values
         return found
+
+    @cached_property
+    def _factors(self) -> dict[tuple[int, int], tuple[Array, Array]]:
+        return {}
+
+    def readout_factors(self, label: int, rival: int) -> tuple[Array, Array]:
+        """A Sigma^(1/2) and Sigma^(1/2) B^T of W^T = A Sigma B^T in the gauge, once for each two classes."""
+        found = self._factors.get((label, rival))
+        if found is None:
+            left, values, right = np.linalg.svd(self.readout_in_gauge(label, rival)[0].T)
+            root = np.sqrt(values)
+            found = self._factors[label, rival] = left * root, root[:, None] * right
+        return found
+
+    @cached_property
+    def _norms_of_readouts(self) -> dict[int, ReadoutNorms]:
+        return {}
+
+    def readout_norms(self, label: int) -> ReadoutNorms:
+        """Norms of W = S_label - S_j for all classes j, once for each label."""
+        found = self._norms_of_readouts.get(label)
+        if found is None:
+            found = self._norms_of_readouts[label] = self._compute_norms(label)
+        return found
+
+    def _compute_norms(self, label: int) -> ReadoutNorms:
+        constants, W = self.constants, self.differences(label)
+        values = np.stack([self.readout_in_gauge(label, rival)[1] for rival in range(len(W))])
+        sizes = np.array([frobenius(one) for one in W])
+        error = constants.gauge_error * sizes  # of each singular value
+        nuclear = (values.sum(1) + values.shape[1] * error) * INFLATE
+        spectral = (values[:, 0] + error) * INFLATE
+        ratio = (constants.delta_F / constants.delta_2) ** 2 if constants.delta_2 > 0 else math.inf
+        factor = np.fmin(nuclear, spectral * ratio)
+        return ReadoutNorms(nuclear, spectral, factor, sizes * math.sqrt(W.shape[1]))
+
+    def outputs(self, E: Array) -> Array:
+        """Of all classes, row by row, from exponentials.  (r, n, n) -> (r, c)"""
+        S = self.weights.S
+        products = E.reshape(len(E), 1, -1) @ S.reshape(len(S), -1).T
+        result: Array = self.weights.V + products[:, 0]
+        return result
 
     @cached_property
     def degree(self) -> float:

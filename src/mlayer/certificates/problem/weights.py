@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from mlayer.certificates.linalg import UNIT, VANISHED, frobenius
+from mlayer.certificates.linalg import UNIT, VANISHED, frobenius, frobenius_each
 from mlayer.certificates.problem.region import Region
 from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
@@ -80,11 +80,16 @@ class Weights:
     def _absolute(self) -> tuple[Array, Array, Array, Array]:
         return np.abs(self.B), np.abs(self.T0), np.abs(self.U0), np.abs(self.u)
 
-    def matrix_rounding(self, x: Array) -> float:
-        """A bound of the error of the computed M(x), in Frobenius norm: a sum of products in some order."""
+    def matrix_roundings(self, x: Array) -> Array:
+        """Bounds of the errors of the computed M(x), in Frobenius norm: sums of products in some order.
+
+        (r, m) -> (r,)
+        """
         B, T0, U0, u = self._absolute
-        size = B + np.tensordot(np.abs(x) @ U0 + u, T0, 1)
-        return (sum(self.U0.shape) + 8) * UNIT * frobenius(size) + VANISHED
+        features = np.abs(x)[:, None] @ U0 + u
+        sizes = B.reshape(-1) + (features @ T0.reshape(len(T0), -1))[:, 0]
+        result: Array = (sum(self.U0.shape) + 8) * UNIT * frobenius_each(sizes) + VANISHED
+        return result
 
     def digest(self) -> str:
         """SHA-256 of everything the bounds depend on."""

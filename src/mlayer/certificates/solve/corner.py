@@ -13,16 +13,24 @@ from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair
 from mlayer.numerics.arrays import Array
 
+# Steps of the descent that looks for a broken corner; later ones change little.
+_DESCENT = 4
+
 
 def corner(pair: Pair, eps: float) -> Array:
     """Where the linear part is least."""
+    return corner_of(pair, pair.slopes, eps)
+
+
+def corner_of(pair: Pair, slopes: Array, eps: float) -> Array:
+    """Where a linear function with these slopes is least over the pair's region."""
     row = pair.row
     region = row.model.region
     if region.norm == "l2":
-        length = float(np.linalg.norm(pair.slopes))
-        return -eps * pair.slopes / length if length > 0 else 0 * pair.slopes
+        length = float(np.linalg.norm(slopes))
+        return -eps * slopes / length if length > 0 else 0 * slopes
     low, high = region.interval(row.x, eps)
-    result: Array = np.where(pair.slopes > 0, low, high)
+    result: Array = np.where(slopes > 0, low, high)
     return result
 
 
@@ -45,6 +53,27 @@ def broken_at_corner(pair: Pair, eps: float) -> bool:
     row = pair.row
     at = row.x + corner(pair, eps) * row.model.region.scale.numpy()
     return row.moved(at).pair(pair.rival).margin < 0
+
+
+@unless_out_of_range(False)
+def broken_by_descent(pair: Pair, eps: float) -> bool:
+    """Whether the margin is negative at a corner that a few steps of descent lead to.
+
+    From the corner that the gradient at the input points to, on to the one that the gradient there points to.
+    """
+    row = pair.row
+    unit = row.model.region.scale.numpy()
+    step = corner(pair, eps)
+    for _ in range(_DESCENT):
+        there = row.moved(row.x + step * unit).pair(pair.rival)
+        if there.margin < 0:
+            return True
+        # The gradient there, the region around the input: its least point is the next one.
+        following = corner_of(pair, there.slopes, eps)
+        if (following == step).all():
+            break
+        step = following
+    return False
 
 
 def corner_radius(pair: Pair, guess: float) -> float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named, rank, taylor_bounds
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.protocol import TaylorBound
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Row
-from mlayer.certificates.solve.corner import broken_at_corner, corner, corner_radius
+from mlayer.certificates.solve.corner import broken_at_corner, broken_by_descent, corner, corner_radius
 from mlayer.certificates.solve.radius_search import (
     MOST_EXPECTED_CAPS,
     RADIUS_TOLERANCE,
@@ -87,34 +89,65 @@ def certified_at(row: Row, method: str, eps: float) -> Answer:
         found = _closed_form(row, method)  # 0 where the margin is not certainly positive
         certified = found >= eps and found > 0
         return Answer(eps if certified else 0.0, -1, method, certified)
-    hardest = taylor_bounds()[0].name
+    if method == STRATEGY and eps > 0:
+        return _best_at(row, eps)
     for bounds, _ in _rivals(row):
-        rival = bounds.pair.rival
         if eps == 0:
-            if not bounds.pair.margin > bounds.pair.value_slack(0.0):
-                return Answer(0.0, rival, method, False)
-            continue
-        if method != STRATEGY:
-            if not bounds.lower(method, eps) > 0:
-                return Answer(0.0, rival, method, False)
-            continue
+            passes = bounds.pair.margin > bounds.pair.value_slack(0.0)
+        else:
+            passes = bounds.lower(method, eps) > 0
+        if not passes:
+            return Answer(0.0, bounds.pair.rival, method, False)
+    return Answer(eps, -1, taylor_bounds()[0].name if method == STRATEGY else method, True)
+
+
+def _best_at(row: Row, eps: float) -> Answer:
+    """Cheap proofs for all rivals, then an attempt to break the others, then the expensive proofs."""
+    hardest = easiest = taylor_bounds()[0].name
+    settled_at, settled_by = row.settled
+    if settled_at != eps:
+        settled_by = {}
+    for pair in row.known.values():
+        if pair.broken.get(eps):
+            return Answer(0.0, pair.rival, easiest, False)
+    hardest = max(settled_by.values(), key=rank, default=easiest)
+    left = []
+    for bounds, _ in _rivals(row, settled_by):
         if broken_at_corner(bounds.pair, eps):
-            return Answer(0.0, rival, taylor_bounds()[0].name, False)
-        settled = first_proof(bounds, eps)
+            return Answer(0.0, bounds.pair.rival, easiest, False)
+        settled = cheap_proof(bounds, eps)
         if settled is None:
-            return Answer(0.0, rival, "caps", False)
+            left.append(bounds)
+        else:
+            hardest = max(hardest, settled, key=rank)
+    for bounds in left:
+        if broken_by_descent(bounds.pair, eps):
+            return Answer(0.0, bounds.pair.rival, easiest, False)
+    for bounds in left:
+        settled = expensive_proof(bounds, eps)
+        if settled is None:
+            return Answer(0.0, bounds.pair.rival, "caps", False)
         hardest = max(hardest, settled, key=rank)
-    return Answer(eps, -1, hardest if method == STRATEGY else method, True)
+    return Answer(eps, -1, hardest, True)
+
+
+def first_proof(bounds: Bounds, eps: float) -> str | None:
+    """The first bound, from cheap to expensive, that shows the margin positive over the region, or None."""
+    return cheap_proof(bounds, eps) or expensive_proof(bounds, eps)
 
 
 @unless_out_of_range(None)
-def first_proof(bounds: Bounds, eps: float) -> str | None:
-    """The first bound, from cheap to expensive, that shows the margin positive over the region, or None."""
-    pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
-    if pair.easy.get(eps) or (eps not in pair.easy and bounds.lower("first_order", eps) > 0):
+def cheap_proof(bounds: Bounds, eps: float) -> str | None:
+    """First and second order without a fit; most rivals are far from binding."""
+    if bounds.pair.row.settled[0] != eps and bounds.lower("first_order", eps) > 0:
         return "first_order"
-    if bounds.second.quickly_passes(eps):  # most rivals are far from binding
-        return "second_order"
+    return "second_order" if bounds.second.quickly_passes(eps) else None
+
+
+@unless_out_of_range(None)
+def expensive_proof(bounds: Bounds, eps: float) -> str | None:
+    """The second order with a fit, and all that comes after it."""
+    pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
     radius = pair.row.radius(eps)
     # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
     # negative, there is nothing to compute.
@@ -151,11 +184,11 @@ def _tangent_pays(order: TaylorBound, eps: float) -> bool:
     return _charge(order, eps) < _TANGENT_LARGEST_CHARGE
 
 
-def _rivals(row: Row) -> Rivals:
-    """All rivals with their first-order radius, the likeliest to bind first."""
+def _rivals(row: Row, settled: Mapping[int, str] = MappingProxyType({})) -> Rivals:
+    """All rivals that are not settled, with their first-order radius, the likeliest to bind first."""
     found = []
     for rival in range(len(row.outputs)):
-        if rival != row.label:
+        if rival != row.label and rival not in settled:
             pair = row.pair(rival)
             found.append((Bounds(pair), pair.first_radius))
     return sorted(found, key=lambda item: item[1])

@@ -3,24 +3,33 @@
 The numbers are those that `Row` and `Pair` would compute one at a time, by the same formulas: matrices,
 exponentials, logarithmic norms, gradients, second derivatives. Products are taken row by row, in shapes that
 do not depend on how many rows there are, so a row's result does not depend on the others.
+
+For a fixed eps most rivals are settled here: those that the first order certifies, then those of rows that no
+corner breaks and that the second order certifies by norms. Only what is left goes to `strategy`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mlayer.certificates.bounds.first_order import FirstOrder
+from mlayer.certificates.bounds.first_order import first_order_lower
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form
+from mlayer.certificates.bounds.remainder import coarse_remainders
+from mlayer.certificates.bounds.second_order_together import quick_second_order
 from mlayer.certificates.derivatives.spectral import SpectralPath
-from mlayer.certificates.linalg import top_eigenvalue
+from mlayer.certificates.linalg import frobenius_each, top_eigenvalue
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair, Row
+from mlayer.certificates.problem.margins import RivalMargins
 from mlayer.certificates.problem.model import Model, exponentials, gradients, log_norms
 from mlayer.certificates.solve.corner import corner
-from mlayer.numerics.arrays import Array
+from mlayer.numerics.arrays import Array, Indices
 
 _MOST_ROWS = 64
 _ENTRIES = 4_000_000  # of the slopes or the block matrices of a chunk
+# The remainder with the readout inside is mostly a fifth of that by norms, the coarse one somewhat more: it
+# is not tried where it would have to be less than this part.
+_LIKELY_SHARE = 0.28
 
 
 def chunk_size(model: Model) -> int:
@@ -33,12 +42,14 @@ def rows_together(model: Model, x: Array, labels: list[int], method: str, eps: f
     """The rows of a chunk, with what their answers read first.  x: (rows, m)"""
     M = model.weights.matrices(x)
     E = exponentials(M)
+    outputs = model.outputs(E)
     rows = [Row(model, x[k], label, M[k], E[k]) for k, label in enumerate(labels)]
+    for row, output in zip(rows, outputs, strict=True):
+        row.outputs = output
     right = [row for row in rows if row.is_right]
     if not right:
         return rows
-    for row, mu in zip(right, log_norms(np.stack([row.M_gauge for row in right])).tolist(), strict=True):
-        row.mu = mu + row.off
+    _with_norms(model, right)
     right = [row for row in right if row.in_range]
     if right and not is_closed_form(method):
         _with_slopes(model, right)
@@ -47,50 +58,84 @@ def rows_together(model: Model, x: Array, labels: list[int], method: str, eps: f
     return rows
 
 
+def _with_norms(model: Model, rows: list[Row]) -> None:
+    """Norms of M, of its rounding, and its logarithmic norms, with and without the gauge."""
+    M = np.stack([row.M for row in rows])
+    in_gauge = model.constants.P @ M @ model.constants.P_inverse
+    roundings = model.weights.matrix_roundings(np.stack([row.x for row in rows]))
+    norms, gauge_norms = (frobenius_each(A.reshape(len(rows), -1)) for A in (M, in_gauge))
+    both = log_norms(np.concatenate([M, in_gauge]))
+    for k, row in enumerate(rows):
+        row.rounding, row.M_norm, row.M_gauge_norm = (
+            float(roundings[k]),
+            float(norms[k]),
+            float(gauge_norms[k]),
+        )
+        row.M_gauge, row.log_norm = in_gauge[k], float(both[k])
+        row.mu = float(both[len(rows) + k]) + row.off
+
+
 def _with_slopes(model: Model, rows: list[Row]) -> None:
     """Every pair's gradient, in the features and in the inputs."""
-    W = np.stack([np.delete(model.differences(row.label), row.label, 0) for row in rows])
+    everyone = np.arange(len(model.weights.S))
+    classes = [np.delete(everyone, row.label) for row in rows]
+    W = np.stack([model.differences(row.label)[rivals] for row, rivals in zip(rows, classes, strict=True)])
     found = gradients(model, np.stack([row.M for row in rows]), W)
-    for row, gradient in zip(rows, found, strict=True):
-        slopes = np.ascontiguousarray((model.weights.rows @ gradient.T).T)
-        rivals = (rival for rival in range(len(model.weights.S)) if rival != row.label)
-        for k, rival in enumerate(rivals):
-            pair = row.known[rival] = Pair(row, rival)
-            pair.gradient, pair.slopes = gradient[k], slopes[k]
+    for row, rivals, gradient in zip(rows, classes, found, strict=True):
+        row.rivals = RivalMargins(row, rivals, gradient)
 
 
 @unless_out_of_range(None)
 def _with_screening(rows: list[Row], eps: float) -> None:
-    """For a fixed eps: which corners break a margin; second derivatives where the first order falls short."""
-    likeliest = [min(row.known.values(), key=_aim) for row in rows]
+    """For a fixed eps: what the first order certifies, which corners break a margin, the second order."""
+    hard, likeliest = [], []
+    for row in rows:
+        left, first = _first_order(row, eps)
+        if len(left):
+            hard.append((row, left))
+            likeliest.append(row.pair(first))
     _look_at_corners(likeliest, eps)
-    hard = []
-    for row, first in zip(rows, likeliest, strict=True):
-        if not first.broken[eps]:
-            for pair in row.known.values():
-                pair.easy[eps] = _is_easy(pair, eps)
-            hard.append([pair for pair in row.known.values() if not pair.easy[eps]])
-    _look_at_corners([pair for pairs in hard for pair in pairs if eps not in pair.broken], eps)
-    hard = [pairs for pairs in hard if pairs and not any(pair.broken[eps] for pair in pairs)]
-    for pairs in hard:
-        path = pairs[0].row.derivatives
-        if isinstance(path, SpectralPath):
-            for pair, H in zip(pairs, path.seconds(np.stack([pair.W for pair in pairs])), strict=True):
-                pair.second = H
-    flat = [pair for pairs in hard for pair in pairs]
-    if flat:
-        falls = top_eigenvalue(-np.stack([pair.second for pair in flat]))
-        for pair, fall in zip(flat, falls.tolist(), strict=True):
-            pair.fall = fall
+    hard = [item for item, pair in zip(hard, likeliest, strict=True) if not pair.broken[eps]]
+    if rows[0].model.region.norm == "linf":
+        for row, left in hard:
+            _second_order(row, left, [row.pair(int(rival)) for rival in _margins(row).classes[left]], eps)
 
 
-def _aim(pair: Pair) -> float:
-    return pair.first_radius
+def _margins(row: Row) -> RivalMargins:
+    assert row.rivals is not None
+    return row.rivals
 
 
-@unless_out_of_range(False)
-def _is_easy(pair: Pair, eps: float) -> bool:
-    return FirstOrder(pair).lower(eps) > 0
+@unless_out_of_range((np.zeros(0, np.int64), -1))
+def _first_order(row: Row, eps: float) -> tuple[Indices, int]:
+    """Settle the rivals that the first order certifies; the places of the others, and the likeliest rival."""
+    margins = _margins(row)
+    linear = margins.linear_term(eps)
+    easy = first_order_lower(margins, linear, eps) > 0
+    row.settled = eps, dict.fromkeys(margins.classes[easy].tolist(), "first_order")
+    aims = np.where(linear < 0, margins.margin / np.where(linear < 0, -linear, 1.0), np.inf)
+    return np.flatnonzero(~easy), int(margins.classes[aims.argmin()])
+
+
+@unless_out_of_range(None)
+def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> None:
+    """Settle the rivals that the quick second order certifies."""
+    path, radius = row.derivatives, row.radius(eps)
+    if isinstance(path, SpectralPath):
+        for pair, found in zip(pairs, path.seconds(np.stack([pair.W for pair in pairs])), strict=True):
+            pair.second = found
+    H = np.stack([pair.second for pair in pairs])
+    falls = top_eigenvalue(-H)
+    slack = np.array([pair.tensor_slack(radius, 2) for pair in pairs])
+    for pair, fall in zip(pairs, falls.tolist(), strict=True):
+        pair.fall = fall
+    lower, without = quick_second_order(_margins(row).take(left), H, falls, slack, eps)
+    # The remainder with the readout inside is more expensive: only where it can help.
+    likely = without > _LIKELY_SHARE * (without - lower)
+    coarse = coarse_remainders([pair for k, pair in enumerate(pairs) if likely[k] and not lower[k] > 0])
+    passed = [pair for k, pair in enumerate(pairs) if lower[k] > 0]
+    passed += [found.pair for found in coarse if without[pairs.index(found.pair)] > found(radius, 3)]
+    row.settled[1].update((pair.rival, "second_order") for pair in passed)
 
 
 def _look_at_corners(pairs: list[Pair], eps: float) -> None:

@@ -1,0 +1,48 @@
+"""The cheap half of the second order for all rivals of a row at once.
+
+docs/theory/certificates.md, theorem 3 with the model's own weights as shift and the touching point in the
+corner that each gradient points to; the rest by norms (theorem 2). Most rivals need no more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlayer.certificates.bounds.remainder import norm_remainder
+from mlayer.certificates.linalg import INFLATE, UNIT
+from mlayer.certificates.problem.margins import RivalMargins
+from mlayer.numerics.arrays import Array
+
+
+def quick_second_order(
+    margins: RivalMargins, H: Array, fall: Array, slack: Array, eps: float
+) -> tuple[Array, Array]:
+    """Lower bounds of the margins over the L-infinity region of radius eps, and without remainder.  (k,)
+
+    Args:
+        margins: of k rivals.
+        H: (k, d, d), their second derivatives.
+        fall: (k,), numbers c >= 0 with H[y, y] >= -c |y|^2.
+        slack: (k,), rounding of the quadratic terms within the region.
+        eps: the radius.
+    """
+    row, white = margins.row, margins.row.model.white
+    radius = row.radius(eps)
+    level: Array = margins.margin - margins.value_slack(eps) - slack
+    low, high = row.model.region.interval(row.x, eps)
+    slopes, rows = margins.slopes, white.rows
+    # |y|^2 <= reach^2 sum w_i delta_i^2: with this shift the form is convex.
+    d = (fall * white.reach**2 * INFLATE)[:, None] * white.w  # (k, m)
+    point = np.where(slopes > 0, low, high)
+    y = point @ rows
+    Hy = (H @ y[:, :, None])[:, :, 0]
+    gradient = slopes + 2 * (Hy @ rows.T) + d * (2 * point - (low + high))
+    constant = d @ (low * high) - (y * Hy).sum(1) - (d * point**2).sum(1)
+    least = np.minimum(gradient * low, gradient * high).sum(1)
+    # Of these sums, relative to the sums of absolute values.
+    reach = np.maximum(np.abs(low), np.abs(high))
+    size = float(row.model.row_norms @ reach)
+    sums = np.abs(slopes) @ reach + 4 * (d @ reach**2) + 4 * np.linalg.norm(H, axis=(1, 2)) * size**2
+    touching = constant + least - (len(low) + H.shape[1] + 16) * UNIT * sums
+    without: Array = level + touching
+    return without - norm_remainder(margins, radius, 3), without
