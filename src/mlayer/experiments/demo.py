@@ -5,6 +5,8 @@ mlayer demo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations
@@ -69,7 +71,8 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
         model, settings = recipes[name]
         if name == "relu":
             settings = replace(settings, batch_size=64, learning_rate=5e-3)
-        train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
+        with _one_thread():
+            train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
         found[name] = {
             "title": title,
             "parameters": parameter_count(model),
@@ -78,6 +81,17 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
             "boundary": spiral.boundary(model, 141),
         }
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Batches of 64 gain nothing from threads, and sums in another order give another spiral at the end."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _wave(config: Config, where: Where) -> dict[str, Any]:
