@@ -5,8 +5,6 @@ mlayer demo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations
@@ -51,13 +49,22 @@ SMOKE = Config(points=200, epochs=2, dnn_epochs=2, digit_epochs=2, certified=2, 
 
 
 def run(config: Config, where: Where) -> Results:
-    """All four parts; plain data."""
-    return {
-        "spiral": _spiral(config, where),
-        "wave": _wave(config, where),
-        "determinant": _determinant(where),
-        "digits": _digits(config, where),
-    }
+    """All four parts; plain data.
+
+    In one thread: batches this small gain nothing from more, which wait for each other where other programs run,
+    and sums in another order give another spiral at the end.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {
+            "spiral": _spiral(config, where),
+            "wave": _wave(config, where),
+            "determinant": _determinant(where),
+            "digits": _digits(config, where),
+        }
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _spiral(config: Config, where: Where) -> dict[str, Any]:
@@ -71,8 +78,7 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
         model, settings = recipes[name]
         if name == "relu":
             settings = replace(settings, batch_size=64, learning_rate=5e-3)
-        with _one_thread():
-            train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
+        train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
         found[name] = {
             "title": title,
             "parameters": parameter_count(model),
@@ -81,17 +87,6 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
             "boundary": spiral.boundary(model, 141),
         }
     return found
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Batches of 64 gain nothing from threads, and sums in another order give another spiral at the end."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _wave(config: Config, where: Where) -> dict[str, Any]:
