@@ -2,8 +2,8 @@
 
     MLAYER_TEST_ORDER=7 python -m pytest -p other_order tests/cli
 
-A test that needs what an earlier one left behind fails. The number chooses the order; what runs together stays
-together, so that what a file's tests share is built once.
+A test that needs what an earlier one left behind fails. The number chooses the order; the tests of a file
+stay together, so that what they share is built once.
 """
 
 from __future__ import annotations

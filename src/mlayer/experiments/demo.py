@@ -51,7 +51,7 @@ SMOKE = Config(points=200, epochs=2, dnn_epochs=2, digit_epochs=2, certified=2, 
 def run(config: Config, where: Where) -> Results:
     """All four parts; plain data.
 
-    In one thread: batches this small gain nothing from more, which wait for each other where other programs run,
+    In one thread: batches this small gain nothing from more, which wait for each other on a busy machine,
     and sums in another order give another spiral at the end.
     """
     threads = torch.get_num_threads()
