@@ -39,7 +39,7 @@ test: $(VENV)/.ready  ## the tests, about six minutes on two cores
 test-slow: $(VENV)/.ready  ## the tests that take longer
 	$(TEST) -m slow
 
-test-machines: $(VENV)/.ready  ## numeric tests as other machines run them: another BLAS, threads, instruction sets
+test-machines: $(VENV)/.ready  ## numeric tests as other machines run them: another BLAS, threads, instruction sets, another user
 	$(CACHE) $(BIN)/python tools/machines.py
 
 test-versions: $(VENV)/.ready  ## one case of every test with the oldest and the newest versions, and other Pythons
