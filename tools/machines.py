@@ -85,7 +85,7 @@ ANOTHER_USER = {
 VARIATIONS: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
     # Not tests/training: it compares to the bit with runs in other processes, which have the usual BLAS.
     "another BLAS": ({}, ["--at-most=2", "-p", "other_bits", *_without(READERS)], ROOMS),
-    "no vector instructions": (OLD_PROCESSOR, ["--at-most=2", *_without(READERS)], ROOMS),
+    "no vector instructions": (OLD_PROCESSOR, ["--at-most=1", *_without(READERS)], ROOMS),
     # MKL, which torch asks, would give no more than there are cores.
     "four threads": (
         {"OMP_NUM_THREADS": "4", "MKL_DYNAMIC": "FALSE"},
