@@ -83,7 +83,7 @@ def test_one_group_of_lbfgs() -> None:
             value.backward()
             return value
 
-        optimizer.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)
         found.append(weight.detach())
     assert torch.equal(*found)
     assert found[0].abs().max() < 3

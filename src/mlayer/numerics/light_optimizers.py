@@ -7,18 +7,17 @@ which changes nothing where nothing is compiled. The functions inside these deco
 
 from __future__ import annotations
 
-import functools
 import inspect
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
 
 _METHODS = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+_MADE: dict[type[torch.optim.Optimizer], type[torch.optim.Optimizer]] = {}
 
 
-@functools.cache
 def light(kind: type[O]) -> type[O]:
     """The same optimizer, same name, arguments, state and results; not for use inside torch.compile.
 
@@ -31,6 +30,9 @@ def light(kind: type[O]) -> type[O]:
     >>> weight.detach(), isinstance(optimizer, torch.optim.SGD)
     (tensor([0.5000, 1.0000]), True)
     """
-    body: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in _METHODS}
-    body["step"] = torch.no_grad()(inspect.unwrap(kind.step))
-    return type(kind.__name__, (kind,), {**body, "__doc__": kind.__doc__, "__module__": kind.__module__})
+    if kind not in _MADE:
+        body: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in _METHODS}
+        body["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+        body |= {"__doc__": kind.__doc__, "__module__": kind.__module__}
+        _MADE[kind] = type(kind.__name__, (kind,), body)
+    return cast(type[O], _MADE[kind])
