@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(abspath $(VENV))/bytecode
 
 # What libraries keep while the tests run (onnxruntime does) goes here too; pip's own cache stays where it is.
-CACHE := XDG_CACHE_HOME=$(abspath $(VENV))/cache
+CACHE := XDG_CACHE_HOME="$(abspath $(VENV))/cache"
 # One process a core, each with one thread: make test WORKERS=8, or WORKERS=0 for everything in this process.
 WORKERS ?= auto
 TEST := $(CACHE) PYTHONPATH=tests OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MLAYER_TEST_STRICT=1 \
@@ -39,7 +39,7 @@ test: $(VENV)/.ready  ## the tests, about six minutes on two cores
 test-slow: $(VENV)/.ready  ## the tests that take longer
 	$(TEST) -m slow
 
-test-machines: $(VENV)/.ready  ## numeric tests as other machines run them: another BLAS, threads, instruction sets
+test-machines: $(VENV)/.ready  ## numeric tests as other machines run them: another BLAS, threads, instruction sets, another user
 	$(CACHE) $(BIN)/python tools/machines.py
 
 test-versions: $(VENV)/.ready  ## one case of every test with the oldest and the newest versions, and other Pythons
@@ -102,7 +102,7 @@ docs: $(VENV)/.docs  ## the documentation site: out/docs/index.html
 examples: $(VENV)/.docs  ## runs them, and renews their pictures in docs/ and the outputs in the notebooks
 	for script in examples/*.py; do $(BIN)/python $$script || exit 1; done
 	cp $(patsubst examples/%.py,out/%.png,$(wildcard examples/*.py)) docs/pictures/
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/jupyter execute --inplace examples/*.ipynb
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter execute --inplace examples/*.ipynb
 
 sanitize: $(VENV)/.ready  ## the kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/kernel/sanitize.py

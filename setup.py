@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shutil
 import sys
@@ -75,6 +76,14 @@ class BuildKernel(build_ext):
         """The autograd node, where the environment of the build has torch; ctypes serves without it."""
         for stale in folder.glob("_node.*"):
             stale.unlink()
+        if os.environ.get("MLAYER_BUILD_NODE") == "0":
+            written = max(
+                source.stat().st_mtime for source in (KERNEL / "torch/node.cpp", KERNEL / "table.h")
+            )
+            for old in PACKAGE.glob("_node.*"):
+                if old.stat().st_mtime < written:
+                    old.unlink()
+            return
         if find_spec("torch") is None:
             print("mlayer: no torch in this build, so no autograd node; build it later with", file=sys.stderr)
             print("mlayer:   python -m mlayer.exponential.compile", file=sys.stderr)

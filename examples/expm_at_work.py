@@ -114,7 +114,7 @@ def picture(
     middle.axhline(torch.finfo(torch.float32).eps, color="0.5", linestyle=":", label="float32 epsilon")
     middle.set_xlabel("s")
     middle.set_title("relative error, [[1, s], [0, -1]]", loc="left")
-    middle.legend(frameon=False)
+    middle.legend(loc="best", frameon=False)
 
     place = range(len(cells))
     right.bar([p - 0.2 for p in place], [r[0] for r in ratios], 0.4, color="#56B4E9", label="forward")
@@ -123,7 +123,7 @@ def picture(
     right.set_xticks(list(place), [f"{n}\n{batch}" for n, batch in cells])
     right.set_xlabel("matrix size n (above), batch (below)")
     right.set_title("times faster than torch", loc="left")
-    right.legend(frameon=False)
+    right.legend(loc="best", frameon=False)
 
     OUT.mkdir(exist_ok=True)
     file = OUT / "expm_at_work.png"

@@ -104,12 +104,12 @@ def run(*command: str, cwd: Path) -> str:
     ("name", "contender"),
     [
         ("expm", "mlayer"),
-        ("expm_action", "scipy / mlayer"),
-        ("expm_in_your_code", "original / mlayer"),
-        ("layer", "mlayer"),
-        ("rmsprop", "ours"),
-        ("fit_waves", "from the true periods"),
         ("heads", "recipe"),
+        pytest.param("expm_action", "scipy / mlayer", marks=pytest.mark.slow),
+        pytest.param("expm_in_your_code", "original / mlayer", marks=pytest.mark.slow),
+        pytest.param("layer", "mlayer", marks=pytest.mark.slow),
+        pytest.param("rmsprop", "ours", marks=pytest.mark.slow),
+        pytest.param("fit_waves", "from the true periods", marks=pytest.mark.slow),
     ],
 )
 def test_benchmark_runs(name: str, contender: str, tmp_path: Path) -> None:

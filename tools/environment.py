@@ -4,7 +4,8 @@
     python3 tools/environment.py .venv test,lint,bench   what tests, linters and benchmarks need
 
 pip's own words go to install.log in the environment; what is shown is what takes time. The kernel compiles
-while pip downloads. Whether this Python is new enough was asked before, by old_python.py.
+while pip downloads, without its autograd node, which would wait for torch and which the demo does not need
+(make builds it for the tests). Whether this Python is new enough was asked before, by old_python.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TextIO
 
 LARGE_MEGABYTES = 10  # a download of this size is worth a line
 LARGE = r"\s*(?:Downloading|Using cached|Processing) (?:.*/)?(\S+) \(([0-9.]+) MB\)"
+# What the demo imports, and matplotlib's list of fonts: Python's compiled modules are made while pip is busy.
+FIRST_IMPORTS = "import torch, sympy, scipy.optimize, matplotlib.font_manager, matplotlib.figure, rich.table"
 CAUSES = (
     (
         "NewConnectionError|NameResolutionError|name resolution|Network is unreachable|Connection refused"
@@ -58,15 +61,20 @@ def install(folder: str, extras: str, pip_flags: list[str], log: TextIO) -> bool
     pip += ["--no-compile", "--retries=2", "-c", "constraints.txt", *pip_flags]
     if run([*pip, "setuptools>=77"], log):
         return True
+    os.environ["MLAYER_BUILD_NODE"] = "0"
     # setup.py leaves the kernel in the tree, where the editable install finds it newer than its sources.
     build = [python, "setup.py", "-q", "build_ext", "--inplace"]
     kernel = threading.Thread(target=run, args=(build, log, False))
     kernel.start()
     failed = run([*pip, *requirements(extras)], log)
+    imports = threading.Thread(target=run, args=([python, "-c", FIRST_IMPORTS], log, False))
+    imports.start()
     if kernel.is_alive():
         say("compiling the kernel")
     kernel.join()
-    return failed or run([*pip, "--no-build-isolation", "--no-deps", "-e", "."], log)
+    failed = failed or run([*pip, "--no-build-isolation", "--no-deps", "-e", "."], log)
+    imports.join()
+    return failed
 
 
 def requirements(extras: str) -> list[str]:

@@ -2,8 +2,14 @@
 
 Each variation changes what differs between machines and must not matter: the order in which a BLAS sums, the
 vector instructions of the libraries, the number of threads, the instruction set of our kernel, or that there
-is none. A test looks whether the variation is in force.
-Of every test function a few cases are run (`--at-most`); make test runs them all.
+is none. A test looks whether the variation is in force. make test is the variation of one thread.
+Of every test function one case or two are run (`--at-most`); make test runs them all. Left out are files
+whose tests read text, bytes or formulas and compute nothing that a variation could change, and, where only
+the kernel differs, those that compute without an exponential. tests/exponential has every instruction set in
+make test.
+
+    python tools/machines.py                     all of them
+    python tools/machines.py "another user"      one of them
 """
 
 from __future__ import annotations
@@ -11,9 +17,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 from mlayer.exponential import native
+
+
+def _without(files: list[str]) -> list[str]:
+    return [f"--ignore={file}" for file in files]
+
 
 # Says whether the variation is in force, and fails if it is not.
 CHECK = "tests/tools/test_machine_in_force.py"
@@ -27,24 +39,66 @@ ABOVE = [
     "tests/files",
 ]
 ROOMS = EXPONENTIAL + ABOVE
-# torch's own loops, its MKL, and the OpenBLAS of numpy and scipy, as on a processor of 2008.
+# What meets a user's settings: text, files, the terminal.
+USERS = [
+    "tests/files",
+    *(f"tests/tables/test_{name}.py" for name in ("reader", "dialect", "dates", "amounts", "target")),
+    *(f"tests/cli/test_{name}.py" for name in ("terminal", "outputs", "odd_tables", "start")),
+    "tests/datasets",
+    "tests/test_words.py",
+    "tests/test_architecture.py",
+]
+# Files below these folders that read and compute no number in floating point.
+READERS = [
+    *(f"tests/tables/test_{name}.py" for name in ("amounts", "dates", "dialect", "reader", "target")),
+    *(f"tests/files/test_{name}.py" for name in ("hostile_files", "disk", "notes")),
+    *(f"tests/symbolic/test_{name}.py" for name in ("hostile", "hostile_objects")),
+]
+# Files that compute no exponential: a checker in whole numbers, formulas, columns, ONNX's own operators.
+NO_EXPONENTIAL = [
+    *(
+        f"tests/certificates/test_{name}.py"
+        for name in ("checker", "false_certificates", "mutations", "gauss")
+    ),
+    *("tests/tables/test_columns.py", "tests/tables/test_metrics.py", "tests/files/test_onnx_export.py"),
+]
+# torch's own loops, its MKL, the OpenBLAS of numpy and scipy, and our kernel, as on a processor of 2008.
 OLD_PROCESSOR = {
     "ATEN_CPU_CAPABILITY": "default",
     "MKL_CBWR": "COMPATIBLE",
     "OPENBLAS_CORETYPE": "Nehalem",
+    "MLAYER_TEST_KERNEL": "portable",
+}
+# Another language's letters and time, a home that is not there, a narrow terminal without colors.
+ANOTHER_USER = {
+    "LC_ALL": "C",
+    "TZ": "Asia/Kathmandu",
+    "HOME": f"{os.devnull}/home",  # cannot be made, not even by root
+    "PYTHONHASHSEED": "4242",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "COLUMNS": "40",
+    "MLAYER_TEST_ORDER": "5",
 }
 
 # What it is called: environment, further options of pytest, folders.
 VARIATIONS: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
     # Not tests/training: it compares to the bit with runs in other processes, which have the usual BLAS.
-    "another BLAS": ({}, ["-p", "other_bits"], ROOMS),
-    "libraries without vector instructions": (OLD_PROCESSOR, [], ROOMS),
-    "one thread": ({"OMP_NUM_THREADS": "1"}, [], EXPONENTIAL),
+    "another BLAS": ({}, ["--at-most=2", "-p", "other_bits", *_without(READERS)], ROOMS),
+    "no vector instructions": (OLD_PROCESSOR, ["--at-most=1", *_without(READERS)], ROOMS),
     # MKL, which torch asks, would give no more than there are cores.
-    "four threads": ({"OMP_NUM_THREADS": "4", "MKL_DYNAMIC": "FALSE"}, [], [*EXPONENTIAL, "tests/nn"]),
-    "kernel: AVX2": ({"MLAYER_TEST_KERNEL": "avx2"}, [], ABOVE),
-    "kernel: portable": ({"MLAYER_TEST_KERNEL": "portable"}, [], ABOVE),
-    "no kernel": ({"MLAYER_EXPM": "matmul"}, [], ABOVE),
+    "four threads": (
+        {"OMP_NUM_THREADS": "4", "MKL_DYNAMIC": "FALSE"},
+        ["--at-most=2"],
+        [*EXPONENTIAL, "tests/nn"],
+    ),
+    "kernel: AVX2": (
+        {"MLAYER_TEST_KERNEL": "avx2"},
+        ["--at-most=1", *_without(READERS + NO_EXPONENTIAL)],
+        ABOVE,
+    ),
+    "no kernel": ({"MLAYER_EXPM": "matmul"}, ["--at-most=1", *_without(READERS + NO_EXPONENTIAL)], ABOVE),
+    "another user": (ANOTHER_USER, ["--at-most=1", "-p", "other_order"], USERS),
 }
 
 
@@ -63,12 +117,18 @@ def main(wanted: list[str]) -> int:
             continue
         print(f"--- {name}", flush=True)
         begun = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "progress", *options, "--at-most", "2"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "progress", *options]
         command += ["-n", "auto", "--dist", "worksteal", CHECK, *folders]
         path = os.pathsep.join(["tests", *filter(None, [os.environ.get("PYTHONPATH")])])
         settings = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MLAYER_TEST_MACHINE": name}
         settings.update(environment)
-        code = subprocess.run(command, env=settings, check=False).returncode
+        with tempfile.TemporaryDirectory(suffix=" ü") as folder:
+            if environment is ANOTHER_USER:
+                settings["TMPDIR"] = folder
+            umask = 0o077 if environment is ANOTHER_USER else -1
+            code = subprocess.run(
+                command, env=settings, stdin=subprocess.DEVNULL, umask=umask, check=False
+            ).returncode
         results.append((name, "passed" if code == 0 else "FAILED", time.monotonic() - begun))
     print()
     for name, result, seconds in results:

@@ -9,6 +9,7 @@ import sys
 from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,9 @@ import mlayer
 from mlayer.cli import main
 from mlayer.cli.commands.fit import command as fit_command
 from mlayer.errors import ArgumentError
-from mlayer.experiments import spiral
+from mlayer.experiments import demo, spiral
 from mlayer.experiments.running import runner
+from mlayer.experiments.running.protocol import Where
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.tables import Plan, TableModel, Target, Training, learn_schema
 from mlayer.tables.certify.certify_table import certify_table
@@ -281,9 +283,23 @@ class _Reader(HTMLParser):
 
 
 def test_the_demo_writes_one_page_that_needs_nothing_else(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["demo", "--smoke", "--json", "-q", "-o", "d.html"]) == 0
+    threads: list[int] = []
+    determinant = demo._determinant
+
+    def watched(where: Where) -> dict[str, Any]:
+        threads.append(torch.get_num_threads())
+        return determinant(where)
+
+    monkeypatch.setattr(demo, "_determinant", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert main(["demo", "--smoke", "--json", "-q", "-o", "d.html"]) == 0
+        assert (threads, torch.get_num_threads()) == ([1], 3)  # it computes in one
+    finally:
+        torch.set_num_threads(before)
     facts = json.loads(capsys.readouterr().out)
     assert facts["determinant.largest_error"] < 1e-9
     reader = _Reader()

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.io
+import sklearn.datasets
 import torch
 
 from mlayer.datasets import (
@@ -346,6 +347,21 @@ def test_digits() -> None:
     assert set_.train.images().max() == 1.0
     assert set(set_.test.labels.tolist()) == set(range(10))
     assert set_.source == digits().source == "scikit-learn"
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["its file", "its function"])
+def test_digits_are_those_of_scikit_learn(found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not found:  # a version that keeps the file elsewhere
+        monkeypatch.setattr(Path, "is_file", lambda _: False)
+    else:
+        monkeypatch.setattr(sklearn.datasets, "load_digits", None)
+    set_ = digits()
+    monkeypatch.undo()
+    bunch = sklearn.datasets.load_digits()
+    for_test = np.arange(len(bunch.target)) % 5 == 0
+    for split, chosen in ((set_.train, ~for_test), (set_.test, for_test)):
+        assert np.array_equal(split.images().numpy(), (bunch.data[chosen] / 16).astype(np.float32))
+        assert np.array_equal(split.labels.numpy(), bunch.target[chosen])
 
 
 def test_invalid_arguments(tmp_path: Path) -> None:

@@ -80,6 +80,24 @@ def test_compiled_modules_are_kept_in_the_environment() -> None:
     assert seen["PYTHONPYCACHEPREFIX"] == str(ROOT / "elsewhere/bytecode")
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+def test_the_path_of_a_checkout_may_have_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "my ü folder"
+    folder.mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    show = subprocess.run(
+        ["make", "-s", "--eval", "show: ; @$(CACHE) env", "show"],
+        cwd=folder,
+        env=inherited,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert show.returncode == 0, show.stderr
+    assert f"XDG_CACHE_HOME={folder}/.venv/cache" in show.stdout.splitlines()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

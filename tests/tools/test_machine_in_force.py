@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -45,18 +47,24 @@ def without_vector_instructions() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "DEFAULT" and blas == {"Nehalem"}
 
 
+def another_user() -> bool:
+    """The umask, the time zone and the folder for temporary files."""
+    before = os.umask(0o077)
+    os.umask(before)
+    return before == 0o077 and time.strftime("%z") == "+0545" and " ü" in tempfile.gettempdir()
+
+
 def kernel_is(name: str) -> bool:
     return mlayer.expm_path().name == "native" and f" {name} " in native.description()
 
 
 IN_FORCE: dict[str, Callable[[], bool]] = {
     "another BLAS": another_blas,
-    "libraries without vector instructions": without_vector_instructions,
-    "one thread": lambda: torch.get_num_threads() == 1,
+    "no vector instructions": lambda: without_vector_instructions() and kernel_is("portable"),
     "four threads": lambda: torch.get_num_threads() == 4,
     "kernel: AVX2": lambda: kernel_is("avx2"),
-    "kernel: portable": lambda: kernel_is("portable"),
     "no kernel": lambda: mlayer.expm_path().name == "matmul",
+    "another user": another_user,
 }
 
 
@@ -76,5 +84,12 @@ def test_every_variation_is_looked_at() -> None:
 def test_an_ordinary_run_is_another() -> None:
     """So that the check can fail."""
     assert not another_blas()
-    assert sum(IN_FORCE[name]() for name in ("one thread", "four threads")) <= 1
-    assert sum(IN_FORCE[name]() for name in ("kernel: AVX2", "kernel: portable", "no kernel")) <= 1
+    assert not another_user()
+    assert sum(IN_FORCE[name]() for name in ("kernel: AVX2", "no vector instructions", "no kernel")) <= 1
+
+
+def test_what_is_left_out_exists() -> None:
+    """A file that was renamed would come back unnoticed, or be run by nobody who names it."""
+    module = machines()
+    named = [*module.READERS, *module.NO_EXPONENTIAL, *module.ROOMS, *module.USERS]
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -335,5 +335,5 @@ def plot(results: Results) -> Figure:
         )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours: Levenberg-Marquardt, {best['parameters']} parameters")
-    right.legend(fontsize="small")
+    right.legend(loc="best", fontsize="small")
     return figure

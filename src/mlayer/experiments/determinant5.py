@@ -260,5 +260,5 @@ def plot(results: Results) -> Figure:
     last.axhline(EXPECTED["dnn_mse"], color=NET, linestyle=":", linewidth=1.5, label="paper, DNN")
     last.set(yscale="log", xlabel="epoch", ylabel="mean squared error in training")
     last.set_title("ours, epoch by epoch", fontsize="medium")
-    last.legend(fontsize="small")
+    last.legend(loc="best", fontsize="small")
     return figure

@@ -261,7 +261,7 @@ def plot(results: Results) -> Figure:
     first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)
-    first.legend(fontsize=8)
+    first.legend(loc="best", fontsize=8)
     histograms(second, ours)
     _curves(third, ours)
     return figure

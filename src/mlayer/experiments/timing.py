@@ -167,5 +167,5 @@ def plot(results: Results) -> Figure:
     axes.set_ylabel("seconds per epoch of 45,000")
     axes.set_ylim(0)
     axes.set_title(f"ratio {results['ratio']:.2f} (paper, on a GPU: {EXPECTED['ratio']})")
-    axes.legend()
+    axes.legend(loc="best")
     return figure

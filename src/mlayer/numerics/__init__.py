@@ -1,11 +1,12 @@
 """Numerical methods that several packages need: arrays in, arrays out; they know nothing of layers.
 
-    arrays      the names of array types
-    waves       sums of waves: least squares for the amplitudes, joint refinement of the rates
-    spectrum    the strongest frequency of unevenly sampled rows
-    pencil      damped waves in evenly spaced samples, closer together than a spectrum resolves
-    conformal   prediction intervals from errors on unseen rows
-    find_waves  how many waves there are, and which: the one place where frequencies are found
+    arrays            the names of array types
+    waves             sums of waves: least squares for the amplitudes, joint refinement of the rates
+    spectrum          the strongest frequency of unevenly sampled rows
+    pencil            damped waves in evenly spaced samples, closer together than a spectrum resolves
+    light_optimizers  torch's optimizers without the import of its compiler
+    conformal         prediction intervals from errors on unseen rows
+    find_waves        how many waves there are, and which: the one place where frequencies are found
 
 scipy is imported where it is used; the extras that need it name it.
 """

@@ -40,7 +40,7 @@ def learning_curve(history: Sequence[Mapping[str, Any]]) -> Draw:
                     axes.set_yscale("log")
         _whole_ticks(axes.xaxis)
         axes.set(xlabel="epoch", ylabel="loss")
-        axes.legend()
+        axes.legend(loc="best")
 
     return draw
 
@@ -118,7 +118,7 @@ def reliability(truth: AnyArray, probabilities: AnyArray) -> Draw:
         )
         axes.set(xlabel="predicted probability", ylabel="share of correct predictions", xlim=(0, 1.02))
         axes.set_ylim(-0.02, 1.02)
-        axes.legend()
+        axes.legend(loc="best")
 
     return draw
 
@@ -162,7 +162,7 @@ def precision_recall(positive: AnyArray, score: AnyArray) -> Draw:
             label="model",
         )
         axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.04))
-        axes.legend()
+        axes.legend(loc="best")
 
     return draw
 

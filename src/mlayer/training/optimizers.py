@@ -10,6 +10,7 @@ from torch import nn
 
 from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.numerics.light_optimizers import light
 from mlayer.training.rmsprop import RMSprop, fits_one_call
 from mlayer.training.settings import Settings
 
@@ -92,7 +93,7 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
     try:
         if kind is torch.optim.RMSprop and fits_one_call(parameters, options):
             kind = RMSprop
-        return kind(parameters, **options)
+        return (kind if options.get("differentiable") else light(kind))(parameters, **options)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             "optimizer",

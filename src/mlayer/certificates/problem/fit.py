@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.light_optimizers import light
 
 # Learning rates of the tuning; any outcome is sound, a better one gives smaller constants.
 _RATE = 0.03
@@ -66,7 +67,7 @@ def fit(  # noqa: PLR0917
     groups = [{"params": [free_Y], "lr": _MULTIPLIER_RATE}, {"params": [free_P], "lr": _RATE}]
     if start is not None:
         groups.append({"params": [free_w], "lr": 2 * _RATE})
-    adam = torch.optim.Adam(groups)
+    adam = light(torch.optim.Adam)(groups)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(adam, max(steps, 1), eta_min=0.01 * _RATE)
     size = 0.0
     best, kept = np.inf, Fitted(start, np.eye(n), np.eye(n), np.zeros((n * n, n * n)))

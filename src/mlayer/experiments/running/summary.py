@@ -93,7 +93,7 @@ def _determinant(record: Record) -> Card:
         axes.plot(steps, errors, color=theme.first, label="ours")
         axes.axhline(record["paper"]["m_layer_mse"], color=theme.second, linestyle="--", label="paper")
         axes.set(yscale="log", xlabel="step", ylabel="mean squared error")
-        axes.legend()
+        axes.legend(loc="best")
 
     return Card(
         "determinant",

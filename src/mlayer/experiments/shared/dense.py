@@ -20,10 +20,12 @@ def dense_net(sizes: Sequence[int], activation: str, generator: torch.Generator)
     """
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(sizes):
-        # Without torch's own draw, which would come from the global generator.
-        linear = nn.utils.skip_init(nn.Linear, width_in, width_out)
+        # Without torch's own draw, which would come from the global generator. (nn.utils.skip_init imports
+        # sympy and torch's symbolic shapes, hundreds of modules, to make a tensor like another.)
+        linear = nn.Linear(width_in, width_out, device="meta")
+        linear.weight = nn.Parameter(torch.empty(width_out, width_in))
+        linear.bias = nn.Parameter(torch.zeros(width_out))
         nn.init.xavier_uniform_(linear.weight, generator=generator)
-        nn.init.zeros_(linear.bias)
         layers += [linear, ACTIVATIONS[activation]()]
     return nn.Sequential(*layers[:-1])
 

@@ -144,7 +144,7 @@ class Explanation:
         axes.set_xlabel(name)
         axes.set_ylabel(self._names[output])
         axes.set_title(_shortened(self.formulas[output]), fontsize=9)
-        axes.legend(fontsize=8)
+        axes.legend(loc="best", fontsize=8)
         return drawing
 
     def _maps(self, low: Array, high: Array, names: list[str], output: int) -> Any:
