@@ -31,16 +31,16 @@ class BuildKernel(build_ext):
     def build_extension(self, ext: Extension) -> None:
         # `build_ext --inplace` has built it already: tools/environment.py does so while pip downloads.
         built = PACKAGE / Path(self.get_ext_filename(ext.name)).name
-        if self.editable_mode and built.exists():
-            sources = [*ext.sources, *ext.depends, __file__, PACKAGE / "build.py"]
-            if all(Path(source).stat().st_mtime < built.stat().st_mtime for source in sources):
-                Path(self.get_ext_fullpath(ext.name)).parent.mkdir(parents=True, exist_ok=True)
-                self.copy_file(str(built), self.get_ext_fullpath(ext.name))
-                return
+        digest = build_py["kernel_digest"]()
+        if self.editable_mode and built.exists() and digest.encode() in built.read_bytes():
+            Path(self.get_ext_fullpath(ext.name)).parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(built), self.get_ext_fullpath(ext.name))
+            return
         try:
 
             def compiled(source: str) -> list[str]:
                 flags = [*build_py["COMMON"], *build_py["instruction_flags"](source)]
+                flags.append(build_py["digest_flag"](digest))
                 return self.compiler.compile(
                     [source], output_dir=self.build_temp, extra_postargs=flags, depends=ext.depends
                 )

@@ -115,6 +115,29 @@ def _hamiltonians() -> Iterator[Named]:
         yield f"Hamiltonian {n}, time {t:g}", -1j * t * h / torch.linalg.matrix_norm(h, 2)
 
 
+def _complex() -> Iterator[Named]:
+    """And two large real ones: beyond the sizes up to which every squaring is in twice the precision."""
+    for n, t in ((9, 10.0), (10, 100.0), (12, 30.0), (12, 500.0)):
+        h = torch.complex(_normal(n, n + 80), _normal(n, n + 81))
+        yield f"evolution {n}, time {t:g}", -1j * t * _scaled(h + h.mH, 1.0)
+    for n, norm in ((9, 8.0), (12, 40.0), (12, 200.0)):
+        yield (
+            f"complex random {n}, norm {norm:g}",
+            _scaled(torch.complex(_normal(n, 82), _normal(n, 83)), norm),
+        )
+    for n, norm in ((10, 20.0), (12, 300.0)):
+        q = torch.linalg.qr(torch.complex(_normal(n, n + 84), _normal(n, n + 85)))[0]
+        values = torch.complex(-_normal(n, 86)[0].abs(), _normal(n, 87)[0])
+        yield f"damped {n}, norm {norm:g}", q @ torch.diag(norm * values / values.abs().max()) @ q.mH
+    coefficients = 40 * torch.complex(_normal(11, 88)[0], _normal(11, 89)[0])
+    a = torch.diag(torch.ones(10, dtype=torch.complex128), -1)
+    a[:, -1] = -coefficients
+    yield "complex companion 11", a
+    yield "random 42, norm 60", _scaled(_normal(42, 90), 60.0)
+    skew = _normal(41, 91)
+    yield "turning 41, norm 25", _scaled(skew - skew.T, 25.0)
+
+
 def _jordan() -> Iterator[Named]:
     for n, value, coupling in product((4, 8), (-20.0, -1.0, 5.0), (1.0, 100.0)):
         a = value * torch.eye(n, dtype=torch.float64)
@@ -185,6 +208,7 @@ _KINDS = (
     _stiff,
     _rotated_blocks,
     _hamiltonians,
+    _complex,
     _jordan,
     _symmetric,
     _others,

@@ -7,6 +7,7 @@ installed package; without it `expm` goes through ctypes, which costs some micro
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -32,6 +33,32 @@ INSTRUCTIONS = {
     "isa_avx2.cpp": ("-mavx2", "-mfma"),
 }
 NODE = ("-std=c++20", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w")
+
+
+def _digest(sources: list[Path], flags: object) -> str:
+    """Of names, contents and flags: what a library is compared with before it is used."""
+    digest = hashlib.sha256(repr(flags).encode())
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + hashlib.sha256(source.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def kernel_digest(folder: Path = KERNEL) -> str | None:
+    """Of the kernel's sources and flags; None where they are not there, as in an installed wheel."""
+    sources = sorted(file for file in folder.glob("*") if file.suffix in {".cpp", ".h"})
+    if not any(source.name == "entry.cpp" for source in sources):
+        return None
+    return _digest(sources, (COMMON, sorted(INSTRUCTIONS.items())))
+
+
+def node_digest(folder: Path = KERNEL) -> str:
+    """Of the node's sources and flags, which every installation has."""
+    return _digest([folder / "table.h", folder / "torch" / "node.cpp"], NODE)
+
+
+def digest_flag(digest: str | None) -> str:
+    """For the compiler: the digest that the library will carry."""
+    return f'-DMLAYER_SOURCE_DIGEST="{digest or ""}"'
 
 
 def instruction_flags(source: str | Path) -> list[str]:
@@ -66,6 +93,7 @@ def build_node(folder: Path) -> Path:
     command = [
         program,
         *NODE,
+        digest_flag(node_digest()),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         *(f"-I{path}" for path in include),
         str(NODE_SOURCE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -13,9 +14,12 @@ import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError, KernelError
+from mlayer.exponential.build import kernel_digest
 from mlayer.exponential.schedule import EIGHT, FOUR, SIXTEEN, Schedule, schedule_for
 
 KERNEL_VERSION = 4
+
+REBUILD = "python setup.py build_ext --inplace"
 
 # Holds the kernel down to an instruction set, for measurements; read when the kernel is loaded.
 ISA_VARIABLE = "MLAYER_EXPM_ISA"
@@ -62,6 +66,19 @@ _TABLES = {
 }
 
 
+def _is_of_these_sources(library: ctypes.CDLL) -> bool:
+    """Whether it was built from the sources beside it; an installed wheel has none to compare with."""
+    wanted = kernel_digest()
+    if wanted is None:
+        return True
+    try:
+        digest = library.mlayer_kernel_source_digest
+    except AttributeError:  # built before libraries carried one
+        return False
+    digest.restype = ctypes.c_char_p
+    return bool(digest().decode() == wanted)
+
+
 @cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library, or None and why not. Tried once per process."""
@@ -77,6 +94,10 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
         return None, f"the kernel {found[0].name} does not load: {error}"
     if version != KERNEL_VERSION:
         return None, f"the kernel is of version {version}, this mlayer needs {KERNEL_VERSION}: install again"
+    if not _is_of_these_sources(library):
+        why = f"the kernel {found[0].name} was built from other sources than those beside it: {REBUILD}"
+        warnings.warn(f"{why}. Until then torch's own products serve, slower.", stacklevel=2)
+        return None, why
     library.mlayer_kernel_isa.restype = ctypes.c_char_p
     wish = os.environ.get(ISA_VARIABLE)
     if wish and library.mlayer_kernel_use_isa(wish.encode()) != 0:

@@ -6,6 +6,7 @@ another version is never opened: it could crash the process.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mlayer.exponential import native
-from mlayer.exponential.build import node_name
+from mlayer.exponential.build import node_digest, node_name
 
 BUILD = "python -m mlayer.exponential.compile"
 
@@ -49,6 +50,10 @@ def _open(folder: Path) -> tuple[ModuleType | None, str]:
         return None, f"the autograd node {file.name} does not load: {error}"
     if module.version() != native.KERNEL_VERSION:
         return None, f"the autograd node is of another version of the kernel: {BUILD}"
+    if not hasattr(module, "source_digest") or module.source_digest() != node_digest():
+        why = f"the autograd node was built from other sources than those beside it: {BUILD}"
+        warnings.warn(f"{why}. Until then ctypes serves, a little slower.", stacklevel=2)
+        return None, why
     return module, ""
 
 

@@ -7,6 +7,7 @@ right. Slow, and only for the matrices that need it; kernel/wide_exponents.h doe
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -97,7 +98,22 @@ def careful(matrices: Tensor, direction: Tensor | None) -> Tensor:
     return result
 
 
+def careful_action(matrices: Tensor, vectors: Tensor, growth: Tensor) -> Tensor:
+    """exp(A + growth I) V, everything finite and on the CPU.  (b, n, n), (n, c), (b,) -> (b, n, c)"""
+    wider = torch.complex128 if matrices.is_complex() else torch.float64
+    v = _wide(vectors.to(wider).expand(len(matrices), *vectors.shape), 0.0)
+    result = _sum([(_finite_wide(matrices, None), v)])
+    power = (growth.real / math.log(2)).floor()
+    factor = torch.exp(growth - power * math.log(2)).to(wider)[:, None, None]
+    result = _wide(result.fraction * factor, result.exponent + power[:, None, None])
+    return _narrow(result, vectors.dtype)
+
+
 def _finite(matrices: Tensor, direction: Tensor | None) -> Tensor:
+    return _narrow(_finite_wide(matrices, direction), matrices.dtype)
+
+
+def _finite_wide(matrices: Tensor, direction: Tensor | None) -> Wide:
     wider = torch.complex128 if matrices.is_complex() else torch.float64
     b = _wide(matrices.to(wider), 0.0)
     # ||A^2|| decides as in the fast paths; in the derivative ||A|| does.
@@ -124,4 +140,4 @@ def _finite(matrices: Tensor, direction: Tensor | None) -> Tensor:
         active = (s > k + 1) & active & ~settled
         if not active.any():
             break
-    return _narrow(x if d is None else h, matrices.dtype)
+    return x if d is None else h

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +14,14 @@ from mlayer.exponential.action.maps import Function, Matrix
 from mlayer.exponential.action.plan import ActionPlan, Growth, plan_for, with_derivative
 from mlayer.exponential.action.taylor import SeriesStep, recorded_step, taylor_step, taylor_sum
 from mlayer.exponential.action.thresholds import Precision
-from mlayer.exponential.action.wide_exponents import careful_sweep
+from mlayer.exponential.action.wide_exponents import careful_sweep, form_and_multiply
 
 # Cancellation that a step may have, in units of roundoff per unit of norm; see `cautious_degree`.
 _CANCELLATION = 8.0
 # Long steps are tried where they save this many short ones.
 _WORTH_TRYING = 4
+# Where it overflows: products in the exponential besides squarings, and what a call costs in multiplications.
+_SERIES, _CALL = 24, 1e4
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,11 @@ def _one_way(
         cautious = False
         plan, degree = problem.plan(abs(end), columns, cautious=False)
     found: dict[int, Tensor] = {}
-    position, steps, waiting = 0.0, plan.steps, list(order)
+    position, steps, sizes = 0.0, plan.steps, [abs(listed[i]) for i in order]
     while steps:
         h = (end - position) / steps if end else 1.0
         goal = end if steps == 1 else position + h
-        inside = [i for i in waiting if abs(listed[i]) <= abs(goal)]
+        inside = order[len(found) : bisect_right(sizes, abs(goal))]
         step = SeriesStep(h, plan.degree, degree, problem.precision.unit_roundoff)
         exact = [listed[i] - position for i in inside] + ([] if steps == 1 else [h])
         tau = times[inside] - position
@@ -97,7 +101,9 @@ def _one_way(
         result = result * torch.exp(problem.shift * tau[:, None, None, None])
         found |= {i: result[j] for j, i in enumerate(inside)}
         v, position, steps = result[-1], goal, steps - 1
-        waiting = waiting[len(inside) :]
+        if steps and not bool(v.detach().isfinite().all(1).any()):
+            # Every column has overflowed: what is left of the way would change nothing.
+            return found | dict.fromkeys(order[len(found) :], v * torch.nan)
     return found
 
 
@@ -123,10 +129,22 @@ def sweep_carefully(problem: SweepProblem, v: Tensor, times: Tensor, columns: Te
     for item in columns.any(1).nonzero().flatten().tolist():
         chosen = columns[item].nonzero().flatten()
         matrix, shift = problem.mapping.listed(item), complex(problem.shift[item].item())
+        part = v[item][:, chosen]
         for order in _orders(listed):
             ordered = [listed[i] for i in order]
             plan, _ = problem.plan(abs(ordered[-1]), len(chosen), cautious=True)
-            values = careful_sweep(matrix, v[item][:, chosen], ordered, plan, shift)
+            if _forming_pays(plan, len(matrix.values), part, len(order)):
+                values = form_and_multiply(matrix, part, ordered, shift)
+            else:
+                values = careful_sweep(matrix, part, ordered, plan, shift)
             for i, value in zip(order, values, strict=True):
                 result[i, item, :, chosen] = value
     return result
+
+
+def _forming_pays(plan: ActionPlan, entries: int, v: Tensor, times: int) -> bool:
+    """Whether squarings of the whole matrix take less than steps, whose number grows with the norm of t A."""
+    n, columns = v.shape
+    squarings = math.log2(plan.products) + _SERIES
+    formed = squarings * (times * n**3 + n * _CALL)
+    return formed < plan.products * (entries * columns + _CALL)

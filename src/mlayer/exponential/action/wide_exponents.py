@@ -8,13 +8,17 @@ itself.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mlayer.exponential.action.plan import ActionPlan
+from mlayer.exponential.wide_exponents import careful_action
 
+# Matrices that are exponentiated together have at most this many entries.
+_TOGETHER = 1 << 20
 # Exponents are kept within this; values beyond are infinite or zero in every dtype.
 _FAR = 2.0**50
 
@@ -76,15 +80,28 @@ def careful_sweep(matrix: Entries, v: Tensor, times: list[float], plan: ActionPl
     wider = torch.complex128 if v.is_complex() else torch.float64
     state = _wide(v.to(wider), torch.zeros(v.shape, dtype=torch.float64, device=v.device))
     matrix = matrix._replace(values=matrix.values.to(wider))
-    h, position = times[-1] / plan.steps, 0.0
+    h, position, sizes = times[-1] / plan.steps, 0.0, [abs(t) for t in times]
     found: list[Tensor] = []
     for step in range(1, plan.steps + 1):
         goal = times[-1] if step == plan.steps else step * h
-        reached = [t for t in times[len(found) :] if abs(t) <= abs(goal)]
+        reached = times[len(found) : bisect_right(sizes, abs(goal))]
         found += [_taylor(matrix, state, t - position, plan.degree, shift).narrow(dtype) for t in reached]
         if step < plan.steps:
             state, position = _taylor(matrix, state, goal - position, plan.degree, shift), goal
     return torch.stack(found)
+
+
+def form_and_multiply(matrix: Entries, v: Tensor, times: list[float], shift: complex) -> Tensor:
+    """The same by the exponentials themselves: squarings, where the steps would be too many."""
+    n, values = len(v), matrix.values.cpu()
+    wider = torch.complex128 if v.is_complex() else torch.float64
+    dense = torch.zeros(n, n, dtype=wider)
+    dense.index_put_((matrix.rows.cpu(), matrix.columns.cpu()), values.to(wider), accumulate=True)
+    found = []
+    for some in torch.tensor(times, dtype=torch.float64).split(max(1, _TOGETHER // n**2)):
+        growth = some * shift if shift.imag else some * shift.real
+        found.append(careful_action(some[:, None, None] * dense, v.cpu(), growth))
+    return torch.cat(found).to(v.device)
 
 
 def _taylor(matrix: Entries, v: WideVectors, tau: float, degree: int, shift: complex) -> WideVectors:

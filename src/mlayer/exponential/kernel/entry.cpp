@@ -15,6 +15,10 @@
 #include "embedding.h"
 #include "run.h"
 
+#ifndef MLAYER_SOURCE_DIGEST  // set by build.py
+#define MLAYER_SOURCE_DIGEST ""
+#endif
+
 std::atomic<int64_t> mlayer_careful_squarings{0};
 
 namespace {
@@ -152,6 +156,9 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine, bool embedded =
 extern "C" {
 
 int mlayer_kernel_version() { return MLAYER_KERNEL_VERSION; }
+
+// Of the sources and flags that this was built from (build.py), so that an older library is told from them.
+const char* mlayer_kernel_source_digest() { return MLAYER_SOURCE_DIGEST; }
 
 const char* mlayer_kernel_isa() { return g_isa.load()->name; }
 

@@ -102,6 +102,14 @@ static RowNorms<T> row_norms(const RowShape<T>& shape, const typename Simd<T>::V
   return norms;
 }
 
+// The smaller of Frobenius norm and 1-norm.
+template <typename T>
+static T smaller_norm(const RowShape<T>& shape, const typename Simd<T>::V* a) {
+  const RowNorms<T> norms = row_norms<T>(shape, a);
+  const T frobenius = std::sqrt(norms.squares);
+  return frobenius <= norms.one ? frobenius : norms.one;
+}
+
 // Degree and squarings for A, from A and A2.
 struct RowPlan {
   int degree, squarings;
@@ -109,8 +117,7 @@ struct RowPlan {
 };
 template <typename T, bool dual>
 static RowPlan row_plan(const RowShape<T>& shape, const mlayer_table& table, const Buffers<T>& b, T norm) {
-  const RowNorms<T> norms2 = row_norms<T>(shape, b.a2.x);
-  const T frobenius = std::sqrt(norms2.squares), norm2 = frobenius <= norms2.one ? frobenius : norms2.one;
+  const T norm2 = smaller_norm<T>(shape, b.a2.x);
   const T* entry = reinterpret_cast<const T*>(b.a.x);
   const size_t row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   const int depth = nilpotent_depth(shape.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
@@ -179,8 +186,11 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     if (!plan.squarings) upper = lower = false;
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
+  const bool sparingly = sparing(job.n, job.real_form);
   // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.
-  const int squarings = twofold ? twofold_count(plan.norm2) : plan.squarings;
+  const int squarings = twofold ? twofold_count(plan.norm2, sparingly) : plan.squarings;
+
+  int ordinary = 0;  // of these, in the usual precision
 
   Pair<T> x = b.y;
   V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
@@ -193,7 +203,12 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     sigma = Simd<T>::broadcast(1);
   }
   if (twofold) {
-    x = twofold_squarings<T, dual>(layout, shape.padded_rows / Simd<T>::lanes, squarings, b);
+    const auto count = [&](const V* fourth) {
+      return ordinary = sparingly ? ordinary_count(job.n, squarings, smaller_norm<T>(shape, fourth)) : 0;
+    };
+    // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
+    const bool plain_start = sparingly && squarings && smaller_norm<T>(shape, b.a.x) <= 2;
+    x = twofold_squarings<T, dual>(layout, shape.padded_rows / Simd<T>::lanes, squarings, b, plain_start, count);
   } else {
     polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0);
     Pair<T> other = b.left;
@@ -212,7 +227,8 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
 
   V* result = dual ? x.h : x.x;
   if (balanced && harmed<T>(job.n, reinterpret_cast<T*>(result), row_length, exponents,
-                          twofold ? unbalanced - plan.squarings + kTwofoldBits : unbalanced - squarings))
+                          twofold && !ordinary ? unbalanced - plan.squarings + kTwofoldBits
+                                                   : unbalanced - (twofold ? ordinary : squarings)))
     return one_matrix<T, dual>(job, index, memory, false);
   const V odd = not_finite<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, result);
   for (int lane = 0; lane < Simd<T>::lanes; ++lane)

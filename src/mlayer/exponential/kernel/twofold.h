@@ -6,28 +6,45 @@
 #pragma once
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "chain.h"
 
 namespace MLAYER_NAMESPACE {
 
-// The scaled matrix has ||B^2||^(1/2) <= 2^-kSmall; as many squarings work on exp(B) - I, which keeps its digits.
-constexpr int kSmall = 5;
-// Errors are smaller than those of ordinary squarings by at least this many bits.
+// Errors are smaller than those of ordinary squarings by at least this many bits, if all are in twice the precision.
 constexpr int kTwofoldBits = 10;
 
 // From this many ordinary squarings on a matrix gets twice the precision; single precision never does.
 template <typename T>
 static int from_squarings(int n) {
-  return sizeof(T) == 4 ? std::numeric_limits<int>::max() : n <= 32 ? 4 : 6;
+  return sizeof(T) == 4 ? std::numeric_limits<int>::max() : n <= 128 ? 4 : 6;
 }
 
-// Squarings for a matrix with this ||A^2||.
-static inline int twofold_count(double norm2) {
+// Where products are all that counts twice the precision is used sparingly.
+static inline bool sparing(int n, bool real_form) { return n > (real_form ? 16 : 40); }
+
+// Squarings for a matrix with this ||A^2||: they bring ||B^2||^(1/2) of the scaled one to 1/2. Errors of the start,
+// which has ordinary products too, are doubled by each. So if all squarings are in twice the precision, large
+// matrices get up to four squarings more, and each makes those errors smaller by 4.
+static inline int twofold_count(double norm2, bool sparingly) {
   int exponent;
   std::frexp(norm2, &exponent);  // norm2 < 2^exponent
-  const int count = (exponent + 1) / 2 + kSmall;
-  return count > 0 ? count : 0;
+  const int half = (exponent + 1) / 2;  // ||A^2||^(1/2) <= 2^half
+  const int small = sparingly || half <= 6 ? 1 : half >= 16 ? 5 : 2 + (half - 7) / 3;
+  return half + small > 0 ? half + small : 0;
+}
+
+// How many of the squarings may be ordinary ones, given ||B^4|| of the scaled matrix: those from a norm of 8 on, of
+// larger matrices 4 or 2. Pade's approximant, which SciPy takes, is squared from 4 on. Of matrices far from normal
+// ||B^2|| says too much, ||B^4|| less.
+static inline int ordinary_count(int n, int squarings, double norm4) {
+  if (norm4 == 0 || squarings == 0) return 0;
+  int exponent;
+  std::frexp(norm4, &exponent);  // norm4 < 2^exponent
+  const int above = exponent > 0 ? (exponent + 3) / 4 : -(-exponent / 4);  // ||B^4||^(1/4) <= 2^above
+  const int count = squarings + above - (n <= 64 ? 3 : n <= 96 ? 2 : 1);
+  return count < 0 ? 0 : count < squarings ? count : squarings - 1;
 }
 
 // head + tail, and the same rounded once.
@@ -107,15 +124,11 @@ struct TwofoldRows {
     layout.template part<true>({h.head, h.tail}, {x.whole, x.tail}, Add{rest});
   }
 
-  // exact + rest, plus twice `old` if there is one, as a sum and its error in the same places.
-  void add_up(V* exact, V* rest, const Twofold<T>* old) const {
+  // exact + rest as a sum and its error in the same places.
+  void add_up(V* exact, V* rest) const {
     each([&](size_t at) {
-      V small = rest[at], error, sum = exact[at];
-      if (old) {
-        sum = two_sum(sum, old->head[at] + old->head[at], error);
-        small += error + (old->tail[at] + old->tail[at]);
-      }
-      exact[at] = two_sum(sum, small, error);
+      V error;
+      exact[at] = two_sum(exact[at], rest[at], error);
       rest[at] = error;
     });
   }
@@ -132,9 +145,33 @@ struct TwofoldRows {
   }
 };
 
+// B^4 product + the four terms that Horner's rule adds, from B to B^4.
+template <typename T>
+struct NextTerms {
+  using V = typename Simd<T>::V;
+  Pair<T> first, second, third, fourth, out;
+  T on_first, on_second, on_third, on_fourth;
+  template <bool t>
+  inline V terms(size_t at) const {
+    return on_first * first.template part<t>()[at] + on_second * second.template part<t>()[at] +
+           on_third * third.template part<t>()[at] + on_fourth * fourth.template part<t>()[at];
+  }
+  template <bool t>
+  inline void apply(size_t at, V product) const {
+    out.template part<t>()[at] = product + terms<t>(at);
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(out.template part<t>());
+  }
+};
+
 // exp(2^s B) from B and B2 = B B in b.a and b.a2, and where it is. Of a derivative only the tangent is finished.
-template <typename T, bool dual>
-static Pair<T> twofold_squarings(const RowLayout<T>& layout, int used, int squarings, const Buffers<T>& b) {
+// `ordinary(B4)` says how many squarings, the last ones, may be made in the usual precision. With `plain_start` the
+// square of B and that of exp(B) - I, both less than 1, are ordinary products.
+template <typename T, bool dual, class Ordinary>
+static Pair<T> twofold_squarings(const RowLayout<T>& layout, int used, int squarings, const Buffers<T>& b,
+                                 bool plain_start, const Ordinary& ordinary) {
   using V = typename Simd<T>::V;
   const TwofoldRows<T> rows{layout, used};
   constexpr Parts all = all_parts<dual>;
@@ -144,59 +181,80 @@ static Pair<T> twofold_squarings(const RowLayout<T>& layout, int used, int squar
     if constexpr (dual) body([](const Pair<T>& p) { return p.h; });
   };
 
-  // B^2 / 2 in full: its products of heads in b.inner, the rest in b.keep.
-  const Twofold<T> small{b.left.x, b.right.x, b.y.x}, small_h{b.left.h, b.right.h, b.y.h};
-  parts([&](auto of) {
-    V* const zero = of(b.keep);
-    rows.each([&](size_t at) { zero[at] = V{}; });
-    rows.split(of(b.a), zero, terms, {of(b.left), of(b.right), of(b.y)});
-  });
-  rows.product(small, small, b.inner.x, b.keep.x);
-  if constexpr (dual) rows.commute(small, small_h, b.inner.h, b.keep.h);
-
-  // B^3 / 6 + ... + B^9 / 9!, small enough for ordinary products.
-  const Pair<T>&cube = b.y, &first = b.left, &second = b.right;
+  // B^3 / 3! + ... + B^16 / 16!, small enough for ordinary products, in b.inner.
+  const Pair<T>&cube = b.y, &fourth = b.left, &sum = b.right;
   layout.template product<all>(b.a2, b.a, Store<T>{cube});
-  parts([&](auto of) {
-    rows.each([&](size_t at) {
-      of(first)[at] = of(b.a)[at] * T(1.0 / 5040) + of(b.a2)[at] * T(1.0 / 40320) + of(cube)[at] * T(1.0 / 362880);
-    });
+  layout.template product<all>(b.a2, b.a2, Store<T>{fourth});
+  const int last = ordinary(fourth.x);
+  const auto next = [&](const Pair<T>& out, T c1, T c2, T c3, T c4) {
+    return NextTerms<T>{b.a, b.a2, cube, fourth, out, c1, c2, c3, c4};
+  };
+  const auto begin = next(sum, 1.0 / 6227020800, 1.0 / 87178291200, 1.0 / 1307674368000, 1.0 / 20922789888000);
+  rows.each([&](size_t at) {
+    sum.x[at] = begin.template terms<false>(at);
+    if constexpr (dual) sum.h[at] = begin.template terms<true>(at);
   });
-  layout.template product<all>(cube, first, Store<T>{second});
-  parts([&](auto of) {
-    rows.each([&](size_t at) {
-      of(second)[at] += of(b.a)[at] * T(1.0 / 24) + of(b.a2)[at] * T(1.0 / 120) + of(cube)[at] * T(1.0 / 720);
+  layout.template product<all>(fourth, sum, next(b.inner, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600));
+  layout.template product<all>(fourth, b.inner, next(sum, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320));
+  layout.template product<all>(fourth, sum, next(b.inner, 0, 0, 1.0 / 6, 1.0 / 24));
+
+  // exp(B) - I: a sum in b.inner, its error in b.keep.
+  if (!plain_start) {
+    // B^2 in full: its products of heads in b.a2, the rest in b.y.
+    const Twofold<T> small{b.left.x, b.right.x, b.a.x}, small_h{b.left.h, b.right.h, b.a.h};
+    parts([&](auto of) {
+      V* const zero = of(b.keep);
+      rows.each([&](size_t at) { zero[at] = V{}; });
+      rows.split(of(b.a), zero, terms, {of(b.left), of(b.right), of(b.a)});
     });
-  });
-  layout.template product<all>(cube, second, Store<T>{first});
+    rows.product(small, small, b.a2.x, b.y.x);
+    if constexpr (dual) rows.commute(small, small_h, b.a2.h, b.y.h);
+  }
   parts([&](auto of) {
     rows.each([&](size_t at) {
       V error;
-      const V sum = two_sum(of(b.a)[at], T(0.5) * of(b.inner)[at], error);
-      const V rest = T(0.5) * of(b.keep)[at] + (of(first)[at] + of(cube)[at] * T(1.0 / 6));
-      of(b.inner)[at] = sum;
-      of(b.keep)[at] = error + rest;
+      const V most = two_sum(of(b.a)[at], T(0.5) * of(b.a2)[at], error);
+      of(b.keep)[at] = error + (plain_start ? of(b.inner)[at] : of(b.inner)[at] + T(0.5) * of(b.y)[at]);
+      of(b.inner)[at] = most;
     });
-    rows.add_up(of(b.inner), of(b.keep), nullptr);
+    rows.add_up(of(b.inner), of(b.keep));
   });
+  int done = 0;
+  if (plain_start) {  // exp(2 B) - I = 2 Y + Y^2
+    done = 1;
+    layout.template product<all>(b.inner, b.inner, Store<T>{b.y});
+    parts([&](auto of) {
+      rows.each([&](size_t at) {
+        V error;
+        of(b.inner)[at] = two_sum(of(b.inner)[at] + of(b.inner)[at], of(b.y)[at], error);
+        of(b.keep)[at] = error + (of(b.keep)[at] + of(b.keep)[at]);
+      });
+    });
+  }
+  rows.add_identity(b.inner.x, b.keep.x);
 
   const Twofold<T> x{b.a.x, b.a2.x, b.y.x}, h{b.a.h, b.a2.h, b.y.h};
-  for (int k = 0; k < squarings; ++k) {
-    if (k == kSmall) rows.add_identity(b.inner.x, b.keep.x);
-    const Twofold<T>*old = k < kSmall ? &x : nullptr, *old_h = k < kSmall ? &h : nullptr;
+  for (int k = done; k < squarings - last; ++k) {
     rows.split(b.inner.x, b.keep.x, terms, x);
     if constexpr (dual) rows.split(b.inner.h, b.keep.h, terms, h);
     if (!dual || k + 1 < squarings) {
       rows.product(x, x, b.inner.x, b.keep.x);
-      rows.add_up(b.inner.x, b.keep.x, old);
+      rows.add_up(b.inner.x, b.keep.x);
     }
     if constexpr (dual) {
       rows.commute(x, h, b.inner.h, b.keep.h);
-      rows.add_up(b.inner.h, b.keep.h, old_h);
+      rows.add_up(b.inner.h, b.keep.h);
     }
   }
-  if (squarings <= kSmall) rows.add_identity(b.inner.x, b.keep.x);
-  return b.inner;
+  Pair<T> now = b.inner, other = b.left;
+  for (int k = squarings - last; k < squarings; ++k) {
+    if (dual && k + 1 == squarings)
+      layout.template product<last_parts<dual>>(now, now, Store<T>{other});
+    else
+      layout.template product<all>(now, now, Store<T>{other});
+    std::swap(now, other);
+  }
+  return now;
 }
 
 }  // namespace MLAYER_NAMESPACE

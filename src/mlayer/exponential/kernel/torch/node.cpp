@@ -18,6 +18,10 @@
 
 #include "../table.h"
 
+#ifndef MLAYER_SOURCE_DIGEST  // set by build.py
+#define MLAYER_SOURCE_DIGEST ""
+#endif
+
 namespace {
 
 using at::Tensor;
@@ -161,9 +165,12 @@ PyObject* configure(PyObject*, PyObject* arguments) {
 
 PyObject* version(PyObject*, PyObject*) { return PyLong_FromLong(MLAYER_KERNEL_VERSION); }
 
+PyObject* source_digest(PyObject*, PyObject*) { return PyUnicode_FromString(MLAYER_SOURCE_DIGEST); }
+
 PyMethodDef methods[] = {{"expm", expm, METH_O, "exp(A) of ordinary tensors, or None."},
                          {"configure", configure, METH_VARARGS, "Hands over the kernel's addresses."},
                          {"version", version, METH_NOARGS, "Of the kernel whose entry points are called."},
+                         {"source_digest", source_digest, METH_NOARGS, "Of the sources it was built from."},
                          {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_node", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
