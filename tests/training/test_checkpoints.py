@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from problems import layer, product, same_weights
 from torch.utils.data import DataLoader, TensorDataset
 
 import mlayer
+from hostile import no_hang
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.training import CheckpointError, CheckpointWarning, PeriodicLoss, Plateau, Settings, train
 
@@ -153,6 +155,22 @@ def test_a_file_of_another_origin_is_not_overwritten(tmp_path: Path) -> None:
     mlayer.save(layer(), tmp_path / "state.safetensors")
     with pytest.raises(FileFormatError, match="another safetensors file"):
         train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and there are no pipes")
+@pytest.mark.parametrize("name", ["lock", "state.safetensors", "before.safetensors", "history.jsonl"])
+def test_links_and_pipes_in_a_folder_of_others_are_refused(name: str, tmp_path: Path) -> None:
+    """A link would have its target overwritten, and a pipe would be waited for without end."""
+    folder, precious = tmp_path / "run", tmp_path / "precious"
+    train(layer(), product(), Settings(epochs=1), checkpoint=folder)
+    precious.write_bytes(b"precious")
+    makers: list[Callable[[Path], None]] = [lambda file: file.symlink_to(precious), os.mkfifo, Path.mkdir]
+    for make in makers:
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+        with no_hang(60), pytest.raises(CheckpointError, match=f"{name} must be a file of its own"):
+            train(layer(), product(), Settings(epochs=1), checkpoint=folder)
+        assert precious.read_bytes() == b"precious"
 
 
 def test_an_unwritable_place_is_reported_before_the_first_step(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -17,6 +18,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, Mis
 from mlayer.tables.reader import memory
 from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.dialect import Dialect, sniff
+from mlayer.tables.reader.metered import Metered
 from mlayer.tables.reader.parquet import batches, parquet_file, parquet_size, too_large, written_out
 from mlayer.tables.remarks import near_columns
 
@@ -28,6 +30,8 @@ _PARQUET = (".parquet", ".pq")
 _SMALL = 50_000_000  # bytes that are read without asking how much memory there is
 _DEFLATE = 1032  # gzip makes nothing smaller than by this factor
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
+_TEXT_SHARE = 8  # text that is read at once may take this share of the memory
+_PIECE = 64  # and a piece of a table is planned with this share
 CHUNK = 50_000  # rows read at once by `predict`
 # In a text table: as pandas has it.
 MISSING_WORDS = frozenset(
@@ -117,7 +121,11 @@ class Source:
                 options["dtype"][verbatim] = str
                 options["keep_default_na"] = False
                 options["na_values"] = {name: words for name in self.columns if name != verbatim}
-            frame = self._csv(self.dialect, nrows=rows, **options)
+            if rows is None:
+                frame = self._csv(self.dialect, **options)
+            else:
+                with self._metered() as stream:
+                    frame = self._csv(self.dialect, stream, nrows=rows, **options)
         else:
             frame = self._parquet(rows)
         return frame
@@ -146,19 +154,38 @@ class Source:
             for part, _ in batches(self.path, list(self.columns), size):
                 yield self._frame([part])
             return
-        with self._csv(self.dialect, chunksize=size, dtype=dict.fromkeys(text, str)) as reader:
+        # Fewer rows where they are long, by the first lines; lines that are far longer end in an error.
+        free = memory.available_memory()
+        if free is not None:
+            size = max(1, min(size, int(max(free // _PIECE, _SMALL) / self.dialect.line_bytes)))
+        with (
+            self._metered() as stream,
+            self._csv(self.dialect, stream, chunksize=size, dtype=dict.fromkeys(text, str)) as reader,
+        ):
             while (piece := self._next(reader)) is not None:
                 yield piece
+                stream.raw.again()
 
     def _next(self, pieces: Iterator[Any]) -> Any:
         with self._reading():
             return next(pieces, None)
 
-    def _csv(self, dialect: Dialect, **options: Any) -> Any:
+    def _metered(self) -> Any:
+        """The file as bytes, which end in an error where they would not fit into the memory."""
+        free = memory.available_memory()
+        most = None if free is None else max(4 * _SMALL, free // _TEXT_SHARE)
+
+        def error(count: int) -> ArgumentError:
+            return too_large(self.path, _TEXT_SHARE * count, free or 0)
+
+        with self._reading():
+            return io.BufferedReader(Metered(self.path, most, error), 1 << 18)
+
+    def _csv(self, dialect: Dialect, stream: Any = None, **options: Any) -> Any:
         pandas = pandas_module()
         with self._reading():
             return pandas.read_csv(
-                self.path,
+                self.path if stream is None else stream,
                 names=list(self.columns),
                 header=0,
                 sep=dialect.delimiter,
@@ -207,7 +234,8 @@ class Source:
         if self.dialect is None:
             need = _COPIES * parquet_size(self.path).total
         else:
-            sample = self._csv(self.dialect, nrows=1000)
+            with self._metered() as stream:
+                sample = self._csv(self.dialect, stream, nrows=1000)
             row = sample.memory_usage(deep=True, index=False).sum() / max(1, len(sample))
             share = 1 + _COPIES * row / self.dialect.line_bytes  # bytes of memory for one of text
             text = self._unpacked(int(free / share)) if packed else size
