@@ -154,7 +154,7 @@ class Checkpoints:
         replace_bytes(self.file, data, keep=self.before if self._whole else None)
         self._whole = True
         lines = "".join(json.dumps(record) + "\n" for record in state["history"]).encode()
-        if not self.history.exists() or self.history.read_bytes() != lines:
+        if not _holds(self.history, lines):
             replace_bytes(self.history, lines)
         return len(data)
 
@@ -178,6 +178,11 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise DamagedError("no state")
     return tree
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether this is the content of a file; one of another size is not read."""
+    return path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
 def _is_no_file(path: Path) -> bool:
