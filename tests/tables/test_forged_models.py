@@ -17,7 +17,8 @@ from least_squares import LeastSquares
 from mlayer.cli import main
 from mlayer.errors import MLayerError
 from mlayer.files.store import _config_of, _digest
-from mlayer.tables import Plan, TableModel, fit, fit_table, load_table_model, open_table, predict_table
+from mlayer.tables import Plan, TableModel, fit_table, load_table_model, open_table, predict_table
+from mlayer.tables.fit import fit_table as fitting
 
 ROWS = 60
 GONE = object()
@@ -81,7 +82,7 @@ def write(file: Path, model: TableModel, entry: Any) -> None:
 def test_no_entry_of_a_model_file_makes_a_raw_error(
     kind: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fit, "default_estimator", lambda *_: LeastSquares())
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
     csv, file = tmp_path / "t.csv", tmp_path / "m.safetensors"
     table(kind).to_csv(csv, index=False)
     model: TableModel = fit_table(open_table(csv).read(), Plan("y")).model

@@ -223,17 +223,17 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
 def _checked_facts(facts: Any) -> dict[str, Any]:
     """The facts of a file; ValueError if those that are computed with are no numbers."""
     if not isinstance(facts, dict):
-        raise TypeError("facts that are no object")
+        raise TypeError("facts that are not an object")
     for name in ("metrics", "baseline"):
         if not isinstance(facts.get(name, {}), dict) or not _are_numbers(facts.get(name, {}).values()):
-            raise ValueError(f"{name} that are no numbers")
+            raise ValueError(f"{name} that are not numbers")
     errors, periods = facts.get("errors", []), facts.get("periods", [])
     if not isinstance(errors, list) or not _are_numbers(errors):
-        raise ValueError("errors that are no numbers")
+        raise ValueError("errors that are not numbers")
     if not isinstance(periods, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods
     ):
-        raise ValueError("periods that are no pairs of numbers")
+        raise ValueError("periods that are not pairs of numbers")
     return dict(facts)
 
 

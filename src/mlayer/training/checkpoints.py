@@ -60,7 +60,7 @@ class Checkpoints:
             # A link in a folder from others would have its target overwritten; a pipe would be waited for.
             if _is_no_file(file):
                 raise CheckpointError(
-                    f"checkpoint: {file} must be a file of its own; got a link, a folder or a device. "
+                    f"checkpoint: {file} must be a file; got a link, a folder or a device. "
                     "Nothing was trained: remove it, or give another folder."
                 )
         try:

@@ -22,7 +22,7 @@ _HEADER = 1 << 20  # bytes in which the header of a page must end; statistics ar
 _MOST_DEPTH = 16  # of structures in a header
 _DELTA_BYTE_ARRAY = 7  # the encoding in which a text is the beginning of the one before it, and some more
 _NUMBER = 8  # bytes that a cell takes at least, once it is decoded
-# A batch of rows may take this share of the free memory, and at least so many bytes.
+# A batch of rows may take this share of the free memory, and at least this number of bytes.
 _SHARE, _LEAST = 64, 1 << 26
 _AT_ONCE = 1024  # values that Arrow decodes at least
 _LONGEST = 2**31 - 1  # bytes of text in one array
@@ -190,14 +190,14 @@ def _halves(batch: Any, most: int | None) -> Iterator[tuple[Any, int]]:
 
 
 @dataclass(frozen=True)
-class _Page:
+class _PageHeader:
     unpacked: int
     values: int
     dictionary: bool
     encoding: int
 
 
-def _pages(stream: IO[bytes], chunk: Any) -> Iterator[_Page]:
+def _pages(stream: IO[bytes], chunk: Any) -> Iterator[_PageHeader]:
     """The pages of a column in a group of rows, as the decoder will find them."""
     at, first = chunk.data_page_offset, chunk.dictionary_page_offset
     if chunk.has_dictionary_page and first is not None and 0 < first < at:
@@ -214,7 +214,7 @@ def _pages(stream: IO[bytes], chunk: Any) -> Iterator[_Page]:
         counts = [about.get(key, 0) if isinstance(about, dict) else 0 for key in (1, 4 if 8 in header else 2)]
         if not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError("a page without its number of values")
-        yield _Page(unpacked, counts[0], 7 in header, counts[1])
+        yield _PageHeader(unpacked, counts[0], 7 in header, counts[1])
         at += length + packed
 
 
