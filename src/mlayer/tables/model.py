@@ -221,7 +221,7 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
 
 
 def _checked_facts(facts: Any) -> dict[str, Any]:
-    """The facts of a file; ValueError if those that are computed with are no numbers."""
+    """The facts of a file; ValueError if those that are computed with are not numbers."""
     if not isinstance(facts, dict):
         raise TypeError("facts that are not an object")
     for name in ("metrics", "baseline"):
