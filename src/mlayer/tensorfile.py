@@ -67,7 +67,20 @@ def read_header(path: Path) -> Header:
         raise DamagedError("metadata that are not text")
     if len(entries) > MOST_TENSORS:
         raise DamagedError(f"{len(entries)} tensors; at most {MOST_TENSORS} are read")
-    return Header(metadata, {name: _shape(name, entry) for name, entry in entries.items()}, size)
+    shapes = {name: _shape(name, entry) for name, entry in entries.items()}
+    # Before anybody reads it: files with gigabytes of nothing behind the numbers take no space on a disk.
+    named = 8 + length + max((_end(name, entry) for name, entry in entries.items()), default=0)
+    if named != size:
+        raise DamagedError(f"a file of {size} bytes whose header names {named}")
+    return Header(metadata, shapes, size)
+
+
+def _end(name: str, entry: Any) -> int:
+    """Where the numbers of a tensor end, counted from the header's end."""
+    places = entry.get("data_offsets")
+    if not isinstance(places, list) or len(places) != 2 or not all(type(n) is int for n in places):
+        raise DamagedError(f"no place of the tensor {name[:60]!r}")
+    return int(places[1])
 
 
 def _shape(name: str, entry: Any) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import pytest
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables import open_table
 from mlayer.tables.reader import memory
+from mlayer.tables.reader import source as reader
 
 FRAME = pd.DataFrame(
     {
@@ -207,3 +208,30 @@ def test_missing_target(text: str, target: str, words: str, tmp_path: Path) -> N
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ArgumentError, match=words):
         open_table(tmp_path / "t.csv").check_target(target)
+
+
+def test_rows_longer_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A packed file of some kilobytes, asked for in pieces or for its first rows."""
+    line = b"1," + b"z" * 1_000_000 + b"\n"
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,u\n" * 1000 + line * 90))
+    assert path.stat().st_size < 200_000
+    monkeypatch.setattr(memory, "available_memory", lambda: 400_000_000)
+    monkeypatch.setattr(reader, "_SMALL", 5_000_000)
+    with pytest.raises(ArgumentError, match="smaller than the memory"):
+        list(open_table(path).pieces())
+    with pytest.raises(ArgumentError, match="smaller than the memory"):
+        open_table(path).read(5000)
+    assert len(open_table(path).read(1010)) == 1010
+    monkeypatch.setattr(memory, "available_memory", lambda: 8_000_000_000)
+    assert sum(map(len, open_table(path).pieces())) == 1090
+
+
+def test_pieces_of_long_rows_have_fewer_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n" + (b"1," + b"z" * 10_000 + b"\n") * 3_000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 400_000_000)
+    monkeypatch.setattr(reader, "_SMALL", 5_000_000)
+    sizes = [len(piece) for piece in open_table(path).pieces()]
+    assert sum(sizes) == 3_000
+    assert max(sizes) < 1_000

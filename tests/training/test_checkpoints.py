@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,9 @@ from problems import layer, product, same_weights
 from torch.utils.data import DataLoader, TensorDataset
 
 import mlayer
-from mlayer.errors import ArgumentError, FileFormatError
+from hostile import no_hang
+from mlayer.errors import ArgumentError, FileFormatError, MLayerError
+from mlayer.tensorfile import read_header, read_tensors, sealed
 from mlayer.training import CheckpointError, CheckpointWarning, PeriodicLoss, Plateau, Settings, train
 
 HERE = Path(__file__).parent
@@ -153,6 +157,86 @@ def test_a_file_of_another_origin_is_not_overwritten(tmp_path: Path) -> None:
     mlayer.save(layer(), tmp_path / "state.safetensors")
     with pytest.raises(FileFormatError, match="another safetensors file"):
         train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and there are no pipes")
+@pytest.mark.parametrize("name", ["lock", "state.safetensors", "before.safetensors", "history.jsonl"])
+def test_links_and_pipes_in_a_folder_of_others_are_refused(name: str, tmp_path: Path) -> None:
+    """A link would have its target overwritten, and a pipe would be waited for without end."""
+    folder, precious = tmp_path / "run", tmp_path / "precious"
+    train(layer(), product(), Settings(epochs=1), checkpoint=folder)
+    precious.write_bytes(b"precious")
+    makers: list[Callable[[Path], None]] = [lambda file: file.symlink_to(precious), os.mkfifo, Path.mkdir]
+    for make in makers:
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+        with no_hang(60), pytest.raises(CheckpointError, match=f"{name} must be a file; got a link"):
+            train(layer(), product(), Settings(epochs=1), checkpoint=folder)
+        assert precious.read_bytes() == b"precious"
+
+
+def test_gigabytes_of_nothing_are_not_read(tmp_path: Path) -> None:
+    """A file with a hole takes no space on the disk, and all memory where it is read."""
+    train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path)
+    before = layer()
+    train(before, product(), Settings(epochs=2))
+    os.truncate(tmp_path / "state.safetensors", 2**42)
+    os.truncate(tmp_path / "history.jsonl", 2**42)
+    after = layer()
+    with no_hang(120), pytest.warns(CheckpointWarning, match=r"4398046511104 bytes whose header names \d+"):
+        train(after, product(), Settings(epochs=2), checkpoint=tmp_path)
+    assert same_weights(before, after)
+    assert (tmp_path / "history.jsonl").stat().st_size < 10_000
+
+
+FORGED: list[Any] = [
+    None,
+    -1,
+    2**70,
+    float("nan"),
+    "x",
+    [],
+    {"tensor": "0"},
+    {"tensor": "x"},
+    {"dict": [["a", 1]]},
+]
+
+
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_entry_of_a_forged_state_makes_a_raw_error(step: int, tmp_path: Path) -> None:
+    """Every entry replaced by what does not belong there, under a digest that fits."""
+    train(layer(), product(8), Settings(epochs=1, optimizer="adam"), checkpoint=tmp_path)
+    file = tmp_path / "state.safetensors"
+    tensors, key = read_tensors(file), "mlayer-checkpoint"
+    about = read_header(file).metadata[key]
+    paths = list(_places(json.loads(about)["tree"]))
+    refused = 0
+    for number, (path, value) in enumerate((path, value) for path in paths[1:] for value in FORGED):
+        if number % step:
+            continue
+        forged = json.loads(about)
+        inner = forged["tree"]
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = value
+        (tmp_path / "before.safetensors").unlink(missing_ok=True)
+        file.write_bytes(sealed(tensors, {key: json.dumps(forged)}))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                train(layer(), product(8), Settings(epochs=2, optimizer="adam"), checkpoint=tmp_path)
+        except MLayerError:
+            refused += 1
+        except Exception as error:
+            pytest.fail(f"{path} = {value!r}: {error!r}")
+    assert refused > len(paths) // step
+
+
+def _places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(tree, dict | list):
+        for key in tree if isinstance(tree, dict) else range(len(tree)):
+            yield from _places(tree[key], (*path, key))
 
 
 def test_an_unwritable_place_is_reported_before_the_first_step(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from io import StringIO
 import click
 
 from mlayer.cli.group import ReaderGone, mlayer
-from mlayer.cli.show import plain
+from mlayer.cli.show import plain, short
 from mlayer.errors import MLayerError
 
 DONE, BUG, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -26,7 +26,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         words = StringIO()
         error.show(words)
-        click.echo(plain(words.getvalue()), err=True, nl=False)
+        click.echo(plain(short(words.getvalue())), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _say("stopped; nothing was written", debug)
@@ -71,4 +71,4 @@ def _words(error: Exception) -> str:
 def _say(text: str, debug: bool) -> None:
     if debug:
         click.echo(plain(traceback.format_exc()), err=True)
-    click.echo(plain(f"mlayer: {text}"), err=True)
+    click.echo(plain(short(f"mlayer: {text}")), err=True)

@@ -19,7 +19,7 @@ SECONDS_BETWEEN_LINES = 3.0
 def say(text: str, quiet: bool = False) -> None:
     """A line on stderr."""
     if not quiet:
-        click.echo(plain(text), err=True)
+        click.echo(plain(short(text)), err=True)
 
 
 def out(text: str) -> None:
@@ -36,6 +36,15 @@ def plain(text: str) -> str:
     'a\\x1b[31mb'
     """
     return "".join(c if c in "\n\t" or _is_harmless(c) else ascii(c)[1:-1] for c in text)
+
+
+def short(text: str, most: int = 4000) -> str:
+    """Text of a sensible length: names and cells of others may have a million characters.
+
+    >>> short("abcdef", 3)
+    'abc... (6 characters)'
+    """
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def _is_harmless(character: str) -> bool:
@@ -91,7 +100,9 @@ def table(
             Text(plain(name)), justify="left" if words or place == 0 else "right", overflow="fold"
         )
     for row in rows:
-        grid.add_row(*(Text(plain(cell)) for cell in row))  # Text: brackets in names are no markup
+        grid.add_row(
+            *(Text(plain(short(cell, 1000))) for cell in row)
+        )  # Text: brackets in names are no markup
     Console(file=sys.stderr if err else sys.stdout).print(grid)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -214,17 +214,17 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
                 "Upgrade: pip install --upgrade mlayer",
             )
         schema, target = Schema.from_json(entry["columns"]), Target.from_json(entry["target"])
-        facts = dict(entry["facts"])
+        facts = _checked_facts(entry["facts"])
         if "horizon" in facts:
             check_horizon(facts["horizon"], schema)
         threshold = entry.get("threshold")
         if not (threshold is None or (isinstance(threshold, float) and 0 < threshold < 1)):
             raise ValueError(f"threshold {threshold!r}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
-            path, "consistent", f"a damaged table entry ({error!r})", "Get it again."
+            path, "consistent", f"a damaged table entry ({error!r:.300})", "Get it again."
         ) from None
     wanted = (len(schema.features), len(target.classes) if target.classifies else 1)
     if (layer.in_features, layer.out_features) != wanted:
@@ -235,6 +235,27 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
             "Get it again.",
         )
     return TableModel(layer, schema, target, facts, threshold)
+
+
+def _checked_facts(facts: Any) -> dict[str, Any]:
+    """The facts of a file; ValueError if those that are computed with are not numbers."""
+    if not isinstance(facts, dict):
+        raise TypeError("facts that are not an object")
+    for name in ("metrics", "baseline"):
+        if not isinstance(facts.get(name, {}), dict) or not _are_numbers(facts.get(name, {}).values()):
+            raise ValueError(f"{name} that are not numbers")
+    errors, periods = facts.get("errors", []), facts.get("periods", [])
+    if not isinstance(errors, list) or not _are_numbers(errors):
+        raise ValueError("errors that are not numbers")
+    if not isinstance(periods, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods
+    ):
+        raise ValueError("periods that are not pairs of numbers")
+    return dict(facts)
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 _CSV, _PARQUET = (".csv", ".txt"), (".parquet", ".pq")
 _SPOOL = 50_000_000  # bytes of output kept in memory before they go to a temporary file
 _LIST = 20  # names that a message lists
-# What starts a formula in Excel, LibreOffice or Google Sheets, full-width signs included, also behind blanks.
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+# What starts a formula in Excel, LibreOffice or Google Sheets, full-width and small signs included.
+_SIGNS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b")
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
+# Spreadsheets take these for the ends of cells too, whatever the file is delimited by.
+_ENDS = re.compile(r"([;|\t\r\n])")
 
 
 @dataclass
@@ -222,12 +225,25 @@ def _parquet_file(path: Path, pieces: Iterator[DataFrame]) -> None:
 def marked_as_text(cell: Any) -> Any:
     """A cell with an apostrophe in front if it is text that starts a formula; numbers stay as they are.
 
-    >>> [marked_as_text(cell) for cell in ("=1+1", "@SUM(A1)", "-1.5", -1.5, "a=b", None)]
-    ["'=1+1", "'@SUM(A1)", '-1.5', -1.5, 'a=b', None]
+    So do the parts of a cell between signs that a spreadsheet may split it at.
+
+    >>> [marked_as_text(cell) for cell in ("=1+1", "@SUM(A1)", "-1.5", -1.5, "a=b", None, "a;=1+1")]
+    ["'=1+1", "'@SUM(A1)", '-1.5', -1.5, 'a=b', None, "a;'=1+1"]
     """
-    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
-        return f"'{cell}"
-    return cell
+    if not isinstance(cell, str):
+        return cell
+    marked = "".join(f"'{part}" if _is_formula(part) else part for part in _ENDS.split(cell))
+    return f"'{marked}" if cell[:1] in ("\t", "\r", "\n") else marked
+
+
+def _is_formula(text: str) -> bool:
+    """Whether a sign of a formula comes first, or behind blanks, quotes and what is not seen."""
+    for character in text:
+        if character in _SIGNS:
+            return not _NUMBER.fullmatch(text.strip())
+        if not (character == '"' or character.isspace() or unicodedata.category(character) in ("Cc", "Cf")):
+            return False
+    return False
 
 
 def without_formulas(frame: DataFrame) -> DataFrame:

@@ -154,7 +154,12 @@ class Target:
         notation = None if written is None else Notation(str(written["decimal"]), str(written["unit"]))
         if notation is not None and notation.decimal not in (".", ","):
             raise ValueError(f"decimal {notation.decimal!r}")
-        return cls(str(entry["name"]), entry["task"], tuple(entry["classes"]), notation)
+        classes = tuple(entry["classes"])
+        if any(not isinstance(label, str | int | float) or label in (np.inf, -np.inf) for label in classes):
+            raise ValueError("a class that is neither text nor a number")
+        if len(set(classes)) < len(classes):
+            raise ValueError("a class that is there twice")
+        return cls(str(entry["name"]), entry["task"], classes, notation)
 
 
 def learn_target(series: Series, task: str) -> Target:

@@ -56,6 +56,13 @@ class Checkpoints:
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.folder / "lock")
+        for file in (self.folder / "lock", self.file, self.before, self.history):
+            # A link in a folder from others would have its target overwritten; a pipe would be waited for.
+            if _is_no_file(file):
+                raise CheckpointError(
+                    f"checkpoint: {file} must be a file; got a link, a folder or a device. "
+                    "Nothing was trained: remove it, or give another folder."
+                )
         try:
             make_folder(self.folder)
             lock.acquire(timeout=0)
@@ -147,7 +154,7 @@ class Checkpoints:
         replace_bytes(self.file, data, keep=self.before if self._whole else None)
         self._whole = True
         lines = "".join(json.dumps(record) + "\n" for record in state["history"]).encode()
-        if not self.history.exists() or self.history.read_bytes() != lines:
+        if not _holds(self.history, lines):
             replace_bytes(self.history, lines)
         return len(data)
 
@@ -171,6 +178,19 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise DamagedError("no state")
     return tree
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether this is the content of a file; one of another size is not read."""
+    return path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data
+
+
+def _is_no_file(path: Path) -> bool:
+    """Whether something else is there."""
+    try:
+        return path.is_symlink() or (path.exists() and not path.is_file())
+    except OSError:  # nobody may look: writing there will say why
+        return False
 
 
 def _about(text: str) -> dict[str, Any]:

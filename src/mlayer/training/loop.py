@@ -229,7 +229,8 @@ class _Loop:
                 run.optimizer.step(backward)
         else:
             backward()
-            run.optimizer.step()
+            with run.a_step():
+                run.optimizer.step()
         assert first is not None
         run.step += 1
         run.batch += 1

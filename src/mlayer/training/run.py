@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,7 +24,11 @@ from mlayer.training.settings import Settings
 # (x, generator) -> x, for training batches only.
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
-_COUNTERS = ("epoch", "batch", "step", "loss_sum", "seen", "seconds", "stopped", "message")
+_COUNTERS: dict[str, Any] = {
+    **dict.fromkeys(("epoch", "batch", "step"), int),
+    **dict.fromkeys(("loss_sum", "seconds", "seen"), int | float),
+    **{"stopped": str | None, "message": str},
+}
 # What may differ between a run and its continuation.
 _FREE = ("on_divergence", "restore_best")
 
@@ -75,6 +80,7 @@ class Run:
         self.message = ""
         self.history: list[Record] = []
         self.resumed_at: int | None = None
+        self._taken_up: Checkpoints | None = None  # from where, until the first step
         self._about: dict[str, Any] = {}  # what makes this run, for checkpoints
 
     def result(self) -> TrainingResult:
@@ -139,6 +145,13 @@ class Run:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """What :meth:`state` gave."""
+        for name, kinds in _COUNTERS.items():
+            if not isinstance(state[name], kinds) or (isinstance(state[name], int) and state[name] < 0):
+                raise ValueError(f"{name} = {state[name]!r:.60}")
+        if not isinstance(state["history"], list) or not all(isinstance(e, dict) for e in state["history"]):
+            raise TypeError("a history that is no list of records")
+        if not _alike(self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]):
+            raise ValueError("an optimizer with other options")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate.load_state(state["rate"])
@@ -196,7 +209,7 @@ class Run:
     def _check_same_run(self, state: dict[str, Any], checkpoints: Checkpoints) -> None:
         try:
             changed = self._changes(state)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except _MISFITS as error:
             raise self._unusable(checkpoints, error) from None
         if changed:
             raise ArgumentError(
@@ -243,8 +256,20 @@ class Run:
         before = copy_of(self.model)
         try:
             self.load_state(state)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        except _MISFITS as error:
             self.model.load_state_dict(before)
+            if checkpoints is None:
+                raise
+            raise self._unusable(checkpoints, error) from None
+        self._taken_up = checkpoints
+
+    @contextmanager
+    def a_step(self) -> Iterator[None]:
+        """One step of the optimizer; the first shows whether what was loaded for it fits."""
+        checkpoints, self._taken_up = self._taken_up, None
+        try:
+            yield
+        except _MISFITS as error:
             if checkpoints is None:
                 raise
             raise self._unusable(checkpoints, error) from None
@@ -256,6 +281,25 @@ class Run:
             f"one that does not fit it ({type(error).__name__}: {str(error)[:200]})",
             "Delete it to start over.",
         )
+
+
+# What a state of another shape raises where it is compared or loaded.
+_MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+
+
+def _alike(old: Any, new: Any) -> bool:
+    """Whether two trees have the same shape and hold the same kinds of values."""
+    if isinstance(old, Tensor) or isinstance(new, Tensor):
+        return isinstance(old, Tensor) and isinstance(new, Tensor) and old.shape == new.shape
+    if isinstance(old, dict):
+        return isinstance(new, dict) and old.keys() == new.keys() and all(_alike(old[k], new[k]) for k in old)
+    if isinstance(old, list | tuple):
+        return isinstance(new, list | tuple) and len(old) == len(new) and all(map(_alike, old, new))
+    if old is None or new is None:
+        return True
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        return isinstance(old, bool) == isinstance(new, bool)
+    return type(old) is type(new)
 
 
 def _difference(name: str, old: Any, new: Any) -> str:

@@ -31,16 +31,16 @@ def command(model: Path, quiet: bool, as_json: bool) -> None:
     if table is None:
         show.say("a layer without a table; use it from Python: mlayer.load(path)", quiet)
         return
-    show.out(f"{table['target']['task']} of {table['target']['name']!r}")
+    show.out(show.short(f"{table['target']['task']} of {table['target']['name']!r}"))
     if table["target"]["classes"]:
-        show.out("classes: " + ", ".join(map(str, table["target"]["classes"][:20])))
+        show.out(show.short("classes: " + ", ".join(map(str, table["target"]["classes"][:20]))))
     show.table(["column", "how it is used"], [[c["name"], c["said"]] for c in table["columns"]], words=True)
     fit = table["facts"]
     if fit.get("metrics"):
         show.metrics_table({"held-out rows": fit["metrics"], "best constant": fit.get("baseline", {})})
     for name in ("created", "rows", "seed", "epochs", "seconds", "versions"):
         if name in fit:
-            show.out(f"{name}: {_plain(fit[name])}")
+            show.out(show.short(f"{name}: {_plain(fit[name])}"))
 
 
 def _plain(value: Any) -> str:

@@ -35,7 +35,7 @@ DATE_FORMATS = (
 )
 COMPACT = "%Y%m%d"
 # Between the formats of a column that is written in several ways.
-_AND = " | "
+AND = " | "
 _MOST_FORMATS = 4
 # Share of the cells that must be dates for a column to be one of dates.
 _DATES = 0.9
@@ -148,7 +148,7 @@ def as_days(series: Series, format: str) -> Parsed:
 
     def dates(text: Series) -> Floats:
         days = np.full(len(text), np.nan)
-        for each in format.split(_AND):
+        for each in format.split(AND):
             unread = np.flatnonzero(np.isnan(days))
             read = pandas.to_datetime(text.iloc[unread], format=each, errors="coerce", utc=True)
             days[unread] = _days(read)
@@ -198,7 +198,7 @@ def date_format(texts: list[str]) -> str | None:
             break
         chosen.append(best)
         rest = rest[np.isnan(as_days(rest, best).values)]
-    format = _AND.join(sorted(chosen, key=DATE_FORMATS.index))
+    format = AND.join(sorted(chosen, key=DATE_FORMATS.index))
     return format if chosen and _share(column, format) * len(like) >= _DATES * len(texts) else None
 
 

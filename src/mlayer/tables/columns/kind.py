@@ -41,6 +41,9 @@ class Cells:
         return set(self.texts)
 
 
+_LARGEST = 1e300  # no value of a column; also refuses NaN
+
+
 @dataclass(frozen=True)
 class Inferred:
     """A column, or None if it is left out, and remarks about it."""
@@ -129,12 +132,20 @@ class Column(ABC):
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Self:
-        """What :meth:`as_json` wrote; KeyError or TypeError if it is damaged.
+        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged.
 
         Fields in ``later`` were added since the first version: files without them have the default.
         """
         wanted = [field for field in fields(cls) if field.name in entry or field.name not in cls.later]
-        return cls(**{field.name: _checked(field.name, str(field.type), entry) for field in wanted})
+        found = cls(**{field.name: _checked(field.name, str(field.type), entry) for field in wanted})
+        if not found.consistent:
+            raise ValueError(f"the column {found.name[:60]!r}")
+        return found
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the values from a file are some that a fit can have given."""
+        return True
 
 
 def _checked(name: str, hint: str, entry: Mapping[str, Any]) -> Any:
@@ -144,5 +155,7 @@ def _checked(name: str, hint: str, entry: Mapping[str, Any]) -> Any:
         return (tuple if hint.startswith("tuple") else frozenset)(map(str, value))
     wanted: Any = {"str": str, "bool": bool}.get(hint, float | int)
     if not isinstance(value, wanted) or isinstance(value, bool) != (hint == "bool"):
-        raise TypeError(f"{name} = {value!r}")
+        raise TypeError(f"{name} = {value!r}"[:200])
+    if wanted == float | int and not -_LARGEST < value < _LARGEST:
+        raise ValueError(f"{name} = {value!r}"[:200])
     return value

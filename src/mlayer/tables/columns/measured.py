@@ -19,7 +19,9 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.columns.amounts import Notation, read_numbers
 from mlayer.tables.columns.cells import (
+    AND,
     COMPACT,
+    DATE_FORMATS,
     Floats,
     Parsed,
     as_booleans,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 _FAR, _FAR_SHARE = 20.0, 0.05
 _SLACK = 0.1  # of the range of the training table, before a value counts as outside it
+_MOST_DAYS = 1e12  # from or to any date; numpy counts further
 _NUMBERS = 0.9  # share of a text column that must be numbers for it to be one of numbers
 _ID_NAMES = re.compile(
     r"^(unnamed: \d+|index|row|row_?(id|num|number|nr|no)|id|uuid|guid|key|.*[_ ]id|level_\d"
@@ -155,6 +158,10 @@ class Number(_Measured):
     # What lies further out counts as these; the same for no limits.
     least: float = 0.0
     most: float = 0.0
+
+    @property
+    def consistent(self) -> bool:
+        return self.decimal in ("", ".", ",")
 
     @property
     def raw_text(self) -> bool:
@@ -295,6 +302,11 @@ class Date(_Measured):
             said = "whole numbers were read as days, year month day: 20241231"
             found.remarks.append(Remark("date", cells.name, 0, said))
         return found
+
+    @property
+    def consistent(self) -> bool:
+        known = all(format in (*DATE_FORMATS, COMPACT) for format in self.format.split(AND))
+        return known and max(map(abs, (self.origin, self.low, self.high, self.fill))) < _MOST_DAYS
 
     def parse(self, series: Series) -> Parsed:
         parsed = as_days(series, self.format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -17,6 +18,8 @@ from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, Mis
 from mlayer.tables.reader import memory
 from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.dialect import Dialect, sniff
+from mlayer.tables.reader.metered import Metered
+from mlayer.tables.reader.parquet import batches, parquet_file, parquet_size, too_large, written_out
 from mlayer.tables.remarks import near_columns
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ _PARQUET = (".parquet", ".pq")
 _SMALL = 50_000_000  # bytes that are read without asking how much memory there is
 _DEFLATE = 1032  # gzip makes nothing smaller than by this factor
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
+_TEXT_SHARE = 8  # text that is read at once may take this share of the memory
+_PIECE = 64  # and a piece of a table is planned with this share
 CHUNK = 50_000  # rows read at once by `predict`
 # In a text table: as pandas has it.
 MISSING_WORDS = frozenset(
@@ -116,39 +121,71 @@ class Source:
                 options["dtype"][verbatim] = str
                 options["keep_default_na"] = False
                 options["na_values"] = {name: words for name in self.columns if name != verbatim}
-            frame = self._csv(self.dialect, nrows=rows, **options)
-        elif rows is None:
-            with self._reading():
-                whole = _parquet(self.path).read()
-            frame = self._frame(whole)
+            if rows is None:
+                frame = self._csv(self.dialect, **options)
+            else:
+                with self._metered() as stream:
+                    frame = self._csv(self.dialect, stream, nrows=rows, **options)
         else:
-            file = _parquet(self.path)
-            first = self._next(file.iter_batches(batch_size=rows))
-            frame = self._frame(file.schema_arrow.empty_table() if first is None else first)
+            frame = self._parquet(rows)
         return frame
+
+    def _parquet(self, rows: int | None) -> DataFrame:
+        """All rows, or the first ones, if they fit into the memory."""
+        free = memory.available_memory()
+        parts, count, need = [], 0, 0
+        for part, size in batches(self.path, list(self.columns), min(rows or CHUNK, CHUNK)):
+            count, need = count + len(part), need + _COPIES * size
+            if free is not None and need > max(free, _SMALL):
+                raise too_large(self.path, need, free)
+            # Long texts are kept as references as long as possible; short ones take less when written out.
+            large = part.nbytes > size
+            parts.append(written_out(self.path, list(self.columns), [part]) if large else part)
+            if rows is not None and count >= rows:
+                parts[-1] = parts[-1].slice(0, len(part) - (count - rows))
+                break
+        return self._frame(parts)
 
     def pieces(self, text: Collection[str] = (), size: int = CHUNK) -> Iterator[DataFrame]:
         """The table in pieces of ``size`` rows; the columns ``text`` are not turned into numbers."""
         integer("size", size, 1)
         texts("text", text, "names of columns", '("id",)')
         if self.dialect is None:
-            batches = _parquet(self.path).iter_batches(batch_size=size)
-            while (batch := self._next(batches)) is not None:
-                yield self._frame(batch)
+            for part, _ in batches(self.path, list(self.columns), size):
+                yield self._frame([part])
             return
-        with self._csv(self.dialect, chunksize=size, dtype=dict.fromkeys(text, str)) as reader:
+        # Fewer rows where they are long, by the first lines; lines that are far longer end in an error.
+        free = memory.available_memory()
+        if free is not None:
+            size = max(1, min(size, int(max(free // _PIECE, _SMALL) / self.dialect.line_bytes)))
+        with (
+            self._metered() as stream,
+            self._csv(self.dialect, stream, chunksize=size, dtype=dict.fromkeys(text, str)) as reader,
+        ):
             while (piece := self._next(reader)) is not None:
                 yield piece
+                stream.raw.again()
 
     def _next(self, pieces: Iterator[Any]) -> Any:
         with self._reading():
             return next(pieces, None)
 
-    def _csv(self, dialect: Dialect, **options: Any) -> Any:
+    def _metered(self) -> Any:
+        """The file as bytes, which end in an error where they would not fit into the memory."""
+        free = memory.available_memory()
+        most = None if free is None else max(4 * _SMALL, free // _TEXT_SHARE)
+
+        def error(count: int) -> ArgumentError:
+            return too_large(self.path, _TEXT_SHARE * count, free or 0)
+
+        with self._reading():
+            return io.BufferedReader(Metered(self.path, most, error), 1 << 18)
+
+    def _csv(self, dialect: Dialect, stream: Any = None, **options: Any) -> Any:
         pandas = pandas_module()
         with self._reading():
             return pandas.read_csv(
-                self.path,
+                self.path if stream is None else stream,
                 names=list(self.columns),
                 header=0,
                 sep=dialect.delimiter,
@@ -173,11 +210,11 @@ class Source:
             warnings.simplefilter("error", pandas_module().errors.ParserWarning)
             yield
 
-    def _frame(self, data: Any) -> DataFrame:
+    def _frame(self, parts: list[Any]) -> DataFrame:
         """Columns as they are in the file: an index that pandas stored is ignored."""
+        table = written_out(self.path, list(self.columns), parts)
         with self._reading():
-            data.validate(full=True)  # damaged bytes may decode to offsets outside the data
-            return data.select(list(self.columns)).to_pandas(ignore_metadata=True, date_as_object=False)
+            return table.to_pandas(ignore_metadata=True, date_as_object=False)
 
     def _unpacked(self, enough: int) -> int:
         """Bytes of text in a gzip file, counted in pieces until they are more than ``enough``."""
@@ -195,13 +232,10 @@ class Source:
         if free is None or (self.dialect is not None and size * (_DEFLATE if packed else 1) <= _SMALL):
             return
         if self.dialect is None:
-            with self._reading():
-                meta = _parquet(self.path).metadata
-                stored = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-                # Repeated values are stored once; in a frame each cell takes 8 bytes or more.
-                need = _COPIES * max(stored, 8 * meta.num_rows * len(self.columns))
+            need = _COPIES * parquet_size(self.path).total
         else:
-            sample = self._csv(self.dialect, nrows=1000)
+            with self._metered() as stream:
+                sample = self._csv(self.dialect, stream, nrows=1000)
             row = sample.memory_usage(deep=True, index=False).sum() / max(1, len(sample))
             share = 1 + _COPIES * row / self.dialect.line_bytes  # bytes of memory for one of text
             text = self._unpacked(int(free / share)) if packed else size
@@ -209,13 +243,7 @@ class Source:
                 return
             need = int(share * text)
         if need > free:
-            raise ArgumentError(
-                f"the table {self.path}",
-                f"smaller than the memory: about {memory.readable(need)} would be needed to read it whole",
-                f"{memory.readable(free)} of free memory",
-                "Use its first rows with --rows N, for example --rows 100000 (shuffle a sorted file first, "
-                "for example with shuf), or keep the columns that matter and save them as parquet.",
-            )
+            raise too_large(self.path, need, free)
 
 
 def open_table(
@@ -238,7 +266,7 @@ def open_table(
         magic = file.read(4)
     if magic == b"PAR1":
         with reading(path, "a complete parquet file", "Get it again."):
-            names = _parquet(path).schema_arrow.names
+            names = parquet_file(path).schema_arrow.names
         return Source(path, _distinct(path, tuple(n for n in names if not n.startswith("__index_level_"))))
     plain = Path(path.stem) if path.suffix == ".gz" else path
     if plain.suffix.lower() in _PARQUET:
@@ -267,16 +295,6 @@ def _distinct(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
             "Rename them.",
         )
     return names
-
-
-def _parquet(path: Path) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingPackageError("reading parquet", "pyarrow", "pip install 'mlayer[cli]'") from None
-    with reading(path, "a complete parquet file", "Get it again."):
-        return pyarrow.parquet.ParquetFile(path)
 
 
 def pandas_module() -> Any:
