@@ -1,8 +1,7 @@
 """An M-layer on top of convolutions: digits, compared with a ReLU head of its size and a linear one.
 
-The convolutions are the same for all three and start from the same weights; the plain torch loop of
-`drop_in_layer.py` trains them. `mlayer reproduce convolutional` does the same with a residual net on
-CIFAR-10 and SVHN.
+The convolutions are the same for all three and start from the same weights; one plain torch loop trains
+them. `mlayer reproduce convolutional` does the same with a residual net on CIFAR-10 and SVHN.
 
     python examples/convolutional_head.py    some seconds; writes out/convolutional_head.png
 """
@@ -13,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from drop_in_layer import train
-from torch import nn
+from torch import Tensor, nn
 
 import mlayer
 from mlayer.datasets import digits
@@ -37,6 +35,27 @@ def convolutions() -> list[nn.Module]:
     ]
 
 
+def train(model: nn.Module, x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> list[float]:
+    """Test error, in percent, after each epoch."""
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    errors = []
+    for _ in range(12):
+        model.train()
+        for batch in torch.randperm(len(x), generator=generator).split(64):
+            with mlayer.nn.watch_activity(model) as activities:
+                loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
+            loss = loss + 1e-4 * sum(activities)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            wrong = model(test[0]).argmax(1) != test[1]
+        errors.append(100 * wrong.double().mean().item())
+    return errors
+
+
 def main() -> None:
     data = digits()  # 8 x 8 pixels, comes with scikit-learn
     x, y = data.train.images(flat=False)[:, None], data.train.labels
@@ -50,7 +69,7 @@ def main() -> None:
     for name, head in heads.items():
         model = nn.Sequential(*convolutions(), *head())
         count = sum(p.numel() for part in list(model)[7:] for p in part.parameters())
-        errors = curves[f"{name} head, {count:,} parameters"] = train(model, x, y, test, epochs=12, rate=5e-3)
+        errors = curves[f"{name} head, {count:,} parameters"] = train(model, x, y, test)
         print(f"{name:8} head, {count:5,} parameters, wrong on unseen digits: {errors[-1]:.1f} %")
     print(f"Picture: {picture(curves)}")
 
@@ -66,7 +85,7 @@ def picture(curves: dict[str, list[float]]) -> Path:
     for (name, errors), (color, mark) in zip(curves.items(), styles, strict=True):
         axes.plot(range(1, len(errors) + 1), errors, mark, color=color, label=name, markersize=4)
     axes.set(xlabel="epoch", ylabel="wrong, % of unseen digits", yscale="log")
-    axes.legend(loc="best", frameon=False)
+    axes.legend(frameon=False)
     axes.set_title("the same convolutions, three heads", loc="left")
     OUT.mkdir(exist_ok=True)
     file = OUT / "convolutional_head.png"

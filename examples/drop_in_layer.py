@@ -19,21 +19,12 @@ from mlayer.datasets import digits
 OUT = Path("out")
 
 
-def train(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    test: tuple[Tensor, Tensor],
-    *,
-    epochs: int = 25,
-    rate: float = 3e-3,
-) -> list[float]:
+def train(model: nn.Module, x: Tensor, y: Tensor, test: tuple[Tensor, Tensor]) -> list[float]:
     """Test error, in percent, after each epoch."""
     generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     errors = []
-    for _ in range(epochs):
-        model.train()
+    for _ in range(25):
         for batch in torch.randperm(len(x), generator=generator).split(64):
             # Collects the penalty of every M-layer inside the model; a model without one has none.
             with mlayer.nn.watch_activity(model) as activities:
@@ -42,7 +33,6 @@ def train(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        model.eval()
         with torch.no_grad():
             wrong = model(test[0]).argmax(1) != test[1]
         errors.append(100 * wrong.double().mean().item())
@@ -78,7 +68,7 @@ def picture(curves: dict[str, list[float]], model: nn.Module, test: tuple[Tensor
     for (name, errors), color, mark in zip(curves.items(), ("#D55E00", "#0072B2"), ("s-", "o-"), strict=True):
         left.plot(range(1, len(errors) + 1), errors, mark, color=color, label=name, markersize=4)
     left.set(xlabel="epoch", ylabel="test error, %", ylim=(0, None))
-    left.legend(loc="best", frameon=False)
+    left.legend(frameon=False)
     left.set_title("the same loop for both", loc="left")
 
     outputs = model(test[0]).argmax(1)

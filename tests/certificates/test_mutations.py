@@ -18,6 +18,8 @@ from mlayer.certificates import Certifier
 from mlayer.certificates.bounds import methods, remainder, second_order, third_order
 from mlayer.certificates.bounds import quadratic_terms as quadratic
 from mlayer.certificates.problem.expansion import Pair
+from mlayer.certificates.problem.margins import Margins
+from mlayer.certificates.problem.model import Model, ReadoutNorms, growth_of
 
 TRUE = math.log(3)
 ORDERS = [row.name for row in methods.taylor_bounds()]
@@ -56,15 +58,20 @@ def test_delta_2(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ORDERS)
-@pytest.mark.parametrize("name", ["growth", "nuclear"])
-def test_norms_of_the_pair(method: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Pair.__init__
+def test_growth(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Margins, "growth", property(lambda self: 0.95 * growth_of(self.row.mu)))
+    assert radius(method) > TRUE
 
-    def weakened(self: Pair, *arguments: object) -> None:
-        made(self, *arguments)  # type: ignore[arg-type]
-        setattr(self, name, 0.95 * getattr(self, name))
 
-    monkeypatch.setattr(Pair, "__init__", weakened)
+@pytest.mark.parametrize("method", ORDERS)
+def test_nuclear_norm(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = Model._compute_norms
+
+    def weakened(self: Model, label: int) -> ReadoutNorms:
+        norms = compute(self, label)
+        return dataclasses.replace(norms, nuclear=0.95 * norms.nuclear, factor=0.95 * norms.factor)
+
+    monkeypatch.setattr(Model, "_compute_norms", weakened)
     assert radius(method) > TRUE
 
 

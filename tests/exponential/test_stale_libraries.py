@@ -1,4 +1,4 @@
-"""A kernel or a node that was built from other sources than those beside it is not used, and says so."""
+"""A kernel or a node that was built from other sources than the present ones is not used, and says so."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_kernel_of_other_sources_is_refused(sources: Path, monkeypatch: pytest
     with (sources / "twofold.h").open("a") as stream:
         stream.write("// changed after the library was built\n")
     words = (
-        r"the kernel _kernel\S* was built from other sources than those beside it: "
+        r"the kernel _kernel\S* was built from other sources than the present ones: "
         r"python setup.py build_ext --inplace"
     )
     with pytest.warns(UserWarning, match=words + r"\. Until then torch's own products serve, slower\."):
@@ -91,7 +91,7 @@ def test_a_node_of_other_sources_is_refused(sources: Path, monkeypatch: pytest.M
     with (sources / "table.h").open("a") as stream:
         stream.write("// changed after the node was built\n")
     words = (
-        "the autograd node was built from other sources than those beside it: "
+        "the autograd node was built from other sources than the present ones: "
         "python -m mlayer.exponential.compile"
     )
     with pytest.warns(

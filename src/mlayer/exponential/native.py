@@ -67,7 +67,7 @@ _TABLES = {
 
 
 def _is_of_these_sources(library: ctypes.CDLL) -> bool:
-    """Whether it was built from the sources beside it; an installed wheel has none to compare with."""
+    """Whether it was built from the sources in its folder; an installed wheel has none to compare with."""
     wanted = kernel_digest()
     if wanted is None:
         return True
@@ -95,7 +95,7 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     if version != KERNEL_VERSION:
         return None, f"the kernel is of version {version}, this mlayer needs {KERNEL_VERSION}: install again"
     if not _is_of_these_sources(library):
-        why = f"the kernel {found[0].name} was built from other sources than those beside it: {REBUILD}"
+        why = f"the kernel {found[0].name} was built from other sources than the present ones: {REBUILD}"
         warnings.warn(f"{why}. Until then torch's own products serve, slower.", stacklevel=2)
         return None, why
     library.mlayer_kernel_isa.restype = ctypes.c_char_p

@@ -200,7 +200,8 @@ class _PageHeader:
 def _pages(stream: IO[bytes], chunk: Any) -> Iterator[_PageHeader]:
     """The pages of a column in a group of rows, as the decoder will find them."""
     at, first = chunk.data_page_offset, chunk.dictionary_page_offset
-    if chunk.has_dictionary_page and first is not None and 0 < first < at:
+    # A table without rows has no data page, and 0 for its offset: no page is there, where the file begins.
+    if chunk.has_dictionary_page and first is not None and (0 < first < at or at == 0):
         at = first
     end = at + chunk.total_compressed_size
     if at < 0:
