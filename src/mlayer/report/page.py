@@ -36,6 +36,7 @@ p { margin: .5rem 0; overflow-wrap: anywhere; }
 .card b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .card span { color: var(--soft); font-size: .88rem; }
 .scroll { overflow-x: auto; }
+.scroll + .scroll { margin-top: 1.4rem; }
 table { border-collapse: collapse; width: 100%; font-size: .93rem; }
 th, td { text-align: left; padding: .4rem .7rem .4rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: break-word; max-width: 22rem; }
