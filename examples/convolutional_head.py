@@ -85,7 +85,7 @@ def picture(curves: dict[str, list[float]]) -> Path:
     for (name, errors), (color, mark) in zip(curves.items(), styles, strict=True):
         axes.plot(range(1, len(errors) + 1), errors, mark, color=color, label=name, markersize=4)
     axes.set(xlabel="epoch", ylabel="wrong, % of unseen digits", yscale="log")
-    axes.legend(frameon=False)
+    axes.legend(loc="best", frameon=False)
     axes.set_title("the same convolutions, three heads", loc="left")
     OUT.mkdir(exist_ok=True)
     file = OUT / "convolutional_head.png"

@@ -68,7 +68,7 @@ def picture(curves: dict[str, list[float]], model: nn.Module, test: tuple[Tensor
     for (name, errors), color, mark in zip(curves.items(), ("#D55E00", "#0072B2"), ("s-", "o-"), strict=True):
         left.plot(range(1, len(errors) + 1), errors, mark, color=color, label=name, markersize=4)
     left.set(xlabel="epoch", ylabel="test error, %", ylim=(0, None))
-    left.legend(frameon=False)
+    left.legend(loc="best", frameon=False)
     left.set_title("the same loop for both", loc="left")
 
     outputs = model(test[0]).argmax(1)
