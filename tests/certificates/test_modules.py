@@ -61,6 +61,13 @@ def _replaced() -> nn.Module:
     return module
 
 
+def _replaced_inside() -> nn.Module:
+    module = nn.Conv2d(1, 1, 1)
+    inner = module._conv_forward
+    module._conv_forward = lambda *arguments: 7 * inner(*arguments)  # type: ignore[method-assign]
+    return module
+
+
 def _normalized() -> nn.Module:
     return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
 
@@ -72,6 +79,10 @@ def _complex() -> nn.Module:
 
 
 OTHERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a method of a Conv2d": (
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), _replaced_inside(), nn.Flatten(), _layer()),
+        "Conv2d with its own _conv_forward",
+    ),
     "a Linear": (lambda: nn.Sequential(_Steeper(4, 4), _layer()), "_Steeper with its own forward"),
     "a ReLU": (lambda: nn.Sequential(nn.Linear(4, 4), _Wave(), _layer()), "_Wave with its own forward"),
     "the Sequential": (lambda: _Around(nn.Linear(4, 4), _layer()), "_Around with its own forward"),

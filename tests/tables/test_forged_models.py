@@ -113,3 +113,31 @@ def test_no_entry_of_a_model_file_makes_a_raw_error(
     write(file, model, entry)
     assert main(["info", str(file)]) == 0
     assert refused > 300 // step < read
+
+
+def test_no_entry_about_the_horizon_makes_a_raw_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What intervals of forecasts are computed from: refused, or widths that are numbers."""
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
+    file, frame = tmp_path / "m.safetensors", table("regression").astype(str)
+    model: TableModel = fit_table(frame, Plan("y", task="regression")).model
+    entry = json.loads(json.dumps(model.as_json()))
+    whole = {"column": "when", "last": "2020-02-29T00:00:00", "growth": [1.0, 0.1, 0.0], "span": 30.0}
+    entry["facts"]["horizon"] = whole | {"scores": [0.1 * k for k in range(40)], "relative": False}
+    refused = 0
+    for at in places(entry["facts"]["horizon"]):
+        for value in (*VALUES, "NaT", "0000-00-00", "999999999-01-01", [[1.0]], ["1", "2", "3"], "123"):
+            write(file, model, forged(entry, ("facts", "horizon", *at), value))
+            try:
+                loaded = load_table_model(file)
+            except MLayerError:
+                refused += 1
+                continue
+            assert (at, value) != (("last",), "NaT")
+            half = loaded.half_widths(frame, 0.9)
+            assert not np.isnan(half).any(), (at, f"{value!r:.60}")
+            assert (half >= 0).all(), (at, f"{value!r:.60}")
+    write(file, model, entry)
+    assert np.isfinite(load_table_model(file).half_widths(frame, 0.9)).all()
+    assert refused > 200

@@ -65,8 +65,9 @@ def check_function(argument: str, module: nn.Module, kinds: tuple[type[nn.Module
 
 def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
     """The first thing of a kind that the module, or a class between, defines anew."""
-    if "forward" in vars(module):
-        return "forward"
+    own = next((name for name in vars(module) if callable(getattr(kind, name, None))), None)
+    if own is not None:
+        return own
     for cls in type(module).__mro__:
         if cls is kind:
             return None

@@ -31,7 +31,8 @@ def horizon_facts(date: Date, days: AnyArray, errors: HorizonErrors) -> dict[str
 def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
     """KeyError, TypeError or ValueError if an entry is damaged."""
     HorizonErrors.from_json(entry)
-    np.datetime64(entry["last"], "s")
+    if np.isnat(np.datetime64(entry["last"], "s")):
+        raise ValueError("no last date")
     if not any(c.date is not None and c.name == entry["column"] for c in schema.columns):
         raise ValueError(f"no column of dates {entry['column']!r}")
 

@@ -103,7 +103,7 @@ def certified_at(row: Row, method: str, eps: float) -> Answer:
 
 def _best_at(row: Row, eps: float) -> Answer:
     """Cheap proofs for all rivals, then an attempt to break the others, then the expensive proofs."""
-    hardest = easiest = taylor_bounds()[0].name
+    easiest = taylor_bounds()[0].name
     settled_at, settled_by = row.settled
     if settled_at != eps:
         settled_by = {}
