@@ -24,7 +24,6 @@ EARLIER = {
     "images.json",
     "initializers.json",
     "large_table.json",
-    "permanent.json",
     "reliability.json",
     "robustness.json",
 }
