@@ -50,7 +50,8 @@ class MLayer(nn.Module):
         output_bias: whether the output has a bias V.
         embedding_bias: whether the embedding has a bias u.
         structure: of the generators and the matrix bias: "full", "nilpotent" (strictly upper
-            triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, or your own: a
+            triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, a
+            :class:`mlayer.nn.BlockTriangular` (exp is a polynomial), or your own: a
             :class:`mlayer.nn.Structure` or any module that maps (..., n, n) to (..., n, n), copied.
         init: initial weights: "normal" (the paper's), "periodic", "notebook" (the authors'),
             "balanced" (ours), or a callable ``(layer, generator)``.

@@ -152,7 +152,13 @@ def command(  # noqa: PLR0917 - click passes them by name
         split=split,
         balanced=balanced,
         threshold=threshold,
-        training=Training(epochs, _time_left(time_limit, page_file), matrix_size, embedding_size, effort),
+        training=Training(
+            epochs=epochs,
+            time_limit=_time_left(time_limit, page_file),
+            matrix_size=matrix_size,
+            embedding_size=embedding_size,
+            effort=effort,
+        ),
     )
     with show.fit_progress(quiet) as on_progress:
         result = fit_table(
