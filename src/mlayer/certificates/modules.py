@@ -64,7 +64,7 @@ def check_function(argument: str, module: nn.Module, kinds: tuple[type[nn.Module
 
 
 def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
-    """The first thing of a kind that the module, or a class between, defines anew."""
+    """The first attribute of a kind that the module, or a class between, redefines."""
     own = next((name for name in vars(module) if callable(getattr(kind, name, None))), None)
     if own is not None:
         return own
@@ -96,7 +96,7 @@ def check_weights(argument: str, module: nn.Module) -> None:
 
 
 def check_mode(argument: str, module: nn.Module) -> None:
-    """Raise where the training mode computes something else than evaluation."""
+    """Raise where the training mode computes something different from evaluation."""
     random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
     normalizes = isinstance(module, nn.modules.batchnorm._BatchNorm)
     # Without running statistics there is no evaluation to speak of: that is said elsewhere.

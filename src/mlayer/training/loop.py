@@ -1,7 +1,7 @@
 """`train`: the one loop, for tensors in memory and for data loaders, alone or under torchrun.
 
 Everything that a run depends on is either an argument or in :class:`Run`, whose state is what a
-checkpoint holds. Orders of examples are drawn anew from (seed, epoch), so that a run can be resumed
+checkpoint holds. Orders of examples are drawn again from (seed, epoch), so that a run can be resumed
 inside an epoch.
 """
 

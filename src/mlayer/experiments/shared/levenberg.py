@@ -40,7 +40,7 @@ class Levenberg:
     Attributes:
         steps: at most.
         damping: at the start.
-        rows: examples per step, drawn anew each time; all if None. If no damping helps with the rows that
+        rows: examples per step, drawn again each time; all if None. If no damping helps with the rows that
             were drawn, the next draw is tried; five such draws in a row end the training.
         target: stop when the mean square on the examples of a step is below.
         seconds: stop after.

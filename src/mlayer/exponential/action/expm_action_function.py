@@ -39,7 +39,7 @@ def expm_action(
     (``torch.func`` is refused); the gradient of a sparse A has the entries of A. The backward pass keeps V
     at every step. float16 and bfloat16 are computed in float32. NaN or infinity in one matrix or column
     gives NaN there and nowhere else. An entry too large for the dtype is infinite and its neighbors are
-    right; the gradient of such a column is NaN. A function that overflows spoils the whole result.
+    correct; the gradient of such a column is NaN. A function that overflows spoils the whole result.
 
     Args:
         A: a dense tensor (..., n, n), a sparse one (n, n), COO or CSR, or a linear function that maps tensors
