@@ -46,10 +46,7 @@ def circumstances(facts: dict[str, Any]) -> str:
     threads = "1 thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
     # Older results recorded the command as it was typed inside benchmarks/, without the folder.
     command = re.sub(r"^python (?=\w+\.py)", "python benchmarks/", facts["command"])
-    return (
-        f"`{command}`, {threads}, {facts['path']}, "
-        f"torch {facts['torch']}{others}, {facts['date']}."
-    )
+    return f"`{command}`, {threads}, {facts['path']}, torch {facts['torch']}{others}, {facts['date']}."
 
 
 ISA_NAMES = {"avx512": "AVX-512", "avx2": "AVX2"}
@@ -250,7 +247,8 @@ def rigorous() -> str:
     content = read("rigorous")
     names = {"image": "authors' model, held-out images", "layer": "random layers"}
     lines = [
-        "| | rows | accepted | radius kept: median (5 %) | s per row: float64 | proved | checked | proof, kB |",
+        "| | rows | accepted | radius kept: median (5 %) | s per row: float64 | proved | checked "
+        "| proof, kB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, part in content["parts"].items():

@@ -64,6 +64,13 @@ PHRASES = {
     r"\bsomething else than\b": "something different from",
     r"\bleaves? \w+ as it is\b": "unchanged",
     r"\bone's own risk\b": "your own risk",
+    r"\b(?:is|are) no (?:M-layer|guarantee|success|sum|formula|bounds?)\b": "is not a",
+    r"\bspeaks? (?:for|of) (?:it|that|the)\b": "favor, refer to",
+    r"\bmany a\b|\bas moments are\b|\b(?:made|taken|was) so\b": "many, like times, that way",
+    r"\b[Ss]ums are (?:not|known|checked)\b|\bfiles' sums\b|\b(?:its|whose) sum\b": "checksum",
+    r"\btold apart\b": "distinguished",
+    r"\bgone through\b|\bwork(?:s|ed)? out\b": "traversed, evaluated, computed",
+    r"\bwhat is left over\b": "residual",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}

@@ -54,7 +54,7 @@ def images(
         name: of the set.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: check the files' sums.
+        verify: check the files' checksums.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     one_of("name", name, IMAGE_SETS, "digits needs no files.")
@@ -79,7 +79,7 @@ def evaluation_split(
         name: "mnist", "cifar10", "svhn", or "digits", which needs no files.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: check the files' sums.
+        verify: check the files' checksums.
         progress: called during a download with name, bytes so far, total bytes (or None).
 
     >>> from mlayer.datasets import evaluation_split
@@ -97,7 +97,8 @@ def evaluation_split(
 def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progress | None = None) -> None:
     """Download the files of these sets that the data folder lacks, without reading them.
 
-    Sums are checked before a file gets its name; a download that fails or is stopped leaves nothing behind.
+    Checksums are compared before a file gets its name; a download that fails or is stopped leaves nothing
+    behind.
 
     Args:
         names: of "mnist", "cifar10", "svhn", "temperatures", and "authors_model", the CIFAR-10 model that

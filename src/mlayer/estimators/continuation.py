@@ -3,7 +3,7 @@
     y(t) = season(t) + other inputs + level + drift . slope . (t - end)
 
 The season is that of the waves found in the past, or of a calendar (4, 7, 12 or 24 moments), or none. The
-level is a mean of what is left over, with weights that fade with the age of a row: memory 0.3 is the last
+level is a mean of the residuals, with weights that decay with the age of a row: memory 0.3 is the last
 value, an infinite memory the mean of all rows. With drift 1/2 and a short memory it is the "theta" forecast
 (Assimakopoulos and Nikolopoulos, Int. J. Forecasting 16, 2000; Hyndman and Billah, same journal 19, 2003).
 Which of these is used is decided by forecasts from several origins in the past. All of them are sums of waves
@@ -310,7 +310,7 @@ class Past:
         return False
 
     def best(self, seasons: set[str]) -> Continuation:
-        """The least mean logarithm of the errors, with a price for what is not simple.
+        """The least mean logarithm of the errors, with a penalty on complexity.
 
         Args:
             seasons: those that the model of all rows can have.

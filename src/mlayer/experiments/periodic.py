@@ -217,7 +217,7 @@ def _measured(function: Cosines, seed: int) -> dict[str, Any]:
 
 
 def _baselines(function: Cosines, seed: int) -> dict[str, float]:
-    """Errors on [2, 6] of what is no M-layer, from 2,000 of the same samples."""
+    """Errors on [2, 6] of models other than M-layers, from 2,000 of the same samples."""
     x, y = (part[::100] for part in _training(function, seed))
     new = 2 + np.arange(4000) / 1000
     exact = function(torch.from_numpy(new)).numpy()

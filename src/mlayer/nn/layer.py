@@ -3,7 +3,7 @@
     M(x) = B + sum_a T_a (U x + u)_a        p(x) = V + S : exp(M(x))
 
 M is formed by one matrix product per factor (U, then T with B added inside the product) and read out
-by one more; between them stands the exponential, which keeps nothing but M for the backward pass.
+by one more; between them is the exponential, which keeps nothing but M for the backward pass.
 """
 
 from __future__ import annotations
@@ -362,6 +362,6 @@ def _leave(layer: MLayer, generator: torch.Generator | None) -> None:
 
 
 def check_layer(layer: object, hint: str = "Give the layer itself.") -> None:
-    """Raise if this is no M-layer."""
+    """Raise if this is not an M-layer."""
     if not isinstance(layer, MLayer):
         raise ArgumentTypeError("layer", "an MLayer", type(layer).__name__, hint)

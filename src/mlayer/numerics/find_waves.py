@@ -1,6 +1,6 @@
 """How many waves there are in data, and which: the search on top of the parts in this package.
 
-Waves are added one at a time at the highest peak of the spectrum of what is left over; after each, the rates
+Waves are added one at a time at the highest peak of the spectrum of the residual; after each, the rates
 of all are refined together, which also separates most waves that are closer than the spectrum resolves.
 Four and more waves of few periods each can end in a wrong minimum that way; so the poles of a matrix pencil
 are a second start (docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, how many
@@ -162,7 +162,7 @@ def _line(x: Array, values: Array) -> Array:
 
 
 def _with_peak(problem: WaveProblem, waves: Waves, highest: list[float | None]) -> Waves | None:
-    """One wave more, at the highest peak of what is left over along any input."""
+    """One more wave, at the highest peak of the residual along any input."""
     residual = problem.y - waves.at(problem.x, problem.fixed)
     peak: tuple[float, int, float] | None = None
     for a, limit in enumerate(highest):

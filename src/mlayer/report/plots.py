@@ -1,6 +1,6 @@
 """The plots of a fit. Each is data in, a function out that draws them on a figure in a theme.
 
-Lines differ in dash as well as in color, and no plot needs red told from green.
+Lines differ in dash as well as in color, and no plot relies on telling red from green.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class _Converter:
                 )
 
     def rebuilt(self, given: Any) -> Any:
-        """A sympy expression (one that `check_algebra` let through), worked out within the same bounds.
+        """A sympy expression (one that `check_algebra` accepted), evaluated within the same bounds.
 
         Symbols of the same name with other assumptions are meant to be the same.
         """
@@ -228,7 +228,7 @@ class _Converter:
         return self._checked(rational(number) * self.sympy.Mul(*others))
 
     def _power(self, base: Any, power: Any) -> Any:
-        """Refused before it is worked out: 9**9**9 is a number of 370 million digits."""
+        """Refused before it is evaluated: 9**9**9 is a number of 370 million digits."""
         if power.free_symbols:
             return self._checked(base**power)
         sign, size = self._size(power)
@@ -268,7 +268,7 @@ class _Converter:
         return expression
 
     def _size(self, constant: Any) -> tuple[int, int]:
-        """Sign of a real constant (0 if it cannot be told from 0), and its size as a power of 2."""
+        """Sign of a real constant (0 if it cannot be distinguished from 0), and its size as a power of 2."""
         value = constant if constant.is_Rational else constant.evalf(20)
         if value.is_Rational:
             size = int(value.p).bit_length() - int(value.q).bit_length()

@@ -69,7 +69,7 @@ def too_long() -> ArgumentError:
     return ArgumentError(
         "expressions",
         f"made of numbers below 10^{_LARGEST_EXPONENT}, with as small denominators",
-        "a longer one, as it is written or when it is worked out",
+        "a longer one, as written or when evaluated",
         "The weights of a layer are at most 1.8e308.",
     )
 

@@ -1,7 +1,7 @@
-"""Expressions of sympy, looked through before anything is worked out with them.
+"""Expressions of sympy, checked before anything is computed with them.
 
 A sympy expression may be unevaluated (a tower of powers that no computer can evaluate), may share its parts
-(40 nodes in memory that are 2^40 when they are gone through), and may hold what is no formula (matrices,
+(40 nodes in memory that are 2^40 when traversed), and may hold objects that are not formulas (matrices,
 roots, cases). Its nodes are counted and each is one of a fixed list of kinds, or it is refused.
 """
 

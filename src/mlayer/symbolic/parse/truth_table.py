@@ -1,4 +1,4 @@
-"""Truth tables of formulas in Boolean logic: strings and sympy's logic, worked out on all rows at once."""
+"""Truth tables of formulas in Boolean logic: strings and sympy's logic, evaluated on all rows at once."""
 
 from __future__ import annotations
 
