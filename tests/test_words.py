@@ -63,7 +63,6 @@ PHRASES = {
     r"\bof (?:its|their) like\b|\band (?:its|their) like\b": "of the corresponding term, and similar",
     r"\bsomething else than\b": "something different from",
     r"\bleaves? \w+ as it is\b": "unchanged",
-    r"\bone's own risk\b": "your own risk",
     r"\b(?:is|are) no (?:M-layer|guarantee|success|sum|formula|bounds?)\b": "is not a",
     r"\bspeaks? (?:for|of) (?:it|that|the)\b": "favor, refer to",
     r"\bmany a\b|\bas moments are\b|\b(?:made|taken|was) so\b": "many, like times, that way",
@@ -71,6 +70,11 @@ PHRASES = {
     r"\btold apart\b": "distinguished",
     r"\bgone through\b|\bwork(?:s|ed)? out\b": "traversed, evaluated, computed",
     r"\bwhat is left over\b": "residual",
+    r"\b[Tt]ake up an?\b": "resume",
+    r"\brightly\b|\bthe wrong way round\b": "correctly, swapped",
+    r"\bdo(?:es)? not tell\b": "does not say, does not decide",
+    r"\bone's own\b": "user-defined, your own",
+    r"\b(?:slope|weight|number|bit|term) an? (?:layer|row|step|pair)\b": "per",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}

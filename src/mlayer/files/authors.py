@@ -102,8 +102,8 @@ def load_keras_npz(
 
     Args:
         path: the ``.npz`` file.
-        embedding: name of the embedding's Dense layer, if the sizes do not tell.
-        readout: name of the readout's Dense layer, if the sizes do not tell.
+        embedding: name of the embedding's Dense layer, if the sizes do not decide.
+        readout: name of the readout's Dense layer, if the sizes do not decide.
         dtype: of the layer.
     """
     as_dtype(dtype)

@@ -128,7 +128,7 @@ class _Loop:
         progress: Progress,
         on_epoch: Callable[[Record], None] | None,
     ) -> TrainingResult:
-        """Take up an older run if there is one, train to the end, give the result."""
+        """Resume an older run if there is one, train to the end, return the result."""
         run = self.run
         run.take_up(checkpoints)
         if run.world.rank != 0:
