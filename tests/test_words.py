@@ -151,3 +151,28 @@ def test_docstrings_are_statements() -> None:
                 if "?" in first:
                     asking.append(f"{name(file)}: {first}")
     assert asking == []
+
+
+def starts_of_demands(code: str) -> list[str]:
+    """The literal start of what an argument must be, the second part of each ArgumentError."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "").startswith("Argument"):
+            demand: ast.expr | None = node.args[1] if len(node.args) > 1 else None
+            if isinstance(demand, ast.JoinedStr):
+                demand = demand.values[0]
+            if isinstance(demand, ast.Constant):
+                found.append(str(demand.value))
+    return found
+
+
+def test_an_argument_must_be_something() -> None:
+    """ "x must be with weights" is not English: a noun, an adjective or a participle comes first."""
+    assert starts_of_demands('raise ArgumentError("x", f"with {a}", "b", "c")') == ["with "]
+    found = {name(file): starts_of_demands(file.read_text()) for file in READ if file.suffix == ".py"}
+    assert sum(map(len, found.values())) > 200
+    assert not {
+        file: wrong
+        for file, all_of in found.items()
+        if (wrong := [d for d in all_of if d.startswith("with ")])
+    }

@@ -81,9 +81,13 @@ def check_weights(argument: str, module: nn.Module) -> None:
     """Raise unless all weights are real numbers that are there and finite."""
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if nn.parameter.is_lazy(tensor):
-            raise ArgumentError(argument, "with weights", f"a lazy {name}", "Call the model once before.")
+            raise ArgumentError(
+                argument, "a module with weights", f"a lazy {name}", "Call the model once before."
+            )
         if tensor.is_meta:
-            raise ArgumentError(argument, "with weights", f"{name} without data (meta)", "Load its weights.")
+            raise ArgumentError(
+                argument, "a module with weights", f"{name} without data (meta)", "Load its weights."
+            )
         if tensor.is_complex():
             raise ArgumentTypeError(argument, "of real weights", f"{tensor.dtype} in {name}", "Use float64.")
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):

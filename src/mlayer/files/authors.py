@@ -142,7 +142,7 @@ def load_keras_npz(
             path,
             "a dump of one M-layer between two Dense layers",
             f"other kernels too: {', '.join(unused)}",
-            "Dump those layers only; what stands before or after is not part of an M-layer.",
+            "Dump those layers only; what comes before or after is not part of an M-layer.",
         )
     if not all(array.isfinite().all() for array in arrays.values()):
         raise FileFormatError(path, "a dump of finite numbers", "NaN or infinity", "Train it again.")

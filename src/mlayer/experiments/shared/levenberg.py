@@ -161,7 +161,7 @@ def _check_same_run(state: dict[str, Any], about: dict[str, Any], kept: Checkpoi
     if changed:
         raise ArgumentError(
             "checkpoint",
-            "the folder of this very run, or empty",
+            "the folder of this run, or empty",
             f"{kept.folder}, where the run had other {' and '.join(changed)}",
             "Give another folder, or delete this one to start over.",
         )

@@ -193,7 +193,7 @@ def _sparse(A: Tensor) -> tuple[Matrix, Tensor, Growth, Tensor]:
     values = A.values()
     if len(values) and not 0 <= int(columns.min()) <= int(columns.max()) < n:
         hint = "Make it with check_invariants=True."
-        raise ArgumentError("A", f"with columns from 0 to {n - 1}", "others", hint)
+        raise ArgumentError("A", f"a matrix with columns from 0 to {n - 1}", "others", hint)
     finite = _finite(values, 0)
     values = _SetAside.apply(values, finite)
     with torch.no_grad():

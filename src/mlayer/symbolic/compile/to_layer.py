@@ -186,7 +186,7 @@ def _in(dtype: torch.dtype, tensor: Tensor) -> Tensor:
 def _out_of_range(what: str) -> ArgumentError:
     return ArgumentError(
         "expressions",
-        "with coefficients that the weights of a layer can hold",
+        "made of coefficients that the weights of a layer can hold",
         f"a weight that is {what}",
         "Scale the variables, take a smaller degree, or give dtype=torch.float64.",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.symbolic.parse.rationals import MOST_BITS, too_long
+from mlayer.symbolic.parse.rationals import MOST_BITS, not_real, too_long
 
 # Shared parts counted as often as they occur: a polynomial of 20,000 short terms.
 MOST_NODES = 200_000
@@ -35,11 +35,11 @@ def check_algebra(expression: Any) -> None:
         if isinstance(node, sympy.Rational):
             _check_bits(max(int(node.p).bit_length(), int(node.q).bit_length()))
         elif isinstance(node, sympy.Float) and not node.is_finite:
-            raise _not_real(str(node))
+            raise not_real(str(node))
         elif isinstance(node, sympy.Float):
             _check_bits(int(node._mpf_[3]) + abs(int(node._mpf_[2])))
         elif isinstance(node, sympy.Number) or node in (sympy.I, sympy.zoo):
-            raise _not_real(str(node))
+            raise not_real(str(node))
         elif isinstance(node, sympy.logic.boolalg.Boolean):
             raise ArgumentTypeError(
                 "expressions", "algebraic expressions", _kind(node), "Use from_boolean for logic."
@@ -101,7 +101,3 @@ def _foreign(node: Any, must_be: str, hint: str) -> ArgumentTypeError:
 def _kind(node: Any) -> str:
     """Not the node itself: to write it may take for ever."""
     return f"sympy's {type(node).__name__}"
-
-
-def _not_real(came: str) -> ArgumentError:
-    return ArgumentError("expressions", "with real, finite numbers", came, "M-layers compute real functions.")

@@ -154,7 +154,7 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
     if y is not None and y.shape != (len(x), layer.out_features):
         raise ArgumentError(
             "data",
-            f"with targets of shape ({len(x)}, {layer.out_features})",
+            f"a pair with targets of shape ({len(x)}, {layer.out_features})",
             f"shape {y.shape}",
             "One row per point.",
         )
