@@ -63,7 +63,9 @@ PHRASES = {
     r"\bof (?:its|their) like\b|\band (?:its|their) like\b": "of the corresponding term, and similar",
     r"\bsomething else than\b": "something different from",
     r"\bleaves? \w+ as it is\b": "unchanged",
-    r"\b(?:is|are) no (?:M-layer|guarantee|success|sum|formula|bounds?)\b": "is not a",
+    r"\b(?:is|are) no (?:M-layer|guarantee|success|sum|formula|bounds?|wave|sine|measurement|result)\b": (
+        "is not a"
+    ),
     r"\bspeaks? (?:for|of) (?:it|that|the)\b": "favor, refer to",
     r"\bmany a\b|\bas moments are\b|\b(?:made|taken|was) so\b": "many, like times, that way",
     r"\b[Ss]ums are (?:not|known|checked)\b|\bfiles' sums\b|\b(?:its|whose) sum\b": "checksum",
@@ -74,6 +76,10 @@ PHRASES = {
     r"\brightly\b|\bthe wrong way round\b": "correctly, swapped",
     r"\bdo(?:es)? not tell\b": "does not say, does not decide",
     r"\bone's own\b": "user-defined, your own",
+    r"\bfor ever\b|\bin vain\b": "forever, lost",
+    r"\bthat is told\b": "with ... given",
+    r"\btime an (?:image|epoch)\b": "per",
+    r"\bgigabytes of nothing\b|\bterabytes of nothing\b": "sparse file",
     r"\b(?:slope|weight|number|bit|term) an? (?:layer|row|step|pair)\b": "per",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.

@@ -40,7 +40,7 @@ _COLUMNS = 1 / 3
 # Forecasts start after these parts of the moments and are judged up to a fifth of the moments later.
 ORIGINS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 HORIZON = 0.2
-# Errors at the first moments count too: they tell a random walk from a mean sooner than the long run does.
+# Errors at the first moments count too: they separate a random walk from a mean before the long run does.
 _FIRST = 2
 _WEIGHT_OF_FIRST = 0.25
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor

@@ -69,7 +69,7 @@ def find_waves(
     weight = np.ones(rows) if weight is None else weight / weight.mean()
     whole = WaveProblem(x, y, np.asarray(fixed, dtype=np.float64), weight)
     few = rows > _SEARCH_ROWS
-    # A random choice of evenly spaced rows still tells fast waves from slow ones; every k-th would not.
+    # A random choice of evenly spaced rows still separates fast waves from slow ones; every k-th would not.
     chosen = np.sort(np.random.default_rng(0).choice(rows, _SEARCH_ROWS, replace=False)) if few else None
     problem = whole if chosen is None else whole.take(chosen)
     most = min(most, (rows - whole.fixed.shape[1]) // 6)

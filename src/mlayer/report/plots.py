@@ -199,7 +199,7 @@ def forecast(
 
 
 def predicted_against_true(truth: AnyArray, values: AnyArray) -> Draw:
-    """A point for each held-out row, on the dotted line if right."""
+    """A point for each held-out row, on the dotted line if correct."""
     step = max(1, len(truth) // _POINTS)
 
     def draw(figure: Figure, theme: Theme) -> None:

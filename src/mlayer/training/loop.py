@@ -113,7 +113,7 @@ class _Loop:
         self.run, self.augment, self.validation = run, run.augment, run.validation
         self.loss, self.mean_loss = as_loss(run.settings.loss), mean_loss(run.settings.loss)
         self.closure = needs_closure(run.optimizer)
-        # Is the training loss all there is to judge weights by? See best.py.
+        # Whether weights are judged by the training loss alone, see best.py.
         self.by_running_loss = run.validation is None and not run.settings.metrics
         for source in (run.source, self.validation):
             if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A telephone is some 390 points wide; letters of 10 points on 4.6 inches are read there.
+# A phone is some 390 points wide; letters of 10 points on 4.6 inches are legible there.
 _NARROW = 4.6
 
 

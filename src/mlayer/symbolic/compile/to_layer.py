@@ -115,7 +115,7 @@ def balanced(M: Entries, S: Entries, size: int) -> list[int]:
     """Exponents of a diagonal similarity by powers of 2 after which the weights are of even size.
 
     No digit changes. The exponents are the least-squares solution that brings all of |T| to one size and all
-    of |S| to 1: it spreads the factorials over the path. A weight of d! at one place would lift the rounding
+    of |S| to 1: it spreads the factorials over the path. A weight of d! in one entry would raise the rounding
     error of all others, and not fit into a double from d = 171 on.
     """
     forward, back = _largest(M), _largest(S)

@@ -90,7 +90,7 @@ def literal(text: str) -> Fraction:
 
 
 def plain_number(value: Any) -> Fraction | None:
-    """A number of Python or numpy as a fraction; None if it is none.
+    """A number of Python or numpy as a fraction; None if it is not one.
 
     >>> plain_number(0.5), plain_number("0.5"), plain_number(True)
     (Fraction(1, 2), None, None)

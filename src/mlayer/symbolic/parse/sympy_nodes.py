@@ -99,5 +99,5 @@ def _foreign(node: Any, must_be: str, hint: str) -> ArgumentTypeError:
 
 
 def _kind(node: Any) -> str:
-    """Not the node itself: to write it may take for ever."""
+    """Not the node itself: printing it may take forever."""
     return f"sympy's {type(node).__name__}"
