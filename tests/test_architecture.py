@@ -198,6 +198,12 @@ def test_tests_are_short() -> None:
     assert {file: lines for file, lines in long.items() if lines > MOST_LINES + 20} == {}
 
 
+def test_no_two_tests_share_a_file_name() -> None:
+    """The type checker reads them as modules of one folder and refuses two of one name."""
+    names = [file.name for file in Path(__file__).parent.rglob("*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_kernel_sources_are_short() -> None:
     for file in (SOURCE / "exponential" / "kernel").rglob("*.*"):
         assert len(file.read_text().splitlines()) <= MOST_LINES, file.name
