@@ -27,6 +27,7 @@ from mlayer.datasets import (
     mnist,
     mnist_idx,
     svhn,
+    svhn_mat,
 )
 from mlayer.datasets.mat5 import read_mat
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDataError
@@ -295,6 +296,26 @@ def test_svhn(tmp_path: Path, way: str) -> None:
     assert (set_.name, set_.image_shape) == ("svhn", (32, 32, 3))
     assert set_.train.labels.tolist() == [0, 1, 9, 0]
     np.testing.assert_array_equal(set_.test.pixels.numpy(), SMALL.transpose(3, 0, 1, 2))
+
+
+def test_svhn_copies_of_another_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The date at the start of a file does not count; every other byte does."""
+    folder = tmp_path / "svhn"
+    folder.mkdir()
+    for half in ("TRAIN", "TEST"):
+        file = getattr(svhn_mat, half)
+        path = folder / file.name
+        scipy.io.savemat(path, {"X": SMALL, "y": LABELS})
+        raw = path.read_bytes()
+        body = hashlib.sha256(raw[116:]).hexdigest()
+        monkeypatch.setattr(svhn_mat, half, replace(file, without_remark=(body,)))
+        path.write_bytes(b"MATLAB 5.0 MAT-file, written on another day".ljust(116) + raw[116:])
+    assert len(svhn(tmp_path).train) == len(LABELS)
+    changed = bytearray(path.read_bytes())
+    changed[-3] ^= 1
+    path.write_bytes(changed)
+    with pytest.raises(FileFormatError, match="published file"):
+        svhn(tmp_path)
 
 
 @pytest.mark.parametrize(

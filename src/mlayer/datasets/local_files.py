@@ -27,6 +27,8 @@ class SourceFile:
         folders: where under the data folder it is looked for; the first is where it should be put.
         text: a table of which copies differ in quotes and line ends; the checksum is computed without them.
         archive: the SHA-256 of the archive at ``url`` that holds the file.
+        remark: how many bytes at the start say when and by what the file was written, as in MATLAB's format.
+        without_remark: the SHA-256 of what follows them, in accepted copies that differ in their remark.
     """
 
     name: str
@@ -35,6 +37,8 @@ class SourceFile:
     folders: tuple[str, ...]
     text: bool = False
     archive: str = ""
+    remark: int = 0
+    without_remark: tuple[str, ...] = ()
 
 
 def data_folder(data: DataPath = None) -> Path | None:
@@ -99,7 +103,7 @@ def missing(folder: Path | None, file: SourceFile, why: str = "") -> MissingData
 def check_sum(path: Path, file: SourceFile) -> None:
     """Refuse a file that is not the published one."""
     came = digest(path, file)
-    if came not in file.sha256:
+    if came not in file.sha256 and not (file.remark and sha256_of(path, file.remark) in file.without_remark):
         raise FileFormatError(
             path,
             f"the published file, SHA-256 {file.sha256[0]}",
@@ -115,9 +119,10 @@ def digest(path: Path, file: SourceFile) -> str:
     return sha256_of(path)
 
 
-def sha256_of(path: Path) -> str:
-    """Of the bytes of a file."""
+def sha256_of(path: Path, start: int = 0) -> str:
+    """Of the bytes of a file from ``start`` on."""
     with path.open("rb") as stream:
+        stream.seek(start)
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

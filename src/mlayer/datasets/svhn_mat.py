@@ -17,8 +17,13 @@ SHAPE = (32, 32, 3)
 _URL = "https://ufldl.stanford.edu/housenumbers/"
 
 
-def _file(name: str, *sha256: str) -> SourceFile:
-    return SourceFile(name, sha256, _URL + name, ("svhn", "SVHN", "."))
+# A file in MATLAB's format 5 begins with a text of this many bytes, which names the date.
+_REMARK = 116
+
+
+def _file(name: str, published: str, copy: str) -> SourceFile:
+    places = ("svhn", "SVHN", ".")
+    return SourceFile(name, (published,), _URL + name, places, remark=_REMARK, without_remark=(copy,))
 
 
 # The SHA-256 of the published files, then those of a copy with the same digits, cut once more from the
@@ -26,12 +31,12 @@ def _file(name: str, *sha256: str) -> SourceFile:
 TRAIN = _file(
     "train_32x32.mat",
     "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
-    "20f24f02c08fa7b1fddfa644a2919ab7844cb97142eb0a12c51d03be57644075",
+    "ce1eabc650669573a7225a51d4603da8add23b401f48fccce5ee22b16560feb1",
 )
 TEST = _file(
     "test_32x32.mat",
     "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
-    "e08c21a9e34ba3c4ed1cb4e5ce7d0606701852e694c54bee11a40c6310db4851",
+    "1e5a79b17304bd07f8ad817c03f1d30db87e1900b12b1d9ec390e85600218349",
 )
 
 
