@@ -133,19 +133,34 @@ static inline LaneNorms<T> lane_norms(int n, const typename Simd<T>::V* a) {
   return norms;
 }
 
+// Where the matrices of the lanes have entries.
+template <typename T>
+struct LaneEntries {
+  typename Simd<T>::I above{}, below{}, diagonal{};
+  LaneEntries(int n, const typename Simd<T>::V* a) {
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) (i < j ? above : i > j ? below : diagonal) |= a[i * n + j] != 0;
+  }
+};
+
 // Lanes whose matrix is strictly upper or strictly lower triangular.
 template <typename T>
 static inline typename Simd<T>::I strictly_triangular(int n, const typename Simd<T>::V* a) {
   using I = typename Simd<T>::I;
-  I candidates = a[0] == 0;
+  const I candidates = a[0] == 0;
   if (!any<T>(candidates)) return candidates;  // the usual case ends here
-  I above{}, below{}, diagonal{};
-  for (int i = 0; i < n; ++i)
-    for (int j = 0; j < n; ++j) {
-      const I filled = a[i * n + j] != 0;
-      (i < j ? above : i > j ? below : diagonal) |= filled;
-    }
-  return ~diagonal & (~above | ~below);
+  const LaneEntries<T> filled(n, a);
+  return ~filled.diagonal & (~filled.above | ~filled.below);
+}
+
+// Lanes whose matrix is upper or lower triangular.
+template <typename T>
+static inline typename Simd<T>::I triangular_lanes(int n, const typename Simd<T>::V* a) {
+  using I = typename Simd<T>::I;
+  const I candidates = (a[n - 1] == 0) | (a[(n - 1) * n] == 0);
+  if (!any<T>(candidates)) return candidates;
+  const LaneEntries<T> filled(n, a);
+  return ~filled.above | ~filled.below;
 }
 
 template <typename T, bool dual>
@@ -183,6 +198,12 @@ static inline LaneSchedule<T> lane_schedule(int n, int count, const mlayer_table
   if (any<T>(many)) plan.alone |= many & imbalanced_lanes<T>(n, a);
   I others = plan.alone;
   if constexpr (has_twofold<T>) {
+    const I some = plan.squarings >= Integer(kDoubledFrom<T>);
+    if (any<T>(some)) {
+      // Triangular ones get exact diagonals, in rows.h.
+      plan.alone |= some & triangular_lanes<T>(n, a);
+      others = plan.alone;
+    }
     plan.norm2 = norm2;
     plan.twofold = (plan.squarings >= Integer(from_squarings<T>(n))) & ~plan.alone;
     if (any<T>(plan.twofold)) {

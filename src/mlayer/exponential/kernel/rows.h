@@ -182,8 +182,13 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     }
     upper = triangular<T>(job.n, a, row_length, true);
     lower = !upper && triangular<T>(job.n, a, row_length, false);
-    if (upper || lower) twofold = false;  // exact diagonals serve them better
+    // Exact diagonals serve triangular matrices better, unless their couplings are small.
+    if (upper || lower) twofold = twofold && weakly_coupled<T>(job.n, a, row_length);
     if (!plan.squarings) upper = lower = false;
+  } else if (plan.squarings >= kDoubledFrom<T> && !twofold && job.n <= kLargestBalanced) {
+    // One look at a corner tells most matrices from triangular ones.
+    upper = a[(job.n - 1) * row_length] == 0 && triangular<T>(job.n, a, row_length, true);
+    lower = !upper && a[job.n - 1] == 0 && triangular<T>(job.n, a, row_length, false);
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
   const bool sparingly = sparing(job.n, job.real_form);
@@ -210,7 +215,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     const bool plain_start = sparingly && squarings && smaller_norm<T>(shape, b.a.x) <= 2;
     x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
   } else {
-    const bool doubled = squarings >= kDoubledFrom<T> && !upper && !lower;
+    const bool doubled = squarings >= kDoubledFrom<T>;  // then the first squaring is another one, in chain.h
     polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
     Pair<T> other = b.left;
     if (doubled) {
