@@ -164,7 +164,7 @@ static inline typename Simd<T>::I triangular_lanes(int n, const typename Simd<T>
 }
 
 template <typename T, bool dual>
-static inline LaneSchedule<T> lane_schedule(int n, int count, const mlayer_table& table,
+static inline LaneSchedule<T> lane_schedule(int n, int count, bool sparingly, const mlayer_table& table,
                                             const typename Simd<T>::V* a, const typename Simd<T>::V* a2) {
   using V = typename Simd<T>::V;
   using I = typename Simd<T>::I;
@@ -210,7 +210,7 @@ static inline LaneSchedule<T> lane_schedule(int n, int count, const mlayer_table
       int lanes = 0;
       for (int lane = 0; lane < count; ++lane) lanes += plan.twofold[lane] != 0;
       others |= plan.twofold;
-      if (lanes <= few<T>(n)) plan.alone = others, plan.twofold = I{};
+      if (sparingly || lanes <= few<T>(n)) plan.alone = others, plan.twofold = I{};
     }
   }
   plan.squarings = others ? I{} : plan.squarings;
@@ -332,7 +332,8 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   const LaneLayout<T> layout{job.n, computed_rows(job.n, job.real_form)};
   const Buffers<T> b(memory, layout.vectors(), dual);
   load_block<T, dual>(job, first, count, layout, b);
-  const LaneSchedule<T> plan = lane_schedule<T, dual>(job.n, count, *job.table, b.a.x, b.a2.x);
+  const LaneSchedule<T> plan = lane_schedule<T, dual>(job.n, count, sparing(job.n, job.real_form),
+                                                             *job.table, b.a.x, b.a2.x);
   I again = plan.alone;
   const bool ordinary = any<T>(~(plan.alone | plan.twofold));
   if (ordinary) again |= ordinary_block<T, dual>(job, first, count, plan, layout, b);
