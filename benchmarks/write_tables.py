@@ -135,7 +135,32 @@ def accuracy() -> str:
     )
     heads = ["| matrix | | ours | SciPy | condition number |", "|---|---|---|---|---|"]
     table = [*heads, *missed, ""] if missed else []
-    return "\n".join([told, "", *table, *targets(content), "", circumstances(facts)])
+    random = random_matrices(content["random"], heads) if "random" in content else []
+    return "\n".join([told, "", *table, *random, *targets(content), "", circumstances(facts)])
+
+
+def random_matrices(found: dict[str, Any], heads: list[str]) -> list[str]:
+    """How the errors of random matrices are distributed, and where the rule breaks."""
+    broken, beyond = found["broken"], found["beyond_4"]
+    columns = list(found["errors"]["mlayer"])
+    lines = [
+        f"{found['cases'] // 2} random matrices, {found['of_each_kind']} of each of {found['kinds']} kinds, "
+        f"value and derivative: our error is beyond 4 units and twice SciPy's in {broken['mlayer']} of "
+        f"{found['cases']} cases, SciPy's beyond 4 units and twice ours in {broken['scipy']}.",
+        "",
+        "| | beyond 4 | " + " | ".join(columns) + " |",
+        "|---" * (2 + len(columns)) + "|",
+    ]
+    for who, name in (("mlayer", "mlayer"), ("scipy", "SciPy")):
+        values = " | ".join(f"{found['errors'][who][column]:.2g}" for column in columns)
+        lines.append(f"| {name} | {beyond[who]} | {values} |")
+    rows = [
+        f"| {row['name']} | {what} | {mine:.2g} | {theirs:.2g} | {row['condition']:.2g} |"
+        for row in found["rows"]
+        for what, mine, theirs in zip(("value", "derivative"), row["mlayer"], row["scipy"], strict=True)
+        if mine > max(4.0, 2 * theirs)
+    ]
+    return [*lines, "", *heads, *rows, ""] if rows else [*lines, ""]
 
 
 def large_norms() -> str:

@@ -248,6 +248,23 @@ def test_wide_spectra_of_triangular_matrices(function: str, lower: bool, values:
     np.testing.assert_allclose(gradient.diagonal()[:-1], slope, rtol=1e-12)
 
 
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_gradients_at_every_scale(function: str) -> None:
+    """f'(4^k A) is 2^-k f'(A) for the root, 4^-k f'(A) for the logarithm, and linear in the direction."""
+    ours, step = FUNCTIONS[function][0], 1 if function == "sqrtm" else 2
+    a = torch.linalg.matrix_exp(random_matrix(3, 2.0, seed=1))
+    g = random_matrix(3, 1.0, seed=2)
+
+    def gradient(scale: float, weight: float) -> Tensor:
+        leaf = (a * scale).requires_grad_()
+        return torch.autograd.grad(ours(leaf), leaf, g * weight)[0]
+
+    at_one = gradient(1.0, 1.0)
+    for k, e in ((-500, 0), (-450, -300), (-300, 300), (-100, 700), (100, 900), (450, -100), (500, 0)):
+        wanted = torch.ldexp(torch.ldexp(at_one, torch.tensor(e)), torch.tensor(-step * k))
+        torch.testing.assert_close(gradient(4.0**k, 2.0**e), wanted, rtol=1e-11, atol=0)
+
+
 def test_approximant_near_the_identity() -> None:
     """||r(X) - log(I + X)|| <= |r(-x) - log(1 - x)| at x = ||X|| (Kenney and Laub)."""
     with mpmath.workdps(40):

@@ -100,8 +100,9 @@ def _of_matrix(A: Tensor, V: Tensor, times: Tensor, max_products: int) -> Tensor
     n, k = V.shape[-2:]
     folded = A.dim() == 2  # one matrix: everything in V is its columns
     batch = V.shape[:-2] if folded else torch.broadcast_shapes(A.shape[:-2], V.shape[:-2])
-    if not n * k * batch.numel():
-        return V.new_zeros(*batch, *times.shape, n, k)
+    if not n * k * batch.numel() * times.numel():
+        entries = A if A.layout == torch.strided else _entries(A)[2]
+        return _nothing(V.new_empty(*batch, *times.shape, n, k), entries, V, times)
     if folded:
         v = V.movedim(-2, 0).reshape(1, n, -1)
     else:
@@ -114,6 +115,13 @@ def _of_matrix(A: Tensor, V: Tensor, times: Tensor, max_products: int) -> Tensor
     else:
         result = result.reshape(len(flat), *batch, n, k)
     return result.movedim(0, len(batch)).reshape(*batch, *times.shape, n, k)
+
+
+def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:
+    """An empty result as a function of its arguments: their gradients are 0 rather than missing."""
+    for argument in arguments:
+        empty = empty + argument.sum()
+    return empty
 
 
 def _flow(A: Tensor, v: Tensor, times: Tensor, max_products: int) -> Tensor:
@@ -180,17 +188,21 @@ def _one_norm(A: Tensor) -> Tensor:
     return A.abs().sum(1).amax(1)
 
 
-def _sparse(A: Tensor) -> tuple[Matrix, Tensor, Growth, Tensor]:
-    """The same of one sparse matrix."""
-    n = A.shape[0]
+def _entries(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, columns and values of a sparse matrix."""
     if A.layout == torch.sparse_coo:
         A = A.coalesce()
         rows, columns = A.indices()
-    else:
-        counts = A.crow_indices().diff()
-        rows = torch.repeat_interleave(torch.arange(n, device=A.device), counts)
-        columns = A.col_indices().long()
-    values = A.values()
+        return rows, columns, A.values()
+    counts = A.crow_indices().diff()
+    rows = torch.repeat_interleave(torch.arange(A.shape[0], device=A.device), counts)
+    return rows, A.col_indices().long(), A.values()
+
+
+def _sparse(A: Tensor) -> tuple[Matrix, Tensor, Growth, Tensor]:
+    """The same of one sparse matrix."""
+    n = A.shape[0]
+    rows, columns, values = _entries(A)
     if len(values) and not 0 <= int(columns.min()) <= int(columns.max()) < n:
         hint = "Make it with check_invariants=True."
         raise ArgumentError("A", f"a matrix with columns from 0 to {n - 1}", "others", hint)
@@ -235,9 +247,10 @@ def _of_function(
     mapping: Function, V: Tensor, times: Tensor, norm: float | None, max_products: int
 ) -> Tensor:
     flat = times.reshape(-1)
-    if V.numel() == 0 or not len(flat):
-        return V.expand(*times.shape, *V.shape).clone()
     v = V.reshape(1, -1, 1)
+    if V.numel() == 0 or not len(flat):
+        # What the function is made of belongs to the graph too.
+        return _nothing(V.new_empty(*times.shape, *V.shape), mapping.apply(v), V, times)
 
     def estimate(power: int) -> float:
         start = probes(1, v.shape[1], v)

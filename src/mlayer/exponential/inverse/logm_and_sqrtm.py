@@ -85,12 +85,22 @@ def _rule(method: Method, what: str) -> Rule:
         if not flat.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
         along, usable = _flat(direction)
-        h = method(MatrixPair(flat, along))[0].h
-        assert h is not None
+        # The derivative is linear in its direction: at the size of A little overflows on the way.
+        power = _exponent(along) - _exponent(flat)
+        h = _times_two_to(_tangent(method, flat, _times_two_to(along, -power)), power)
+        odd = (~h.isfinite().flatten(1).all(1)).nonzero().squeeze(1)
+        if len(odd):  # eigenvalues so far apart that the direction must not be as large as A
+            h = h.index_copy(0, odd, _tangent(method, flat[odd], along[odd]))
         _refuse_nan(h, matrices.shape[:-2], what)
         return _back(h, finite & usable, matrices)
 
     return Rule(value, frechet)
+
+
+def _tangent(method: Method, flat: Tensor, along: Tensor) -> Tensor:
+    h = method(MatrixPair(flat, along))[0].h
+    assert h is not None
+    return h
 
 
 def _flat(matrices: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,6 +111,18 @@ def _flat(matrices: Tensor) -> tuple[Tensor, Tensor]:
     finite = flat.isfinite().flatten(1).all(1)
     eye = torch.eye(n, dtype=flat.dtype, device=flat.device)
     return torch.where(finite[:, None, None], flat, eye), finite
+
+
+def _exponent(matrices: Tensor) -> Tensor:
+    """The binary exponent of the largest entry of each, 0 for zero.  -> (b, 1, 1)"""
+    largest = matrices.abs().amax((1, 2), keepdim=True)
+    return torch.where(largest > 0, torch.frexp(largest).exponent, 0)
+
+
+def _times_two_to(matrices: Tensor, power: Tensor) -> Tensor:
+    """In two steps: 2^power alone may be out of range where the product is not."""
+    half = torch.div(power, 2, rounding_mode="floor").to(torch.float64)
+    return matrices * torch.exp2(half) * torch.exp2(power - half)
 
 
 def _back(result: Tensor, finite: Tensor, like: Tensor) -> Tensor:

@@ -92,6 +92,8 @@ def _second(rule: Rule, matrices: Tensor, first: Tensor, second: Tensor) -> Tens
 
     It is the upper right block of L([[A, E], [0, A]], [[F, 0], [0, F]]). E is first brought to the size of A.
     """
+    if not matrices.shape[-1]:
+        return matrices + first + second  # nothing, but a function of all three
     largest = [x.detach().abs().amax((-2, -1), keepdim=True) for x in (matrices, first)]
     ratio = largest[1] / largest[0]
     scale = torch.where((ratio > 0) & ratio.isfinite(), torch.exp2(torch.log2(ratio).floor()), 1.0)

@@ -17,6 +17,9 @@ constexpr int kWorthALook = sizeof(T) == 4 ? 2 : 4;
 constexpr int kLargestBalanced = 256;
 // Rows and columns further apart than this are worth balancing.
 constexpr int kApart = 16;
+// Triangular matrices with couplings up to this many times the diagonal gain more from twice the precision than from
+// exact diagonals at every squaring.
+constexpr int kWeak = 8;
 
 template <typename T>
 static inline T magnitude(T x) {
@@ -138,6 +141,22 @@ static bool triangular(int n, const T* a, size_t row_length, bool upper) {
   return true;
 }
 
+// Are the couplings of a triangular matrix at most a few times its diagonal?
+template <typename T>
+static bool weakly_coupled(int n, const T* a, size_t row_length) {
+  double diagonal = 0, beside[kLargestBalanced] = {}, most = 0;
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      const double size = std::fabs(double(a[i * row_length + j]));
+      if (i == j)
+        diagonal = larger(diagonal, size);
+      else
+        beside[j] += size;
+    }
+  for (int j = 0; j < n; ++j) most = larger(most, beside[j]);
+  return most <= kWeak * diagonal;
+}
+
 // What exp(t A) has on its diagonal and next to it, for triangular A: exp(t a_ii), and t a_ij times the divided
 // difference of exp at t a_ii and t a_jj, for j = i + 1 (upper) or i - 1 (lower). N. J. Higham and A. H. Al-Mohy
 // (SIAM J. Matrix Anal. Appl. 31, 2009) put both into every square.
@@ -155,11 +174,10 @@ struct Diagonals {
   void put(double t, T* x, size_t row_length) const {
     for (int i = 0; i < n; ++i) x[i * row_length + i] = T(std::exp(t * diagonal[i]));
     for (int i = 0; i + 1 < n; ++i) {
-      const double first = t * diagonal[i], second = t * diagonal[i + 1], half = (first - second) / 2;
-      // sinh(h) / h, where it does not overflow before the exponential brings it back
-      const double difference = std::fabs(half) < 1e-4 ? std::exp((first + second) / 2) * (1 + half * half / 6)
-                                : std::fabs(half) < 20 ? std::exp((first + second) / 2) * (std::sinh(half) / half)
-                                                       : (std::exp(first) - std::exp(second)) / (first - second);
+      const double first = t * diagonal[i], second = t * diagonal[i + 1];
+      // From the larger of the two: the mean, rounded, would lose as many units as it is large.
+      const double most = larger(first, second), gap = (first < second ? first : second) - most;
+      const double difference = std::exp(most) * (gap == 0 ? 1.0 : std::expm1(gap) / gap);
       x[upper ? i * row_length + i + 1 : (i + 1) * row_length + i] = T(t * beside[i] * difference);
     }
   }

@@ -9,6 +9,8 @@
 // plus the identity, in 1, 2, 3 and 4 products. The scale sigma = 2^-s is folded into the
 // coefficients, so A and A2 are not rewritten for it.
 #pragma once
+#include <limits>
+
 #include "table.h"
 #include "tiles.h"
 
@@ -102,28 +104,86 @@ struct AfterY {
   }
 };
 
-// W is finished (degree 16): both factors of the last product take the place of A and A2, what is
-// added to it that of Y.
+// W is finished (degree 16): the left factor of the last product takes the place of A2, what is added to it, but
+// for A itself, that of Y.
 template <typename T>
 struct AfterW {
   using V = typename Simd<T>::V;
-  Pair<T> a, a2, y;
-  V on_y, on_a2, left_a2, left_a, right_y, right_a, rest_w, rest_y, rest_a2, rest_a;
+  Pair<T> a, a2, y, right;
+  V on_y, on_a2, left_a2, left_a, right_y, right_a, rest_w, rest_y, rest_a2;
   template <bool t>
   inline void apply(size_t at, V product) const {
-    V &first = a.template part<t>()[at], &second = a2.template part<t>()[at], &fourth = y.template part<t>()[at];
-    const V w = product + on_y * fourth + on_a2 * second;
-    const V rest = rest_w * w + rest_y * fourth + rest_a2 * second + rest_a * first;
-    const V right = w + right_y * fourth + right_a * first;
-    first = w + left_a2 * second + left_a * first;
-    second = right;
+    V &second = a2.template part<t>()[at], &fourth = y.template part<t>()[at];
+    const V first = a.template part<t>()[at], w = product + on_y * fourth + on_a2 * second;
+    const V rest = rest_w * w + rest_y * fourth + rest_a2 * second;
+    right.template part<t>()[at] = w + right_y * fourth + right_a * first;
+    second = w + left_a2 * second + left_a * first;
     fourth = rest;
   }
   template <bool t, class Mirror>
   inline void outputs(const Mirror& mirror) const {
-    mirror(a.template part<t>()); mirror(a2.template part<t>()); mirror(y.template part<t>());
+    mirror(a2.template part<t>()); mirror(y.template part<t>()); mirror(right.template part<t>());
   }
 };
+
+// y <- (product + y) + on_a A, the largest term last. A becomes the rounding error of that sum, if it is kept.
+template <typename T, bool kept>
+struct AddLinear {
+  using V = typename Simd<T>::V;
+  Pair<T> a, y;
+  V on_a;
+  template <bool t>
+  inline void apply(size_t at, V product) const {
+    V &out = y.template part<t>()[at], &first = a.template part<t>()[at];
+    const V rest = product + out;
+    if constexpr (kept) {
+      const V linear = on_a * first;
+      out = two_sum(linear, rest, first);
+    } else {
+      out = rest + on_a * first;
+    }
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(y.template part<t>());
+    if constexpr (kept) mirror(a.template part<t>());
+  }
+};
+
+// From this many squarings on the first is made without the identity: exp(2 B) - I = 2 Y + Y^2 with Y = exp(B) - I,
+// which is small, and with the rounding error of Y, which every squaring would double. Double precision only.
+template <typename T>
+constexpr int kDoubledFrom = sizeof(T) == 4 ? std::numeric_limits<int>::max() : 2;
+
+// out + error <- 2 (old + error) + product, in the lanes that are to be doubled, or what `otherwise` says.
+template <typename T, class Otherwise>
+struct DoubleAndAdd {
+  using V = typename Simd<T>::V;
+  Pair<T> out, old, error;
+  Otherwise otherwise;  // (new value, product, old value)
+  template <bool t>
+  inline void apply(size_t at, V product) const {
+    V lost;
+    V &small = error.template part<t>()[at];
+    const V before = old.template part<t>()[at], sum = two_sum(before + before, product, lost);
+    lost += small + small;
+    const V whole = sum + lost;
+    small = (sum - whole) + lost;
+    out.template part<t>()[at] = otherwise(whole, product, before);
+  }
+  template <bool t, class Mirror>
+  inline void outputs(const Mirror& mirror) const {
+    mirror(out.template part<t>()); mirror(error.template part<t>());
+  }
+};
+
+// x + error + 1, of a number or of the numbers in lanes.
+template <class V>
+static inline V plus_one(V x, V error, V one) {
+  V lost;
+  const V sum = two_sum(one, x, lost);
+  return sum + (lost + error);
+}
 
 // out = on_a2 A2 + on_a A, one pass.
 template <typename T, bool dual>
@@ -149,11 +209,12 @@ static inline typename Simd<T>::V not_finite(int rows, int columns, size_t strid
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// The degree-`degree` polynomial of sigma A, given A and A2, into b.y. Degree 16 overwrites A and A2.
-// Of a derivative with no squaring to follow, `last`, only the tangent is computed.
+// The degree-`degree` polynomial of sigma A, given A and A2, into b.y. Degree 16 overwrites A2.
+// Of a derivative with no squaring to follow, `last`, only the tangent is computed. With `kept` degree 16 leaves out the
+// identity and puts the rounding error of its last sum into A.
 template <typename T, bool dual, class Layout>
 static void polynomial(const Layout& layout, const mlayer_table& table, int degree, typename Simd<T>::V sigma,
-                       const Buffers<T>& b, bool last) {
+                       const Buffers<T>& b, bool last, bool kept) {
   const auto sigma2 = sigma * sigma, one = Simd<T>::broadcast(1);
   const size_t vectors = layout.vectors();
   constexpr Parts all = all_parts<dual>;
@@ -175,12 +236,15 @@ static void polynomial(const Layout& layout, const mlayer_table& table, int degr
       layout.template product<all>(b.left, b.right, Finish<T>{b.a, b.a2, b.y, T(c[5]) * one, T(0.5) * sigma2, sigma});
     } else {
       layout.template product<all>(b.left, b.right,
-                     AfterW<T>{b.a, b.a2, b.y, T(c[5]) * one, T(c[6]) * sigma2, T(c[7]) * sigma2, T(c[8]) * sigma,
-                               T(c[9]) * one, T(c[10]) * sigma, T(c[11]) * one, T(c[12]) * one, T(c[13]) * sigma2,
-                               T(c[14]) * sigma});
+                     AfterW<T>{b.a, b.a2, b.y, b.inner, T(c[5]) * one, T(c[6]) * sigma2, T(c[7]) * sigma2,
+                               T(c[8]) * sigma, T(c[9]) * one, T(c[10]) * sigma, T(c[11]) * one, T(c[12]) * one,
+                               T(c[13]) * sigma2});
+      const auto on_a = T(c[14]) * sigma;
       if (dual && last)
-        return layout.template product<last_parts<dual>>(b.a, b.a2, AddY<T>{b.y});
-      layout.template product<all>(b.a, b.a2, AddY<T>{b.y});
+        return layout.template product<last_parts<dual>>(b.a2, b.inner, AddLinear<T, false>{b.a, b.y, on_a});
+      if (kept)
+        return layout.template product<all>(b.a2, b.inner, AddLinear<T, true>{b.a, b.y, on_a});
+      layout.template product<all>(b.a2, b.inner, AddLinear<T, false>{b.a, b.y, on_a});
     }
   }
   layout.add_identity(b.y.x);

@@ -17,13 +17,6 @@ static int64_t unit(int n) {
   return n >= 2 && n <= kLargestInLanes<T> ? Simd<T>::lanes : 1;
 }
 
-// A block with few matrices would leave most lanes idle: up to this many go one at a time.
-template <typename T>
-static int few(int n) {
-  const int most = Simd<T>::lanes * 3 / 4;
-  return n * n / 18 < most ? n * n / 18 : most;
-}
-
 template <typename T>
 static size_t scratch_bytes(int n, bool dual) {
   size_t vectors = RowShape<T>(n).vectors();

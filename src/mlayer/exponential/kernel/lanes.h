@@ -59,11 +59,14 @@ struct LaneBlock {
     });
   }
 
-  static void store(const V* from, int n, int count, T* to) {
+  // The first `count` matrices, those of `chosen` lanes.
+  template <class Chosen>
+  static void store(const V* from, int n, int count, const Chosen& chosen, T* to) {
     const int entries = n * n;
     if (entries < lanes) {
       for (int e = 0; e < entries; ++e)
-        for (int lane = 0; lane < count; ++lane) to[size_t(lane) * entries + e] = from[e][lane];
+        for (int lane = 0; lane < count; ++lane)
+          if (chosen(lane)) to[size_t(lane) * entries + e] = from[e][lane];
       return;
     }
     cover(entries, [&](int e) {
@@ -71,14 +74,23 @@ struct LaneBlock {
       for (int k = 0; k < lanes; ++k) rows[k] = from[e + k];
       Simd<T>::transpose(rows);
       for (int lane = 0; lane < count; ++lane)
-        *reinterpret_cast<Unaligned*>(to + size_t(lane) * entries + e) = rows[lane];
+        if (chosen(lane)) *reinterpret_cast<Unaligned*>(to + size_t(lane) * entries + e) = rows[lane];
     });
   }
 };
 
+// A block with few matrices would leave most lanes idle: up to this many go one at a time.
+template <typename T>
+static int few(int n) {
+  const int most = Simd<T>::lanes * 3 / 4;
+  return n * n / 18 < most ? n * n / 18 : most;
+}
+
+// Lanes that go `alone`, or in twice the precision, have no squarings.
 template <typename T>
 struct LaneSchedule {
-  typename Simd<T>::I squarings, degree, alone;
+  typename Simd<T>::I squarings, degree, alone, twofold{};
+  typename Simd<T>::V norm2;  // ||A^2||
 };
 
 template <typename T>
@@ -121,24 +133,39 @@ static inline LaneNorms<T> lane_norms(int n, const typename Simd<T>::V* a) {
   return norms;
 }
 
+// Where the matrices of the lanes have entries.
+template <typename T>
+struct LaneEntries {
+  typename Simd<T>::I above{}, below{}, diagonal{};
+  LaneEntries(int n, const typename Simd<T>::V* a) {
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) (i < j ? above : i > j ? below : diagonal) |= a[i * n + j] != 0;
+  }
+};
+
 // Lanes whose matrix is strictly upper or strictly lower triangular.
 template <typename T>
 static inline typename Simd<T>::I strictly_triangular(int n, const typename Simd<T>::V* a) {
   using I = typename Simd<T>::I;
-  I candidates = a[0] == 0;
+  const I candidates = a[0] == 0;
   if (!any<T>(candidates)) return candidates;  // the usual case ends here
-  I above{}, below{}, diagonal{};
-  for (int i = 0; i < n; ++i)
-    for (int j = 0; j < n; ++j) {
-      const I filled = a[i * n + j] != 0;
-      (i < j ? above : i > j ? below : diagonal) |= filled;
-    }
-  return ~diagonal & (~above | ~below);
+  const LaneEntries<T> filled(n, a);
+  return ~filled.diagonal & (~filled.above | ~filled.below);
+}
+
+// Lanes whose matrix is upper or lower triangular.
+template <typename T>
+static inline typename Simd<T>::I triangular_lanes(int n, const typename Simd<T>::V* a) {
+  using I = typename Simd<T>::I;
+  const I candidates = (a[n - 1] == 0) | (a[(n - 1) * n] == 0);
+  if (!any<T>(candidates)) return candidates;
+  const LaneEntries<T> filled(n, a);
+  return ~filled.above | ~filled.below;
 }
 
 template <typename T, bool dual>
-static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, const typename Simd<T>::V* a,
-                                            const typename Simd<T>::V* a2) {
+static inline LaneSchedule<T> lane_schedule(int n, int count, bool sparingly, const mlayer_table& table,
+                                            const typename Simd<T>::V* a, const typename Simd<T>::V* a2) {
   using V = typename Simd<T>::V;
   using I = typename Simd<T>::I;
   LaneSchedule<T> plan;
@@ -165,30 +192,84 @@ static inline LaneSchedule<T> lane_schedule(int n, const mlayer_table& table, co
       if (exact < plan.degree[lane]) plan.degree[lane] = exact;
       if (exact < 16) plan.squarings[lane] = 0;
     }
-  // What balancing or twice the precision may save goes one at a time, as rows.h does it.
   using Integer = typename Simd<T>::Integer;
+  // What balancing may save goes one at a time, as rows.h does it.
   const I many = plan.squarings >= Integer(kWorthALook<T>);
-  if (any<T>(many)) plan.alone |= from_squarings<T>(n) <= kWorthALook<T> ? many : many & imbalanced_lanes<T>(n, a);
-  plan.squarings = plan.alone ? I{} : plan.squarings;
-  plan.degree = plan.alone ? two : plan.degree;
+  if (any<T>(many)) plan.alone |= many & imbalanced_lanes<T>(n, a);
+  I others = plan.alone;
+  if constexpr (has_twofold<T>) {
+    const I some = plan.squarings >= Integer(kDoubledFrom<T>);
+    if (any<T>(some)) {
+      // Triangular ones get exact diagonals, in rows.h.
+      plan.alone |= some & triangular_lanes<T>(n, a);
+      others = plan.alone;
+    }
+    plan.norm2 = norm2;
+    plan.twofold = (plan.squarings >= Integer(from_squarings<T>(n))) & ~plan.alone;
+    if (any<T>(plan.twofold)) {
+      int lanes = 0;
+      for (int lane = 0; lane < count; ++lane) lanes += plan.twofold[lane] != 0;
+      others |= plan.twofold;
+      if (sparingly || lanes <= few<T>(n)) plan.alone = others, plan.twofold = I{};
+    }
+  }
+  plan.squarings = others ? I{} : plan.squarings;
+  plan.degree = others ? two : plan.degree;
   return plan;
 }
 
-// Matrices first .. first + count - 1, count <= lanes.
+// Matrices first .. first + count - 1, count <= lanes, into b.a and their squares into b.a2.
 template <typename T, bool dual>
-static void lane_block(const Job<T>& job, int64_t first, int count, typename Simd<T>::V* memory) {
+static void load_block(const Job<T>& job, int64_t first, int count, const LaneLayout<T>& layout, const Buffers<T>& b) {
+  const size_t at = size_t(first) * layout.vectors();
+  LaneBlock<T>::load(job.a + at, job.n, count, job.transposed, b.a.x);
+  if constexpr (dual) LaneBlock<T>::load(job.direction + at, job.n, count, false, b.a.h);
+  layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
+}
+
+// Those of `chosen` lanes in twice the precision, as rows.h does it one at a time. -> lanes that were not finite
+template <typename T, bool dual>
+static typename Simd<T>::I twofold_block(const Job<T>& job, int64_t first, int count, typename Simd<T>::I chosen,
+                                         typename Simd<T>::V norm2, const LaneLayout<T>& layout,
+                                         const Buffers<T>& b) {
   using V = typename Simd<T>::V;
   using I = typename Simd<T>::I;
-  const int n = job.n;
-  const size_t entries = size_t(n) * n;
-  const LaneLayout<T> layout{n, computed_rows(n, job.real_form)};
-  const Buffers<T> b(memory, entries, dual);
-  LaneBlock<T>::load(job.a + first * entries, n, count, job.transposed, b.a.x);
-  if constexpr (dual) LaneBlock<T>::load(job.direction + first * entries, n, count, false, b.a.h);
-  layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
-
-  const LaneSchedule<T> plan = lane_schedule<T, dual>(n, *job.table, b.a.x, b.a2.x);
   using Integer = typename Simd<T>::Integer;
+  I squarings{};
+  int most = 0;
+  for (int lane = 0; lane < count; ++lane)
+    if (chosen[lane]) {
+      const int needed = twofold_count(norm2[lane], false);
+      squarings[lane] = needed;
+      most = needed > most ? needed : most;
+    }
+  const V sigma = Simd<T>::power_of_two(-squarings);
+  layout.each([&](size_t at) {
+    b.a.x[at] *= sigma;
+    b.a2.x[at] *= sigma * sigma;
+    if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
+  });
+  V* const result = dual ? b.left.h : b.left.x;
+  const auto collect = [&](int k, const Pair<T>& x) {
+    const I done = squarings == Integer(k + 1);
+    const V* const now = dual ? x.h : x.x;
+    if (any<T>(done)) layout.each([&](size_t at) { result[at] = done ? now[at] : result[at]; });
+  };
+  twofold_squarings<T, dual>(layout, most, b, false, [](const V*) { return 0; }, collect);
+  const auto wanted = [&](int lane) { return chosen[lane] != 0; };
+  LaneBlock<T>::store(result, job.n, count, wanted, job.out + size_t(first) * layout.vectors());
+  return chosen & (not_finite<T>(job.n, job.n, job.n, result) != 0);
+}
+
+// The others, each by its polynomial and squarings. -> as above
+template <typename T, bool dual>
+static typename Simd<T>::I ordinary_block(const Job<T>& job, int64_t first, int count, const LaneSchedule<T>& plan,
+                                          const LaneLayout<T>& layout, const Buffers<T>& b) {
+  using V = typename Simd<T>::V;
+  using I = typename Simd<T>::I;
+  using Integer = typename Simd<T>::Integer;
+  const int n = job.n;
+  const size_t entries = layout.vectors();
   V sigma = Simd<T>::power_of_two(-plan.squarings);
   const I many = plan.squarings > Integer(kFoldedSquarings);
   if (any<T>(many)) {
@@ -203,10 +284,16 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   }
 
   Pair<T> x = b.y;
-  for (const int degree : {2, 4, 8, 16}) {  // 16 last: it overwrites A and A2
+  // `kept`: lanes with fewer squarings get the identity here, the others after their first.
+  const I doubled = plan.squarings >= Integer(kDoubledFrom<T>);
+  const bool kept = any<T>(doubled);
+  const V zero{}, one = Simd<T>::broadcast(1);
+  for (const int degree : {2, 4, 8, 16}) {  // 16 last: it overwrites A2
     const I here = plan.degree == Integer(degree);
     if (!any<T>(here)) continue;
-    polynomial<T, dual>(layout, *job.table, degree, sigma, b, !any<T>(plan.squarings > Integer(0)));
+    polynomial<T, dual>(layout, *job.table, degree, sigma, b, !any<T>(plan.squarings > Integer(0)), kept);
+    if (kept && degree == 16)
+      for (int i = 0; i < n; ++i) b.y.x[i * n + i] += doubled ? zero : one;
     if (!any<T>(~here)) break;
     for (size_t at = 0; at < entries; ++at) {
       b.keep.x[at] = here ? b.y.x[at] : b.keep.x[at];
@@ -215,7 +302,15 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
     x = b.keep;
   }
   Pair<T> other = b.left;
-  for (int k = 0; any<T>(plan.squarings > Integer(k)); ++k) {
+  if (kept) {
+    const I active = plan.squarings > Integer(0);
+    const auto chosen = [=](V whole, V product, V old) { return doubled ? whole : (active ? product : old); };
+    layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(chosen)>{other, x, b.a, chosen});
+    for (size_t at = 0; at < entries; at += n + 1)
+      other.x[at] = doubled ? plus_one(other.x[at], b.a.x[at], one) : other.x[at];
+    std::swap(x, other);
+  }
+  for (int k = kept; any<T>(plan.squarings > Integer(k)); ++k) {
     const StoreWhere<T> store{other, x, plan.squarings > Integer(k)};
     if (dual && !any<T>(plan.squarings > Integer(k + 1)))
       layout.template product<last_parts<dual>>(x, x, store);
@@ -227,8 +322,26 @@ static void lane_block(const Job<T>& job, int64_t first, int count, typename Sim
   }
 
   const V* result = dual ? x.h : x.x;
-  LaneBlock<T>::store(result, n, count, job.out + first * entries);
-  const I again = plan.alone | (not_finite<T>(n, n, n, result) != 0);
+  LaneBlock<T>::store(result, n, count, [](int) { return true; }, job.out + first * entries);
+  return not_finite<T>(n, n, n, result) != 0;
+}
+
+template <typename T, bool dual>
+static void lane_block(const Job<T>& job, int64_t first, int count, typename Simd<T>::V* memory) {
+  using I = typename Simd<T>::I;
+  const LaneLayout<T> layout{job.n, computed_rows(job.n, job.real_form)};
+  const Buffers<T> b(memory, layout.vectors(), dual);
+  load_block<T, dual>(job, first, count, layout, b);
+  const LaneSchedule<T> plan = lane_schedule<T, dual>(job.n, count, sparing(job.n, job.real_form),
+                                                             *job.table, b.a.x, b.a2.x);
+  I again = plan.alone;
+  const bool ordinary = any<T>(~(plan.alone | plan.twofold));
+  if (ordinary) again |= ordinary_block<T, dual>(job, first, count, plan, layout, b);
+  if constexpr (has_twofold<T>)
+    if (any<T>(plan.twofold)) {
+      if (ordinary) load_block<T, dual>(job, first, count, layout, b);
+      again |= twofold_block<T, dual>(job, first, count, plan.twofold, plan.norm2, layout, b);
+    }
   if (any<T>(again))
     for (int lane = 0; lane < count; ++lane)
       if (again[lane]) one_matrix<T, dual>(job, first + lane, memory);

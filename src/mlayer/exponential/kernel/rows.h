@@ -162,7 +162,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   bool balanced = false, upper = false, lower = false;
   T* const a = reinterpret_cast<T*>(b.a.x);
   const bool many = plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced;
-  bool twofold = many && plan.squarings >= from_squarings<T>(job.n);
+  bool twofold = plan.squarings >= from_squarings<T>(job.n) && job.n <= kLargestBalanced;
   if (many && imbalanced<T>(job.n, a, row_length)) {
     // A and E move to `keep` and come back balanced; a second product tells whether that saves a squaring.
     const auto numbers = [](V* of) { return reinterpret_cast<T*>(of); };
@@ -182,8 +182,13 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     }
     upper = triangular<T>(job.n, a, row_length, true);
     lower = !upper && triangular<T>(job.n, a, row_length, false);
-    if (upper || lower) twofold = false;  // exact diagonals serve them better
+    // Exact diagonals serve triangular matrices better, unless their couplings are small.
+    if (upper || lower) twofold = twofold && weakly_coupled<T>(job.n, a, row_length);
     if (!plan.squarings) upper = lower = false;
+  } else if (plan.squarings >= kDoubledFrom<T> && !twofold && job.n <= kLargestBalanced) {
+    // One look at a corner tells most matrices from triangular ones.
+    upper = a[(job.n - 1) * row_length] == 0 && triangular<T>(job.n, a, row_length, true);
+    lower = !upper && a[job.n - 1] == 0 && triangular<T>(job.n, a, row_length, false);
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
   const bool sparingly = sparing(job.n, job.real_form);
@@ -208,11 +213,18 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     };
     // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
     const bool plain_start = sparingly && squarings && smaller_norm<T>(shape, b.a.x) <= 2;
-    x = twofold_squarings<T, dual>(layout, shape.padded_rows / Simd<T>::lanes, squarings, b, plain_start, count);
+    x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
   } else {
-    polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0);
+    const bool doubled = squarings >= kDoubledFrom<T>;  // then the first squaring is another one, in chain.h
+    polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
     Pair<T> other = b.left;
-    for (int k = 0; k < squarings; ++k) {
+    if (doubled) {
+      const auto first = [](V whole, V, V) { return whole; };
+      layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(first)>{other, x, b.a, first});
+      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
+      std::swap(x, other);
+    }
+    for (int k = doubled; k < squarings; ++k) {
       if (upper || lower) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
       if (dual && k == squarings - 1)
         layout.template product<last_parts<dual>>(x, x, Store<T>{other});

@@ -9,6 +9,14 @@
 
 namespace MLAYER_NAMESPACE {
 
+// The sum of two vectors and its rounding error, without a product that could be fused into it.
+template <class V>
+static inline V two_sum(V a, V b, V& error) {
+  const V sum = a + b, seen = sum - a;
+  error = (a - (sum - seen)) + (b - seen);
+  return sum;
+}
+
 template <typename T>
 struct IntegerOf;
 template <>

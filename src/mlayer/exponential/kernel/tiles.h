@@ -104,6 +104,19 @@ struct LaneLayout {
 
   inline size_t vectors() const { return size_t(n) * n; }
 
+  // Calls body(place) for every vector with entries.
+  template <class Body>
+  inline void each(const Body& body) const {
+    for (size_t at = 0; at < vectors(); ++at) body(at);
+  }
+  // Calls body with the diagonal entries of some matrices: vectors here, numbers in rows.
+  template <class Body, class... Matrices>
+  inline void each_diagonal(const Body& body, Matrices*... x) const {
+    for (size_t at = 0; at < vectors(); at += n + 1) body(x[at]...);
+  }
+  // Of a maximum over vectors: the maximum over each matrix, in every place.
+  static inline V over_matrix(V most) { return most; }
+
   // Lower half of [[B, -C], [C, B]] from the upper.
   void mirror(V* x) const {
     const int half = n / 2;
@@ -171,6 +184,23 @@ struct RowLayout {
   }
 
   inline size_t vectors() const { return size_t(n) * row_vectors; }
+
+  template <class Body>
+  inline void each(const Body& body) const {
+    const int used = (n + Simd<T>::lanes - 1) / Simd<T>::lanes;
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < used; ++j) body(size_t(i) * row_vectors + j);
+  }
+  template <class Body, class... Matrices>
+  inline void each_diagonal(const Body& body, Matrices*... x) const {
+    const size_t row_length = size_t(row_vectors) * Simd<T>::lanes;
+    for (size_t at = 0; at < n * row_length; at += row_length + 1) body(reinterpret_cast<T*>(x)[at]...);
+  }
+  static inline V over_matrix(V most) {
+    T largest = 0;
+    for (int lane = 0; lane < Simd<T>::lanes; ++lane) largest = most[lane] > largest ? most[lane] : largest;
+    return Simd<T>::broadcast(largest);
+  }
 
   template <int R, int C, bool tangent, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {

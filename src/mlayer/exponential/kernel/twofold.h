@@ -17,8 +17,10 @@ constexpr int kTwofoldBits = 10;
 
 // From this many ordinary squarings on a matrix gets twice the precision; single precision never does.
 template <typename T>
+constexpr bool has_twofold = sizeof(T) == 8;
+template <typename T>
 static int from_squarings(int n) {
-  return sizeof(T) == 4 ? std::numeric_limits<int>::max() : n <= 128 ? 4 : 6;
+  return !has_twofold<T> ? std::numeric_limits<int>::max() : n <= 128 ? 4 : 6;
 }
 
 // Where products are all that counts twice the precision is used sparingly.
@@ -54,26 +56,11 @@ struct Twofold {
   V *head, *tail, *whole;
 };
 
-// The sum of two vectors and its rounding error, without a product that could be fused into it.
-template <class V>
-static inline V two_sum(V a, V b, V& error) {
-  const V sum = a + b, seen = sum - a;
-  error = (a - (sum - seen)) + (b - seen);
-  return sum;
-}
-
-template <typename T>
-struct TwofoldRows {
+// Products in twice the precision, of one matrix in rows or of several in lanes.
+template <typename T, class Layout>
+struct TwofoldProducts {
   using V = typename Simd<T>::V;
-  RowLayout<T> layout;
-  int used;  // vectors of a row that hold entries
-
-  // Calls body(place) for every vector.
-  template <class Body>
-  inline void each(const Body& body) const {
-    for (int i = 0; i < layout.n; ++i)
-      for (int j = 0; j < used; ++j) body(size_t(i) * layout.row_vectors + j);
-  }
+  const Layout& layout;
 
   // Bits of a head, so that sums of `terms` products of heads fit into the significand.
   static int head_bits(int terms) {
@@ -82,18 +69,22 @@ struct TwofoldRows {
     return (std::numeric_limits<T>::digits - log) / 2;
   }
 
+  // Adding this and taking it away rounds numbers up to `largest` to multiples of 2^(e - bits), 2^e > largest. Near the
+  // end of the range it is infinite, and the result NaN: wide_exponents.h computes such matrices again.
+  static V rounder(V largest, int bits) {
+    using I = typename Simd<T>::I;
+    constexpr int mantissa = IntegerOf<T>::mantissa_bits, bias = IntegerOf<T>::bias;
+    const I power = ((I)largest >> mantissa) + (1 - bias + mantissa - bits), most = I{} + bias;
+    const V found = T(1.5) * Simd<T>::power_of_two(power < most ? power : most);
+    return power > most ? Simd<T>::broadcast(std::numeric_limits<T>::infinity()) : found;
+  }
+
   // sum + error -> head and tail; `whole` may be `sum`.
   void split(const V* sum, const V* error, int terms, const Twofold<T>& out) const {
     V most{};
-    each([&](size_t at) { most = Simd<T>::maximum(most, Simd<T>::absolute(sum[at])); });
-    T largest = 0;
-    for (int lane = 0; lane < Simd<T>::lanes; ++lane) largest = most[lane] > largest ? most[lane] : largest;
-    // An infinite entry, after an overflow, has no exponent; wide_exponents.h computes such matrices again.
-    const int exponent = largest > 0 && std::isfinite(largest) ? std::ilogb(largest) + 1 : 0;
-    // Adding this rounds to multiples of 2^(exponent - bits).
-    const V round = Simd<T>::broadcast(
-        std::ldexp(T(1.5), std::numeric_limits<T>::digits - 1 + exponent - head_bits(terms)));
-    each([&](size_t at) {
+    layout.each([&](size_t at) { most = Simd<T>::maximum(most, Simd<T>::absolute(sum[at])); });
+    const V round = rounder(Layout::over_matrix(most), head_bits(terms));
+    layout.each([&](size_t at) {
       const V head = (sum[at] + round) - round, tail = (sum[at] - head) + error[at];
       out.head[at] = head;
       out.tail[at] = tail;
@@ -126,7 +117,7 @@ struct TwofoldRows {
 
   // exact + rest as a sum and its error in the same places.
   void add_up(V* exact, V* rest) const {
-    each([&](size_t at) {
+    layout.each([&](size_t at) {
       V error;
       exact[at] = two_sum(exact[at], rest[at], error);
       rest[at] = error;
@@ -134,14 +125,14 @@ struct TwofoldRows {
   }
 
   void add_identity(V* sum, V* error) const {
-    const size_t step = size_t(layout.row_vectors) * Simd<T>::lanes + 1;
-    T *entry = reinterpret_cast<T*>(sum), *small = reinterpret_cast<T*>(error);
-    for (int i = 0; i < layout.n; ++i, entry += step, small += step) {
-      T lost;
-      const T one = two_sum(*entry, T(1), lost);
-      *entry = two_sum(one, T(lost + *small), lost);
-      *small = lost;
-    }
+    layout.each_diagonal(
+        [](auto& entry, auto& small) {
+          std::decay_t<decltype(entry)> lost, one{};
+          one = two_sum(entry, one + T(1), lost);
+          entry = two_sum(one, lost + small, lost);
+          small = lost;
+        },
+        sum, error);
   }
 };
 
@@ -168,12 +159,13 @@ struct NextTerms {
 
 // exp(2^s B) from B and B2 = B B in b.a and b.a2, and where it is. Of a derivative only the tangent is finished.
 // `ordinary(B4)` says how many squarings, the last ones, may be made in the usual precision. With `plain_start` the
-// square of B and that of exp(B) - I, both less than 1, are ordinary products.
-template <typename T, bool dual, class Ordinary>
-static Pair<T> twofold_squarings(const RowLayout<T>& layout, int used, int squarings, const Buffers<T>& b,
-                                 bool plain_start, const Ordinary& ordinary) {
+// square of B and that of exp(B) - I, both less than 1, are ordinary products. `after(k, X)` is told of squaring k in
+// twice the precision; b.left and b.right are not used by then.
+template <typename T, bool dual, class Layout, class Ordinary, class After>
+static Pair<T> twofold_squarings(const Layout& layout, int squarings, const Buffers<T>& b, bool plain_start,
+                                 const Ordinary& ordinary, const After& after) {
   using V = typename Simd<T>::V;
-  const TwofoldRows<T> rows{layout, used};
+  const TwofoldProducts<T, Layout> twice{layout};
   constexpr Parts all = all_parts<dual>;
   const int terms = dual ? 2 * layout.n : layout.n;
   const auto parts = [&](const auto& body) {
@@ -190,7 +182,7 @@ static Pair<T> twofold_squarings(const RowLayout<T>& layout, int used, int squar
     return NextTerms<T>{b.a, b.a2, cube, fourth, out, c1, c2, c3, c4};
   };
   const auto begin = next(sum, 1.0 / 6227020800, 1.0 / 87178291200, 1.0 / 1307674368000, 1.0 / 20922789888000);
-  rows.each([&](size_t at) {
+  layout.each([&](size_t at) {
     sum.x[at] = begin.template terms<false>(at);
     if constexpr (dual) sum.h[at] = begin.template terms<true>(at);
   });
@@ -204,47 +196,48 @@ static Pair<T> twofold_squarings(const RowLayout<T>& layout, int used, int squar
     const Twofold<T> small{b.left.x, b.right.x, b.a.x}, small_h{b.left.h, b.right.h, b.a.h};
     parts([&](auto of) {
       V* const zero = of(b.keep);
-      rows.each([&](size_t at) { zero[at] = V{}; });
-      rows.split(of(b.a), zero, terms, {of(b.left), of(b.right), of(b.a)});
+      layout.each([&](size_t at) { zero[at] = V{}; });
+      twice.split(of(b.a), zero, terms, {of(b.left), of(b.right), of(b.a)});
     });
-    rows.product(small, small, b.a2.x, b.y.x);
-    if constexpr (dual) rows.commute(small, small_h, b.a2.h, b.y.h);
+    twice.product(small, small, b.a2.x, b.y.x);
+    if constexpr (dual) twice.commute(small, small_h, b.a2.h, b.y.h);
   }
   parts([&](auto of) {
-    rows.each([&](size_t at) {
+    layout.each([&](size_t at) {
       V error;
       const V most = two_sum(of(b.a)[at], T(0.5) * of(b.a2)[at], error);
       of(b.keep)[at] = error + (plain_start ? of(b.inner)[at] : of(b.inner)[at] + T(0.5) * of(b.y)[at]);
       of(b.inner)[at] = most;
     });
-    rows.add_up(of(b.inner), of(b.keep));
+    twice.add_up(of(b.inner), of(b.keep));
   });
   int done = 0;
   if (plain_start) {  // exp(2 B) - I = 2 Y + Y^2
     done = 1;
     layout.template product<all>(b.inner, b.inner, Store<T>{b.y});
     parts([&](auto of) {
-      rows.each([&](size_t at) {
+      layout.each([&](size_t at) {
         V error;
         of(b.inner)[at] = two_sum(of(b.inner)[at] + of(b.inner)[at], of(b.y)[at], error);
         of(b.keep)[at] = error + (of(b.keep)[at] + of(b.keep)[at]);
       });
     });
   }
-  rows.add_identity(b.inner.x, b.keep.x);
+  twice.add_identity(b.inner.x, b.keep.x);
 
   const Twofold<T> x{b.a.x, b.a2.x, b.y.x}, h{b.a.h, b.a2.h, b.y.h};
   for (int k = done; k < squarings - last; ++k) {
-    rows.split(b.inner.x, b.keep.x, terms, x);
-    if constexpr (dual) rows.split(b.inner.h, b.keep.h, terms, h);
+    twice.split(b.inner.x, b.keep.x, terms, x);
+    if constexpr (dual) twice.split(b.inner.h, b.keep.h, terms, h);
     if (!dual || k + 1 < squarings) {
-      rows.product(x, x, b.inner.x, b.keep.x);
-      rows.add_up(b.inner.x, b.keep.x);
+      twice.product(x, x, b.inner.x, b.keep.x);
+      twice.add_up(b.inner.x, b.keep.x);
     }
     if constexpr (dual) {
-      rows.commute(x, h, b.inner.h, b.keep.h);
-      rows.add_up(b.inner.h, b.keep.h);
+      twice.commute(x, h, b.inner.h, b.keep.h);
+      twice.add_up(b.inner.h, b.keep.h);
     }
+    after(k, b.inner);
   }
   Pair<T> now = b.inner, other = b.left;
   for (int k = squarings - last; k < squarings; ++k) {
