@@ -50,7 +50,7 @@ def replace_file(
 ) -> None:
     """Let ``write`` fill a new file next to ``path``, push it to the disk, then rename it to ``path``.
 
-    A link is followed: the file that it points to is replaced; or the link itself. Permissions, access lists and other extended
+    A link is followed: the file that it points to is replaced. Permissions, access lists and other extended
     attributes of an old file are kept, and its owner where the system allows that. While it is filled the
     new file is open to nobody whom the old one excludes. Devices and pipes are refused.
 
@@ -58,7 +58,7 @@ def replace_file(
         path: the file.
         write: fills the file it is given.
         keep: a name in the same folder under which the old file stays.
-        follow: False in folders where nobody but this program writes: a link there is not the user's.
+        follow: False to replace a link itself, in folders where only this program writes.
 
     Raises:
         UnwritableError: the disk refused. What was at ``path`` is still there.

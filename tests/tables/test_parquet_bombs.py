@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mlayer import memory
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables import open_table
-from mlayer.tables.reader import memory, parquet
+from mlayer.tables.reader import parquet
 
 LONG = "z" * 2_000_000
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mlayer import memory
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables import open_table
-from mlayer.tables.reader import memory
 from mlayer.tables.reader import source as reader
 
 FRAME = pd.DataFrame(

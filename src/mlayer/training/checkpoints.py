@@ -66,7 +66,7 @@ class Checkpoints:
                 )
         if _holds_something(self.folder / "lock"):  # some versions of filelock empty the file
             raise CheckpointError(
-                f"checkpoint: {self.folder / 'lock'} must be the lock of a run; got a file of something else. "
+                f"checkpoint: {self.folder / 'lock'} must be the lock of a run; got another file. "
                 "Nothing was trained: rename it, or give another folder."
             )
         try:
