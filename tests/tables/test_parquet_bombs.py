@@ -16,6 +16,7 @@ from mlayer import memory
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables import open_table
 from mlayer.tables.reader import parquet
+from parquet_footers import columns_on_one_place, page
 
 LONG = "z" * 2_000_000
 
@@ -143,3 +144,19 @@ def test_a_page_without_sizes_is_damage(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(FileFormatError, match="a page without its size"):
         open_table(path).read(1)
+
+
+def test_columns_that_name_the_same_pages_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand columns that each name all of a million pages: the pages are counted once or not at all."""
+    path = tmp_path / "t.parquet"
+    body = page(1, 4) + np.int32(7).tobytes()
+    columns_on_one_place(path, 1, body, 1)
+    assert open_table(path).read()["c0"].tolist() == [7]
+    columns_on_one_place(path, 1000, body * 50, 50)
+    walked = []
+    counted_pages = parquet._header
+    monkeypatch.setattr(parquet, "_header", lambda *given: walked.append(1) or counted_pages(*given))
+    for read in (lambda: open_table(path).read(1), lambda: next(open_table(path).pieces())):
+        with pytest.raises(FileFormatError, match=r"columns of \d+ bytes in a file of \d+"):
+            read()
+    assert not walked
