@@ -1,4 +1,4 @@
-"""Files from others with a hole of gigabytes, pipes in the place of files, and lists that lie on each other."""
+"""Files with a hole of gigabytes, pipes in the place of files, lists that lie on each other."""
 
 from __future__ import annotations
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
+import warnings
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib
 import numpy as np
 import pytest
+import sympy
 
+import mlayer
 from mlayer.report import plots
 from mlayer.report.page import Page
 from mlayer.report.theme import DARK, LIGHT, svg
+from mlayer.symbolic import draw_board, explain
 
 LABELS = [
     "<script>alert(1)</script>",
@@ -69,3 +75,29 @@ def test_pages_with_any_label_can_be_written_and_hold_whole_pictures(label: str,
     assert found
     for picture in found:
         well_formed(picture.encode() if picture.startswith("<") else base64.b64decode(picture))
+
+
+@pytest.mark.parametrize("label", LABELS, ids=range(len(LABELS)))
+def test_pictures_of_formulas_with_any_name_are_well_formed(label: str) -> None:
+    one, two = (mlayer.from_polynomial(text, names) for text, names in (("x**2", "x"), ("x*y", "x y")))
+    x, y = sympy.Symbol(label), sympy.Symbol(f"{label} ")
+    for figure in (
+        explain(one, None, [x], (label,)).plot(),
+        explain(two, None, [x, y], (label,)).plot(),
+        draw_board(two, [x, y], title=label),
+    ):
+        buffer = io.BytesIO()
+        with warnings.catch_warnings():  # of letters that the font lacks, and labels that leave no room
+            warnings.simplefilter("ignore", UserWarning)
+            figure.savefig(buffer, format="svg")
+        well_formed(buffer.getvalue())
+
+
+def test_settings_of_the_user_change_no_report() -> None:
+    """TeX would run the names of columns as its code; other settings would give other bytes."""
+    draw = plots.confusion(np.array([0, 1]), np.array([0, 1]), ["$\\input{/etc/passwd}$", "b"])
+    before = svg(draw, LIGHT)
+    odd = {"text.usetex": True, "svg.fonttype": "path", "font.size": 30, "axes.grid": True}
+    with matplotlib.rc_context(odd):
+        assert svg(draw, LIGHT) == before
+    assert b"input{/etc/passwd}" in before

@@ -183,3 +183,10 @@ def test_a_long_cell_below_a_short_header(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1,5;" + "x" * 300_000 + "\n2,5;y\n")
     dialect = sniff(tmp_path / "t.csv")
     assert (dialect.header, dialect.delimiter) == (("a", "b"), ";")
+
+
+@pytest.mark.parametrize("encoding", ["idna", "a\0b", "undefined", "rot13", "hex", "no-such", ""])
+def test_what_is_no_encoding_of_text_is_refused(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ArgumentError, match=r"encoding must be (one of text|known to Python)"):
+        open_table(tmp_path / "t.csv", encoding=encoding).read()

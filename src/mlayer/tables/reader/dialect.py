@@ -154,6 +154,15 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple
     if encoding is not None and not isinstance(encoding, str):
         raise ArgumentTypeError("encoding", "a name", brief(encoding), "For example latin-1 or cp1252.")
     given = encoding is not None
+    if encoding is not None:
+        try:
+            "a".encode(encoding, "replace")
+        except ValueError:  # a NUL in its name, or one that is not for text, such as idna
+            raise ArgumentError(
+                "encoding", "one of text", repr(encoding), "For example latin-1 or cp1252."
+            ) from None
+        except LookupError:
+            pass  # said below
     if encoding is None:
         encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     cuts = range(1 if whole else 4)  # a character may be cut at the end
