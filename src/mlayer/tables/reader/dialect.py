@@ -24,6 +24,7 @@ _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 # The encoding of spreadsheets on Windows in western Europe and America.
 WINDOWS = "cp1252"
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
@@ -116,7 +117,7 @@ def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list
     encoding, text = _decode(path, head, whole, encoding)
     if "\0" in text:
         raise FileFormatError(path, "a text table or parquet", "binary data", "Save it as csv or parquet.")
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)  # not at what else ends a line for Python, such as U+2028 in a name
     if not whole:
         lines = lines[:-1]  # cut in the middle
     return encoding, [line for line in lines if line.strip()], whole
