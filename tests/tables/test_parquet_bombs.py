@@ -160,3 +160,17 @@ def test_columns_that_name_the_same_pages_are_damage(tmp_path: Path, monkeypatch
         with pytest.raises(FileFormatError, match=r"columns of \d+ bytes in a file of \d+"):
             read()
     assert not walked
+
+
+def test_wide_rows_are_decoded_few_at_a_time(tmp_path: Path, small: None) -> None:
+    """Not decoded as a whole and cut afterward: 13 MB of numbers in a budget of one."""
+    draw = np.random.default_rng(0)
+    table = pa.table({f"c{k}": draw.normal(size=20_000) for k in range(80)})
+    pq.write_table(table, tmp_path / "t.parquet", use_dictionary=False, data_page_size=4096)
+    source, rows = open_table(tmp_path / "t.parquet"), 0
+    with counted() as pool:
+        for piece in source.pieces():
+            rows += len(piece)
+            del piece
+    assert rows == 20_000
+    assert pool.max_memory() < 8_000_000
