@@ -1,6 +1,6 @@
 """Claim: what `train` compares before it resumes from a checkpoint costs less than 1 % of a run of 10 epochs.
 
-Digests of every byte of data, validation data and weights, beside the training of one epoch in the same
+Digests of every byte of data, validation data and weights, compared with the training of one epoch in one
 process: data in memory of the size and shape of CIFAR-10, batch 32, one epoch cut short and scaled up by the
 number of its steps. SHA-256 of the same data is timed in turn, for comparison.
 

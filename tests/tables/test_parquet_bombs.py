@@ -174,3 +174,9 @@ def test_wide_rows_are_decoded_few_at_a_time(tmp_path: Path, small: None) -> Non
             del piece
     assert rows == 20_000
     assert pool.max_memory() < 8_000_000
+
+
+def test_values_that_a_page_names_are_counted_whatever_the_footer_says(tmp_path: Path) -> None:
+    """A few bytes of runs stand for any number of values; the footer names one row."""
+    columns_on_one_place(tmp_path / "t.parquet", 1, page(10**9, 4) + bytes(4), 1)
+    assert parquet.parquet_size(tmp_path / "t.parquet").total > 8 * 10**9
