@@ -73,7 +73,7 @@ def test_a_proof_is_read_as_it_was_written(tmp_path: Path) -> None:
 def model_that_names_its_hole(path: Path) -> None:
     n = 2**15
     size = 4 * n * n
-    config = {"in_features": 1, "out_features": 1, "matrix_size": n, "embedding_size": None}
+    config: dict[str, Any] = {"in_features": 1, "out_features": 1, "matrix_size": n, "embedding_size": None}
     config |= dict.fromkeys(("matrix_bias", "output_bias", "embedding_bias"), False)
     config |= {"structure": {"name": "full"}, "init": None, "dtype": "float32"}
     entry = {"dtype": "F32", "shape": [1, n, n]}

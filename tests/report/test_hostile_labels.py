@@ -8,6 +8,7 @@ import re
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -141,7 +142,7 @@ def test_settings_of_the_user_change_no_report() -> None:
     """TeX would run the names of columns as its code; other settings would give other bytes."""
     draw = plots.confusion(np.array([0, 1]), np.array([0, 1]), ["$\\input{/etc/passwd}$", "b"])
     before = svg(draw, LIGHT)
-    odd = {"text.usetex": True, "svg.fonttype": "path", "font.size": 30, "axes.grid": True}
+    odd: Any = {"text.usetex": True, "svg.fonttype": "path", "font.size": 30, "axes.grid": True}
     with matplotlib.rc_context(odd):
         assert svg(draw, LIGHT) == before
     assert b"$\\input" in before

@@ -153,9 +153,14 @@ def test_columns_that_name_the_same_pages_are_damage(tmp_path: Path, monkeypatch
     columns_on_one_place(path, 1, body, 1)
     assert open_table(path).read()["c0"].tolist() == [7]
     columns_on_one_place(path, 1000, body * 50, 50)
-    walked = []
+    walked: list[Any] = []
     counted_pages = parquet._header
-    monkeypatch.setattr(parquet, "_header", lambda *given: walked.append(1) or counted_pages(*given))
+
+    def walk(*given: Any) -> Any:
+        walked.append(given)
+        return counted_pages(*given)
+
+    monkeypatch.setattr(parquet, "_header", walk)
     for read in (lambda: open_table(path).read(1), lambda: next(open_table(path).pieces())):
         with pytest.raises(FileFormatError, match=r"columns of \d+ bytes in a file of \d+"):
             read()

@@ -31,8 +31,8 @@ DARK = Theme(text="#e6e9ec", faint="#4a525b", first="#56b4e9", second="#e69f00")
 
 Draw = Callable[["Figure", Theme], None]
 # What a user's own settings of matplotlib may say about; TeX, which would run names of columns, among it.
-_GROUPS = ("axes", "errorbar", "figure", "font", "grid", "hatch", "image", "legend", "lines", "mathtext")
-_GROUPS += ("patch", "path", "savefig", "svg", "text", "xtick", "ytick")
+_GROUPS = {"axes", "errorbar", "figure", "font", "grid", "hatch", "image", "legend", "lines", "mathtext"}
+_GROUPS |= {"patch", "path", "savefig", "svg", "text", "xtick", "ytick"}
 
 
 def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> bytes:

@@ -32,13 +32,13 @@ def tensor_digest(tensor: Tensor) -> str:
     False
     """
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return bulk_digest(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b""))
+    return bulk_digest(flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b""))
 
 
 def array_digest(array: AnyArray) -> str:
     """Of the cells of an array that holds no objects; dates too, which have no buffer of their own."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return bulk_digest(memoryview(flat.view(np.uint8)) if flat.nbytes else memoryview(b""))
+    return bulk_digest(flat.view(np.uint8).data if flat.nbytes else memoryview(b""))
 
 
 def bulk_digest(data: memoryview) -> str:
