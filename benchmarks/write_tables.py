@@ -307,9 +307,10 @@ def large_table() -> str:
         f"| {content[name]['processor_seconds']:.0f} s |"
         for name in ("fit", "predict")
     ]
+    command = content.get("circumstances", content)["command"]
     told = (
         f"A csv of {content['bytes'] / 1e9:.1f} GB: {content['rows']:,} rows, {content['columns']} columns, "
-        f"one epoch, one thread: `{content['command']}`."
+        f"one epoch, one thread: `{command}`."
     )
     return "\n".join([*lines, "", told])
 

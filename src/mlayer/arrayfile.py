@@ -17,6 +17,7 @@ from typing import IO
 
 import numpy as np
 
+from mlayer.memory import check_size
 from mlayer.tensorfile import DamagedError
 
 # What zipfile, zlib and numpy raise at damaged files, as fuzzing found (tests/reliability).
@@ -26,12 +27,13 @@ _DAMAGE = (
     *(tokenize.TokenError, RecursionError),
 )
 # An archive may unpack to this many bytes, or to this many times its size: trained numbers hardly pack.
+_COPIES = 2  # of a file in memory
 _MOST_MEMBERS, _SMALL, _LARGEST_RATIO, _MOST_BYTES = 10_000, 2**27, 16, 2**32
 
 
 def read_array(path: Path) -> np.ndarray:
     """The array of a ``.npy`` file."""
-    data = path.read_bytes()
+    data = _bytes(path)
     try:
         if data[:2] == b"PK":
             raise ValueError("an archive")
@@ -42,7 +44,7 @@ def read_array(path: Path) -> np.ndarray:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an ``.npz`` file, by name."""
-    data = path.read_bytes()
+    data = _bytes(path)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             members = packed.infolist()
@@ -56,6 +58,13 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             return found
     except _DAMAGE as error:
         raise DamagedError(_words(error)) from None
+
+
+def _bytes(path: Path) -> bytes:
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise DamagedError("a folder, a pipe or a device")
+    check_size(path, _COPIES)
+    return path.read_bytes()
 
 
 def _array(stream: IO[bytes], size: int) -> np.ndarray:

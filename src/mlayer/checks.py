@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from inspect import signature
@@ -164,3 +165,18 @@ def brief(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"of type {type(value).__name__}"
+
+
+def written_out(text: str) -> str:
+    r"""The text with characters that XML does not allow, or that turn the direction of others, as escapes.
+
+    >>> written_out("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(ascii(c)[1:-1] if _NOT_IN_PAGES.match(c) else c for c in text)
+
+
+# Control characters, halves of pairs, the two that are no characters, and marks of direction.
+_NOT_IN_PAGES = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff\\u202a-\\u202e\\u2066-\\u2069]"
+)

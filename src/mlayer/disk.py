@@ -45,7 +45,9 @@ def make_folder(path: Path) -> None:
         raise UnwritableError(path, error, "Name another folder.") from error
 
 
-def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None = None) -> None:
+def replace_file(
+    path: Path, write: Callable[[Path], None], *, keep: Path | None = None, follow: bool = True
+) -> None:
     """Let ``write`` fill a new file next to ``path``, push it to the disk, then rename it to ``path``.
 
     A link is followed: the file that it points to is replaced. Permissions, access lists and other extended
@@ -56,17 +58,18 @@ def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None
         path: the file.
         write: fills the file it is given.
         keep: a name in the same folder under which the old file stays.
+        follow: False to replace a link itself, in folders where only this program writes.
 
     Raises:
         UnwritableError: the disk refused. What was at ``path`` is still there.
     """
     with refusals(path):
-        path = followed(path)
-        if path.is_dir():
+        path = followed(path) if follow else path
+        if path.is_dir() and (follow or not path.is_symlink()):
             raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Create it first.")
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file() and (follow or not path.is_symlink()):
             raise ArgumentError(
                 "path",
                 "a file",
@@ -76,17 +79,18 @@ def replace_file(path: Path, write: Callable[[Path], None], *, keep: Path | None
         with beside(path) as temporary:
             write(temporary)
             _sync(temporary)
-            if path.is_file():
+            link = path.is_symlink()  # only where links are not followed
+            if path.is_file() and not link:
                 _make_alike(temporary, path)
-            if keep is not None and path.exists():
+            if keep is not None and path.exists() and not link:
                 _keep(path, keep)
             os.replace(temporary, path)
         _sync_folder(path.parent)
 
 
-def replace_bytes(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+def replace_bytes(path: Path, data: bytes, *, keep: Path | None = None, follow: bool = True) -> None:
     """Replace the file at ``path`` by ``data``, all or nothing."""
-    replace_file(path, lambda temporary: _write(temporary, data), keep=keep)
+    replace_file(path, lambda temporary: _write(temporary, data), keep=keep, follow=follow)
 
 
 @contextmanager

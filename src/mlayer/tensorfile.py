@@ -19,11 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlayer.memory import check_size
+
 MOST_HEADER = 64 * 2**20
 MOST_TENSORS = 20_000
 _DIGEST = "digest"
 _EMPTY = "0" * 64
 _MARK = f'"{_DIGEST}":"'.encode()
+_COPIES = 2  # of a file in memory: what was read, and the tensors
 _LARGEST = 2**48  # of a shape
 
 
@@ -72,6 +75,7 @@ def read_header(path: Path) -> Header:
     named = 8 + length + max((_end(name, entry) for name, entry in entries.items()), default=0)
     if named != size:
         raise DamagedError(f"a file of {size} bytes whose header names {named}")
+    check_size(path, _COPIES)
     return Header(metadata, shapes, size)
 
 

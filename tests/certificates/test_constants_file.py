@@ -97,6 +97,8 @@ def test_changed_numbers_do_not_match_the_digest(case: Any, name: str, tmp_path:
         {"P": np.eye(3)},
         {"Y": np.zeros((4, 4), np.float32)},
         {"w": np.array([-1.0])},
+        {"Y": np.full((4, 4), 1.7e308)},
+        {"Y": np.full((4, 4), np.nan)},
     ],
 )
 def test_numbers_that_cannot_be_computed_with_are_refused(change: dict[str, Any], tmp_path: Path) -> None:

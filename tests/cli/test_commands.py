@@ -17,10 +17,10 @@ import pytest
 
 import mlayer
 from least_squares import LeastSquares
+from mlayer import memory
 from mlayer.cli import main, show
 from mlayer.tables import load_table_model
 from mlayer.tables.fit import fit_table as fit
-from mlayer.tables.reader import memory
 
 
 @pytest.fixture(autouse=True)

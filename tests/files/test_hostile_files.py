@@ -184,3 +184,15 @@ def test_an_archive_of_zeros_does_not_take_gigabytes(tmp_path: Path) -> None:
         read_arrays(file)
     np.savez_compressed(file, a=np.zeros(2**20))
     assert read_arrays(file)["a"].shape == (2**20,)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_json_does_not_have_are_refused(number: str, tmp_path: Path) -> None:
+    """They would be written as JSON again by `mlayer info --json`."""
+    file = tmp_path / "m.safetensors"
+    mlayer.save(mlayer.MLayer(2, 1, 2), file, notes={"a": "place of a number"})
+    data, place = file.read_bytes(), rb"\"place of a number\""
+    assert data.count(place) == 1
+    file.write_bytes(data.replace(place, number.ljust(len(place)).encode()))
+    with pytest.raises(FileFormatError, match="for a number"):
+        mlayer.load(file)

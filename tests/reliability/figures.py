@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
+
+from mlayer.experiments.running.provenance import circumstances
 
 
 def note(row: str, **counts: int) -> None:
-    """Replace the figures of a row of the table."""
+    """Replace the figures of a row of the table; each names the commit that it was run at."""
     place = os.environ.get("MLAYER_FIGURES")
     if place:
         file = Path(place)
-        known = json.loads(file.read_text()) if file.exists() else {}
-        file.write_text(json.dumps(known | {row: counts}, indent=1, sort_keys=True) + "\n")
+        known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        here = circumstances() | {"command": _command()}
+        added = {row: counts | {"commit": here["commit"]}, "circumstances": here}
+        file.write_text(json.dumps(known | added, indent=1, sort_keys=True) + "\n")
+
+
+def _command() -> str:
+    """How the tests were called, without the path of whoever did."""
+    words = [word.rpartition("/")[2] if word.startswith("/") else word for word in sys.argv[1:]]
+    return " ".join(["MLAYER_FIGURES=results/reliability.json", "python -m pytest", *words])

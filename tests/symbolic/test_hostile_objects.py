@@ -14,7 +14,7 @@ import torch
 import mlayer
 from hostile import no_hang
 from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
-from mlayer.symbolic import boolean_plan, plan, read_formula, rotation, sum_of_cosines
+from mlayer.symbolic import boolean_plan, draw_board, plan, read_formula, rotation, sum_of_cosines
 from mlayer.symbolic.parse.expressions import MOST_EXPRESSIONS, MOST_VARIABLES, read_expressions
 
 X, Y = sympy.symbols("x y")
@@ -203,3 +203,18 @@ def test_dense_high_powers_do_without_the_horner_form(monkeypatch: pytest.Monkey
     assert not seen
     assert plan("(0.1*x + 0.3*y)**4 + x", "x y").degree == 4
     assert seen
+
+
+@pytest.mark.parametrize(
+    "number", [np.complex128(1 + 2j), np.array(1j), np.complex64(1), torch.tensor(1j), 1j]
+)
+def test_complex_numbers_are_not_cut(number: Any) -> None:
+    """numpy's own conversion drops the imaginary part, with a warning that nobody reads."""
+    for build in (rotation, lambda given: sum_of_cosines([given], [1.0])):
+        with pytest.raises(ArgumentTypeError, match="must be real numbers"):
+            build(number)
+
+
+def test_a_title_is_text() -> None:
+    with pytest.raises(ArgumentTypeError, match="title must be text"):
+        draw_board(LAYER, title=3)  # type: ignore[arg-type]

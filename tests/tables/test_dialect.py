@@ -183,3 +183,19 @@ def test_a_long_cell_below_a_short_header(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1,5;" + "x" * 300_000 + "\n2,5;y\n")
     dialect = sniff(tmp_path / "t.csv")
     assert (dialect.header, dialect.delimiter) == (("a", "b"), ";")
+
+
+@pytest.mark.parametrize("encoding", ["idna", "a\0b", "undefined", "rot13", "hex", "no-such", ""])
+def test_what_is_no_encoding_of_text_is_refused(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ArgumentError, match=r"encoding must be (one of text|known to Python)"):
+        open_table(tmp_path / "t.csv", encoding=encoding).read()
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"])
+def test_what_ends_no_line_of_a_table_may_stand_in_names_and_cells(sign: str, tmp_path: Path) -> None:
+    rows = "".join(f"{k},u{sign}v\n" for k in range(5))
+    (tmp_path / "t.csv").write_text(f"a{sign}b,c\n{rows}", encoding="utf-8", newline="")
+    frame = open_table(tmp_path / "t.csv").read()
+    assert list(frame.columns) == [f"a{sign}b", "c"]
+    assert frame["c"].tolist() == [f"u{sign}v"] * 5

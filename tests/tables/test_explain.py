@@ -11,7 +11,7 @@ from mlayer.estimators.waves import WaveFit, WaveRows, solved, wave_layer
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.symbolic.read.fit_power_law import fitted_power_law
 from mlayer.tables import Schema, TableModel, Target, learn_schema
-from mlayer.tables.explain import explain_table
+from mlayer.tables.explain import explain_table, symbols_of
 
 SYMBOLS = list(sympy.symbols("m v r"))
 
@@ -107,3 +107,20 @@ def test_a_power_of_one_input_is_not_called_waves() -> None:
     found = explain(layer, (axis[:, None], period[:, None]), ["axis"])
     assert found.formula.method == "power law"
     assert str(found.formula.expressions[0]).endswith("axis**(3/2)")
+
+
+def test_every_name_of_a_column_becomes_a_symbol() -> None:
+    """The square of m\xb2 is a digit to Python, and still no part of a name."""
+    odd = ["area m\xb2", "x\xbd", "\u2167", "\uff11", "\xaa", "", "!", "!!", "\xb2", "a-b", "a b", "\u0301x"]
+    names = symbols_of(tuple(odd))
+    assert len(set(names)) == len(odd)
+    assert all(name.isidentifier() for name in names), names
+    frame = pd.DataFrame({"m\xb2": np.arange(8.0), "y": 3 * np.arange(8.0)})
+    schema, _ = learn_schema(frame[["m\xb2"]])
+    model = TableModel(
+        from_polynomial("3*x", "x").double(), schema, Target("price \u20ac/m\xb2", "regression")
+    )
+    assert explain_table(model, frame).text == "price_m2 = 3*m2"
+    many = symbols_of(tuple("!" * k for k in range(3000)))
+    assert many[:3] == ["x", "x_2", "x_3"]
+    assert len(set(many)) == 3000

@@ -106,6 +106,8 @@ def test_no_entry_of_a_model_file_makes_a_raw_error(
                 refused += 1
                 continue
             read += 1
+            assert main(["info", str(file), "--json"]) == 0, (at, f"{value!r:.60}")
+            json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
             try:
                 predict_table(load_table_model(file), open_table(csv), tmp_path / "p.csv")
             except MLayerError:

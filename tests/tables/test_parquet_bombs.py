@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mlayer import memory
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables import open_table
-from mlayer.tables.reader import memory, parquet
+from mlayer.tables.reader import parquet
+from parquet_footers import columns_on_one_place, page
 
 LONG = "z" * 2_000_000
 
@@ -142,3 +144,44 @@ def test_a_page_without_sizes_is_damage(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(FileFormatError, match="a page without its size"):
         open_table(path).read(1)
+
+
+def test_columns_that_name_the_same_pages_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand columns that each name all of a million pages: the pages are counted once or not at all."""
+    path = tmp_path / "t.parquet"
+    body = page(1, 4) + np.int32(7).tobytes()
+    columns_on_one_place(path, 1, body, 1)
+    assert open_table(path).read()["c0"].tolist() == [7]
+    columns_on_one_place(path, 1000, body * 50, 50)
+    walked: list[Any] = []
+    counted_pages = parquet._header
+
+    def walk(*given: Any) -> Any:
+        walked.append(given)
+        return counted_pages(*given)
+
+    monkeypatch.setattr(parquet, "_header", walk)
+    for read in (lambda: open_table(path).read(1), lambda: next(open_table(path).pieces())):
+        with pytest.raises(FileFormatError, match=r"columns of \d+ bytes in a file of \d+"):
+            read()
+    assert not walked
+
+
+def test_wide_rows_are_decoded_few_at_a_time(tmp_path: Path, small: None) -> None:
+    """Not decoded as a whole and cut afterward: 13 MB of numbers in a budget of one."""
+    draw = np.random.default_rng(0)
+    table = pa.table({f"c{k}": draw.normal(size=20_000) for k in range(80)})
+    pq.write_table(table, tmp_path / "t.parquet", use_dictionary=False, data_page_size=4096)
+    source, rows = open_table(tmp_path / "t.parquet"), 0
+    with counted() as pool:
+        for piece in source.pieces():
+            rows += len(piece)
+            del piece
+    assert rows == 20_000
+    assert pool.max_memory() < 8_000_000
+
+
+def test_values_that_a_page_names_are_counted_whatever_the_footer_says(tmp_path: Path) -> None:
+    """A few bytes of runs stand for any number of values; the footer names one row."""
+    columns_on_one_place(tmp_path / "t.parquet", 1, page(10**9, 4) + bytes(4), 1)
+    assert parquet.parquet_size(tmp_path / "t.parquet").total > 8 * 10**9

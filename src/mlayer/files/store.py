@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -192,7 +193,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             raise FileFormatError(
                 path, must_be, "a safetensors file that mlayer did not write", "Load it with its own program."
             )
-        header = json.loads(file.metadata[_KEY])
+        # JSON has no NaN and no infinity; `save` writes none, and what is read may be written as JSON again.
+        header = json.loads(file.metadata[_KEY], parse_constant=_finite, parse_float=_finite)
         version = header["format"]
         if not isinstance(version, int) or version < 1:
             raise FileFormatError(path, must_be, f"format {version!r}", "Get it again.")
@@ -224,6 +226,13 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileFormatError(
             path, must_be, f"a damaged header ({type(error).__name__}: {error})", "Get it again."
         ) from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:60]} for a number")
+    return number
 
 
 def _check_config(path: PathLike, config: dict[str, Any], file: Header) -> None:

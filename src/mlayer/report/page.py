@@ -12,10 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import Any, cast
 
-from mlayer.checks import brief, file_path, flag, integer, is_several
+from mlayer.checks import brief, file_path, flag, integer, is_several, written_out
 from mlayer.disk import replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.report.theme import DARK, LIGHT, Draw, svg, written_out
+from mlayer.report.theme import DARK, LIGHT, Draw, svg
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --card: #f4f6f8; --text: #1c2126; --soft: #56606b;

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlayer.checks import written_out
 from mlayer.numerics.arrays import AnyArray
-from mlayer.report.theme import Draw, Theme, written_out
+from mlayer.report.theme import Draw, Theme
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

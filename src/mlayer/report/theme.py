@@ -6,7 +6,6 @@ Okabe and Ito, "Color universal design" (2008): jfly.uni-koeln.de/color.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -31,21 +30,9 @@ LIGHT = Theme(text="#1c2126", faint="#c9ced4", first="#0072b2", second="#d55e00"
 DARK = Theme(text="#e6e9ec", faint="#4a525b", first="#56b4e9", second="#e69f00")
 
 Draw = Callable[["Figure", Theme], None]
-
-
-def written_out(text: str) -> str:
-    r"""The text with characters that XML does not allow, or that turn the direction of others, as escapes.
-
-    >>> written_out("a\x1b[31mb")
-    'a\\x1b[31mb'
-    """
-    return "".join(ascii(c)[1:-1] if _NOT_IN_PAGES.match(c) else c for c in text)
-
-
-# Control characters, halves of pairs, the two that are no characters, and marks of direction.
-_NOT_IN_PAGES = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff\\u202a-\\u202e\\u2066-\\u2069]"
-)
+# What a user's own settings of matplotlib may say about; TeX, which would run names of columns, among it.
+_GROUPS = {"axes", "errorbar", "figure", "font", "grid", "hatch", "image", "legend", "lines", "mathtext"}
+_GROUPS |= {"patch", "path", "savefig", "svg", "text", "xtick", "ytick"}
 
 
 def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> bytes:
@@ -58,7 +45,7 @@ def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> by
         raise MissingPackageError("a report with plots", "matplotlib", "pip install 'mlayer[cli]'") from None
     import warnings
 
-    style = {
+    style = {key: v for key, v in matplotlib.rcParamsDefault.items() if key.split(".")[0] in _GROUPS} | {
         "svg.fonttype": "none",  # letters stay letters: sharp, small, and in the reader's fonts
         "svg.hashsalt": "mlayer",
         "font.size": 11,  # so that it can be read where the picture is as wide as a phone

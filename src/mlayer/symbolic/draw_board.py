@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlayer.checks import brief
+from mlayer.checks import brief, written_out
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.nn import MLayer
 from mlayer.symbolic.compile.polynomial import PolynomialPlan
@@ -22,6 +22,16 @@ def figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def plainly(drawing: Any) -> Any:
+    """The figure with its labels as they are: a $ starts no formula, control characters are written out."""
+    from matplotlib.text import Text
+
+    for text in drawing.findobj(Text):
+        text.set_parse_math(False)
+        text.set_text(written_out(text.get_text()))
+    return drawing
+
+
 def draw_board(board: PolynomialPlan | MLayer, variables: Any = None, *, title: str | None = None) -> Any:
     """M as a labeled grid; entries of exp(M) that an output reads have a thick frame.
 
@@ -37,6 +47,8 @@ def draw_board(board: PolynomialPlan | MLayer, variables: Any = None, *, title: 
         raise ArgumentTypeError(
             "board", "a PolynomialPlan or an MLayer", brief(board), "For example determinant_plan(3)."
         )
+    if title is not None and not isinstance(title, str):
+        raise ArgumentTypeError("title", "text", brief(title), "Leave it out for the size of the matrix.")
     layer = board if isinstance(board, MLayer) else board.build()
     symbols = symbols_for(layer, variables if isinstance(board, MLayer) else list(board.variables))
     n = layer.matrix_size
@@ -84,7 +96,7 @@ def draw_board(board: PolynomialPlan | MLayer, variables: Any = None, *, title: 
         axes.axhline(k, color="0.8", linewidth=0.6, zorder=2)
         axes.axvline(k, color="0.8", linewidth=0.6, zorder=2)
     axes.set_title(f"M, {n} x {n}; framed: read from exp(M)" if title is None else title, fontsize=10)
-    return drawing
+    return plainly(drawing)
 
 
 def _square(i: int, j: int, **style: Any) -> Any:

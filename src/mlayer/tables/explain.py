@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -20,22 +21,25 @@ _TAKEN = {"I", "E", "S", "N", "O", "Q", "pi", "exp", "sin", "cos", "p", "beta", 
 
 
 def symbols_of(features: tuple[str, ...]) -> list[str]:
-    """Names of features as symbols: letters, digits and underscores, each different.
+    r"""Names of features as symbols: letters, digits and underscores, each different.
 
-    >>> symbols_of(("age (years)", "city = Rome", "age.years", "2nd", "I"))
-    ['age_years', 'city_Rome', 'age_years_2', 'x_2nd', 'I_']
+    >>> symbols_of(("age (years)", "city = Rome", "age.years", "2nd", "I", "m\xb2"))
+    ['age_years', 'city_Rome', 'age_years_2', 'x_2nd', 'I_', 'm2']
     """
-    names: list[str] = []
+    names: dict[str, None] = {}
+    counts: dict[str, int] = {}
     for feature in features:
-        name = re.sub(r"\W+", "_", feature).strip("_") or "x"
-        name = f"x_{name}" if name[0].isdigit() else name
+        # A raised 2 is a digit that may not stand in a name; here it is a 2.
+        kept = "".join(c if f"x{c}".isidentifier() else " " for c in normalize("NFKC", feature))
+        name = re.sub(r"\W+", "_", kept).strip("_") or "x"
+        name = name if name.isidentifier() else f"x_{name}"
         name = f"{name}_" if name in _TAKEN or keyword.iskeyword(name) else name
-        stem, count = name, 1
+        stem = name
         while name in names:
-            count += 1
-            name = f"{stem}_{count}"
-        names.append(name)
-    return names
+            counts[stem] = counts.get(stem, 1) + 1
+            name = f"{stem}_{counts[stem]}"
+        names[name] = None
+    return list(names)
 
 
 def explain_table(model: TableModel, frame: DataFrame | None = None, **options: Any) -> Explanation:

@@ -27,8 +27,9 @@ from mlayer.disk import make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError
 from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
 
-FORMAT = 3
+FORMAT = 4  # 3 had other digests of the data
 _KEY = "mlayer-checkpoint"
+_LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"
 
 
@@ -63,6 +64,11 @@ class Checkpoints:
                     f"checkpoint: {file} must be a file; got a link, a folder or a device. "
                     "Nothing was trained: remove it, or give another folder."
                 )
+        if _holds_something(self.folder / "lock"):  # some versions of filelock empty the file
+            raise CheckpointError(
+                f"checkpoint: {self.folder / 'lock'} must be the lock of a run; got another file. "
+                "Nothing was trained: rename it, or give another folder."
+            )
         try:
             make_folder(self.folder)
             lock.acquire(timeout=0)
@@ -113,6 +119,11 @@ class Checkpoints:
 
     def write_first(self, state: dict[str, Any]) -> None:
         """Before the first step, so that a place that cannot be written costs nothing."""
+        if _is_of_others(self.history):
+            raise CheckpointError(
+                f"checkpoint: {self.history} must be the history of a run, or not there; got a file of "
+                "something else. Nothing was trained: rename it, or give another folder."
+            )
         try:
             make_folder(self.folder)
             size = self._write(state)
@@ -136,7 +147,7 @@ class Checkpoints:
         """Replace the last state. On failure warn, and keep the last one and the training."""
         try:
             self._write(state)
-        except OSError as error:
+        except (OSError, MLayerError) as error:  # also a folder or a pipe that is there suddenly
             warnings.warn(
                 f"could not write the checkpoint {self.file} ({_reason(error)}); the one before is kept, "
                 "training continues and will try again. Free some space, or the work "
@@ -151,11 +162,11 @@ class Checkpoints:
         tensors: dict[str, Tensor] = {}
         tree = _flatten(state, tensors)
         data = sealed(tensors, {_KEY: json.dumps({"format": FORMAT, "tree": tree})})
-        replace_bytes(self.file, data, keep=self.before if self._whole else None)
+        replace_bytes(self.file, data, keep=self.before if self._whole else None, follow=False)
         self._whole = True
         lines = "".join(json.dumps(record) + "\n" for record in state["history"]).encode()
         if not _holds(self.history, lines):
-            replace_bytes(self.history, lines)
+            replace_bytes(self.history, lines, follow=False)
         return len(data)
 
 
@@ -191,6 +202,28 @@ def _is_no_file(path: Path) -> bool:
         return path.is_symlink() or (path.exists() and not path.is_file())
     except OSError:  # nobody may look: writing there will say why
         return False
+
+
+def _is_of_others(history: Path) -> bool:
+    """Whether a file is there that no run wrote; what is left of a run whose state was deleted is none."""
+    try:
+        with history.open("rb") as file:
+            first = file.readline(_LONGEST_LINE)
+    except OSError:
+        return False
+    try:
+        return bool(first) and "epoch" not in _about(first.decode())
+    except (DamagedError, UnicodeDecodeError):
+        return True
+
+
+def _holds_something(lock: Path) -> bool:
+    """Whether a file is no lock: those are empty, or hold the number of a process."""
+    try:
+        about = lock.stat()
+    except OSError:
+        return False
+    return about.st_nlink > 1 or about.st_size > _LARGEST_LOCK
 
 
 def _about(text: str) -> dict[str, Any]:

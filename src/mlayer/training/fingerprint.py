@@ -1,7 +1,7 @@
 """What makes two runs the same run: settings, callables with their code, the model, every byte of data.
 
 A checkpoint is resumed only by the run that wrote it. What is compared goes into the checkpoint as plain
-data: numbers and texts as they are, tensors and code as SHA-256.
+data: numbers and texts as they are, tensors and code as digests.
 
 A function counts by its code, its defaults, what it holds, and the globals that it names, functions among
 them with their own code. Libraries (the standard one, and what is installed) count by names alone: their
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlayer.tensorfile import digest_of
+from mlayer.training.bulk_digest import array_digest, tensor_digest
 
 CHANGING = "(changes during the run)"
 _DEEPEST = 100
@@ -78,7 +78,7 @@ def merged(old: Any, new: Any) -> Any:
 
 def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
     """Shapes and a digest of every byte."""
-    return [[list(t.shape), str(t.dtype), digest_of({"": t})] for t in tensors]
+    return [[list(t.shape), str(t.dtype), tensor_digest(t)] for t in tensors]
 
 
 class _ObjectWalk:
@@ -115,7 +115,7 @@ class _ObjectWalk:
             kind = ["array", str(value.dtype), list(value.shape)]
             if value.dtype.hasobject:
                 return [*kind, self.read(value.tolist())]
-            return [*kind, hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()]
+            return [*kind, array_digest(value)]
         if isinstance(value, bytes | bytearray):
             return ["bytes", hashlib.sha256(value).hexdigest()]
         if type(value) in (tuple, list):
@@ -241,7 +241,7 @@ def _tensor_digest(tensor: Tensor) -> str:
     """Of tensors of every layout; what has no numbers, or hides them, counts by its shape."""
     try:
         dense = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
-        return digest_of({"": dense})
+        return f"{dense.dtype} {tuple(dense.shape)} {tensor_digest(dense)}"
     except (RuntimeError, TypeError, NotImplementedError):
         return f"{tensor.dtype} {tuple(tensor.shape)}"
 

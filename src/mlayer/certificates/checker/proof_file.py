@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import sys
 from array import array
@@ -20,6 +21,7 @@ from mlayer.certificates.checker.balls import ProofError
 
 FORMAT, VERSION = "mlayer-proof", 1
 _HEX = 64  # digits of a SHA-256
+_LONGEST_HEADER = 2**28  # bytes: some 10,000 rows
 _CODES = {"F64": ("d", 8), "F32": ("f", 4)}
 
 
@@ -30,7 +32,38 @@ def file_digest(data: bytes, written: str) -> str:
 
 def read_proof(path: str | Path) -> dict[str, Any]:
     """The proof object with its numbers; refused if the file is damaged."""
-    return parse_proof(Path(path).read_bytes())
+    place = Path(path)
+    if place.exists() and not place.is_file():  # a pipe would be waited for
+        raise ProofError("not a file")
+    with place.open("rb") as file:
+        # Before it is read whole: gigabytes of nothing take no space on a disk.
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if not 8 + length <= size or length > _LONGEST_HEADER:
+            raise ProofError("the proof file is truncated, or its header is too long")
+        header = file.read(length)
+        try:
+            body = _body_size(json.loads(header))
+        except Exception as error:
+            raise ProofError(f"the proof file is damaged ({type(error).__name__})") from None
+        if size != 8 + length + body:
+            raise ProofError(f"the proof file has {size} bytes and names {8 + length + body}")
+        return parse_proof(start + header + file.read())
+
+
+def _body_size(header: Mapping[str, Any]) -> int:
+    """Bytes behind the header, where each belongs to one list; refused otherwise.
+
+    A file whose lists lie on each other could name any number of them.
+    """
+    places = sorted(tuple(entry["data_offsets"]) for name, entry in header.items() if name != "__metadata__")
+    end = 0
+    for start, stop in places:
+        if start != end or stop < start:
+            raise ProofError("lists of the proof file that lie on each other, or far apart")
+        end = stop
+    return end
 
 
 def parse_proof(data: bytes) -> dict[str, Any]:
@@ -52,6 +85,8 @@ def _parse(data: bytes) -> dict[str, Any]:
         raise ProofError("the proof file is truncated")
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
+    if _body_size(header) != len(body):
+        raise ProofError("the proof file is truncated")
     metadata = header.pop("__metadata__")
     written = metadata["sha256"]
     if len(written) != _HEX or file_digest(data, written) != written:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlayer.errors import FileFormatError
 from mlayer.experiments.running.comparison import compare
 from mlayer.experiments.running.protocol import Experiment
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
@@ -22,16 +25,43 @@ def write_page(folder: Path, smoke: bool = False) -> Path:
     """
     ending = ".smoke" if smoke else ""
     found: dict[str, dict[str, Any]] = {}
+    chapters = []
     for name in EXPERIMENTS:
         file = folder / f"{name}{ending}.json"
         if file.is_file():
-            found[name] = json.loads(file.read_text(encoding="utf-8"))
-    chapters = [chapter(experiment(name), record) for name, record in found.items()]
+            found[name] = read_record(file)
+            with _of_a_run(file):
+                chapters.append(chapter(experiment(name), found[name]))
     order = sorted(chapters, key=lambda each: not each.in_paper)  # what the paper has comes first
-    page = reproduction_page(order, () if smoke else cards(found), smoke)
+    with _of_a_run(folder):
+        page = reproduction_page(order, () if smoke else cards(found), smoke)
     path = folder / f"report{ending}.html"
     page.save(path)
     return path
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """The JSON object of a file; a FileFormatError if it holds something else."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _not_a_result(file, f"no JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise _not_a_result(file, f"JSON that is no object ({type(record).__name__})")
+    return record
+
+
+@contextmanager
+def _of_a_run(file: Path) -> Iterator[None]:
+    """Records come from files, which others may have written: what they lack is an error that names them."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise _not_a_result(file, f"one that lacks something ({error!r:.200})") from error
+
+
+def _not_a_result(file: Path, came: str) -> FileFormatError:
+    return FileFormatError(file, "a result of mlayer reproduce", came, "Remove it, and run it again.")
 
 
 def chapter(module: Experiment, record: dict[str, Any]) -> Chapter:

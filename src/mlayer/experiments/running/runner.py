@@ -27,8 +27,8 @@ from typing import Any, get_args
 from mlayer.checks import file_path, flag, function, integer, one_of
 from mlayer.datasets import data_folder
 from mlayer.disk import make_folder, replace_bytes, replace_file
-from mlayer.errors import ArgumentError, MissingDataError, MissingPackageError
-from mlayer.experiments.running.page import write_page
+from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, MissingPackageError
+from mlayer.experiments.running.page import read_record, write_page
 from mlayer.experiments.running.protocol import Experiment, Report, Results, Scale, Where
 from mlayer.experiments.running.provenance import circumstances
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
@@ -80,6 +80,8 @@ def reproduce(
     folder = file_path("out", out)
     if folder.exists() and not folder.is_dir():
         raise ArgumentError("out", "a folder", f"the file {folder}", "Name a folder for the results.")
+    if scale != "smoke" and (folder / "summary.json").exists():
+        read_record(folder / "summary.json")  # a damaged one is said now, not after hours
     checkpoints = folder / ".checkpoints" / f"{name}-{scale}-{_digest(config)}"
     if not resume:
         shutil.rmtree(checkpoints, ignore_errors=True)
@@ -142,7 +144,7 @@ def reproduce_all(
     one_of("scale", scale, get_args(Scale), "default takes minutes.")
     flag("resume", resume)
     finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest_of([seed])}.json"
-    done: dict[str, dict[str, Any]] = json.loads(finished.read_text()) if resume and finished.exists() else {}
+    done: dict[str, dict[str, Any]] = read_record(finished) if resume and finished.exists() else {}
     skipped: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
         if name in done:
@@ -183,7 +185,7 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
     if aside:
         return
     summary_file = folder / "summary.json"
-    summary = json.loads(summary_file.read_text()) if summary_file.exists() else {}
+    summary = read_record(summary_file) if summary_file.exists() else {}
     # What an earlier run of this experiment measured and this one did not would be mixed with figures of
     # another run.
     own = {key.partition(".")[0] for key in record["headline"]}
@@ -204,10 +206,10 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
 def _complete_scale(path: Path) -> str | None:
     """The scale of the complete result in this file, or None."""
     try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError):
+        record = read_record(path)
+    except (OSError, FileFormatError):
         return None
-    return str(record["scale"]) if record.get("complete", True) else None
+    return str(record.get("scale")) if record.get("complete", True) else None
 
 
 def _remove_if_empty(folder: Path) -> None:

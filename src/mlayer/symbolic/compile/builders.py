@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import torch
 
 from mlayer.checks import brief
@@ -326,6 +327,8 @@ def _number(name: str, value: Any) -> float:
     try:
         if is_sympy(value):  # pi/2, say
             value = exact(read_expressions([value], [])[0])
+        elif isinstance(value, np.generic | np.ndarray) and np.iscomplexobj(value):  # would lose a part
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentTypeError(name, "real numbers", brief(value), "For example 3.0.") from None

@@ -13,7 +13,7 @@ from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.nn.layer import check_layer
 from mlayer.numerics.arrays import Array
-from mlayer.symbolic.draw_board import figure
+from mlayer.symbolic.draw_board import figure, plainly
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.several import listed
 from mlayer.symbolic.read.formula import Formula, evaluate
@@ -145,7 +145,7 @@ class Explanation:
         axes.set_ylabel(self._names[output])
         axes.set_title(_shortened(self.formulas[output]), fontsize=9)
         axes.legend(loc="best", fontsize=8)
-        return drawing
+        return plainly(drawing)
 
     def _maps(self, low: Array, high: Array, names: list[str], output: int) -> Any:
         side = 80
@@ -165,7 +165,7 @@ class Explanation:
             axes.set_xlabel(names[0])
             axes.set_ylabel(names[1])
         drawing.suptitle(_shortened(self.formulas[output]), fontsize=9)
-        return drawing
+        return plainly(drawing)
 
 
 def explain(

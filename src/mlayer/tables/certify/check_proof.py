@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mlayer.disk import absent
 from mlayer.errors import FileFormatError, MissingPackageError
+from mlayer.memory import check_size
 from mlayer.tables.certify.certify_table import question
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark
@@ -16,6 +17,7 @@ from mlayer.tables.remarks import Remark
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_COPIES = 6  # of a proof in memory: its bytes, and its numbers as Python's
 Answer = Literal["accepted", "refused", "no claim"]
 
 
@@ -63,6 +65,7 @@ def read_proof_file(path: Path) -> dict[str, Any]:
     hint = "Write it again: mlayer certify MODEL TABLE --proof FILE"
     if not path.is_file():
         raise absent(path, (".safetensors",), hint)
+    check_size(path, _COPIES)
     try:
         return read_proof(path)
     except ProofError as error:

@@ -24,6 +24,7 @@ _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 # The encoding of spreadsheets on Windows in western Europe and America.
 WINDOWS = "cp1252"
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
@@ -116,7 +117,7 @@ def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list
     encoding, text = _decode(path, head, whole, encoding)
     if "\0" in text:
         raise FileFormatError(path, "a text table or parquet", "binary data", "Save it as csv or parquet.")
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)  # not at what else ends a line for Python, such as U+2028 in a name
     if not whole:
         lines = lines[:-1]  # cut in the middle
     return encoding, [line for line in lines if line.strip()], whole
@@ -154,6 +155,15 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple
     if encoding is not None and not isinstance(encoding, str):
         raise ArgumentTypeError("encoding", "a name", brief(encoding), "For example latin-1 or cp1252.")
     given = encoding is not None
+    if encoding is not None:
+        try:
+            "a".encode(encoding, "replace")
+        except ValueError:  # a NUL in its name, or one that is not for text, such as idna
+            raise ArgumentError(
+                "encoding", "one of text", repr(encoding), "For example latin-1 or cp1252."
+            ) from None
+        except LookupError:
+            pass  # said below
     if encoding is None:
         encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     cuts = range(1 if whole else 4)  # a character may be cut at the end

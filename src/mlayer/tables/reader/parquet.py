@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from mlayer import memory
 from mlayer.errors import ArgumentError, MissingPackageError
-from mlayer.tables.reader import memory
 from mlayer.tables.reader.damage import reading
 
 _KIND, _HINT = "a complete parquet file", "Get it again."
@@ -62,6 +62,7 @@ def parquet_size(path: Path) -> Size:
     total = row = least = repeated = 0
     with reading(path, _KIND, _HINT), path.open("rb") as stream:
         meta = file.metadata
+        _check_apart(meta, path.stat().st_size)
         for place in range(meta.num_columns):
             column = file.schema.column(place)
             fixed = max(_NUMBER, column.length) if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else _NUMBER
@@ -81,6 +82,18 @@ def parquet_size(path: Path) -> Size:
             row += widest
             repeated += dictionary * values if _nested(column) else 0
     return Size(total, row, least, repeated)
+
+
+def _check_apart(meta: Any, size: int) -> None:
+    """Raise if the columns are larger than the file: pages that many of them name would be read for each."""
+    sizes = (
+        meta.row_group(group).column(place).total_compressed_size
+        for group in range(meta.num_row_groups)
+        for place in range(meta.num_columns)
+    )
+    named = sum(max(0, one) for one in sizes)
+    if named > size:
+        raise ValueError(f"columns of {named} bytes in a file of {size}")
 
 
 def _nested(column: Any) -> bool:

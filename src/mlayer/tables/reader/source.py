@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlayer import memory
 from mlayer.checks import brief, file_path, integer, texts
 from mlayer.disk import absent
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
-from mlayer.tables.reader import memory
 from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.dialect import Dialect, sniff
 from mlayer.tables.reader.metered import Metered
@@ -262,6 +262,9 @@ def open_table(
         raise ArgumentError("the table", "a file", f"the folder {path}", "Name one csv or parquet file.")
     if not path.exists():
         raise absent(path, (".csv", *_PARQUET), "Check the path.")
+    if not path.is_file():
+        # It is read more than once, and a pipe can be read only once.
+        raise ArgumentError("the table", "a file", f"the pipe or device {path}", "Save it to a file first.")
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == b"PAR1":

@@ -1,0 +1,68 @@
+"""A digest of many bytes that reads them several times faster than SHA-256 does.
+
+Words of 32 bits, in rows of 1024, are multiplied by a fixed matrix of 6 columns of integers from 1 to 2047,
+and SHA-256 is taken of the products, which are 85 times fewer bytes. All sums are integers below 2^53: 64-bit
+floats hold them exactly, in whatever order a library adds, so the digest is the same on every machine.
+
+A change of one word, or of any two in a row, is found for certain: no two rows of the matrix are multiples of
+each other. Other changes, unless somebody computes them to that end, go unnoticed with a probability of some
+2^-60: they would have to cancel in each of the columns, whose integers have nothing to do with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlayer.numerics.arrays import AnyArray, Array
+
+_WORDS, _COLUMNS, _LARGEST = 1024, 6, 2047  # 2^31 * 2047 * 1024 < 2^53
+_ROWS = 128  # multiplied at once: 1 MB of floats, which stays in the cache
+_ROW_BYTES = 4 * _WORDS
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Of the numbers of a dense tensor on any device.
+
+    >>> tensor_digest(torch.zeros(2, 3)) == tensor_digest(torch.zeros(2, 3, dtype=torch.float64))
+    False
+    """
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return bulk_digest(flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b""))
+
+
+def array_digest(array: AnyArray) -> str:
+    """Of the cells of an array that holds no objects; dates too, which have no buffer of their own."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return bulk_digest(flat.view(np.uint8).data if flat.nbytes else memoryview(b""))
+
+
+def bulk_digest(data: memoryview) -> str:
+    """Of bytes, by rows as far as they go; the rest, and little data, by SHA-256 alone.
+
+    >>> bulk_digest(memoryview(bytes(10_000))) == bulk_digest(memoryview(bytes(9_999)))
+    False
+    """
+    rows = len(data) // _ROW_BYTES
+    digest = hashlib.sha256(f"{len(data)}\n".encode())
+    words = np.frombuffer(data, "<i4", rows * _WORDS).reshape(rows, _WORDS)
+    factors = _factors()
+    numbers = np.empty((min(rows, _ROWS), _WORDS))
+    for start in range(0, rows, _ROWS):
+        part = numbers[: min(_ROWS, rows - start)]
+        part[:] = words[start : start + _ROWS]
+        digest.update(np.ascontiguousarray(part @ factors, dtype="<f8").data)
+    digest.update(data[rows * _ROW_BYTES :])
+    return digest.hexdigest()
+
+
+@cache
+def _factors() -> Array:
+    """Integers from 1 to 2047 that no version of a library changes."""
+    drawn = hashlib.shake_256(b"mlayer.training.bulk_digest").digest(4 * _WORDS * _COLUMNS)
+    found: Array = (np.frombuffer(drawn, "<u4") % _LARGEST + 1).astype(np.float64)
+    return found.reshape(_WORDS, _COLUMNS)

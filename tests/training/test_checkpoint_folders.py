@@ -1,0 +1,142 @@
+"""What else may be in a checkpoint's folder, before a run and during it: files of others, links, pipes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from problems import layer, product, same_weights
+
+from hostile import no_hang
+from mlayer.errors import ArgumentError
+from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and no pipes")
+FILES = ("state.safetensors", "before.safetensors", "history.jsonl")
+
+
+def run(folder: Path | None, on_epoch: Callable[[int], None] = lambda _: None) -> torch.nn.Module:
+    model = layer()
+    with no_hang(120):
+        train(
+            model,
+            product(),
+            Settings(epochs=4),
+            checkpoint=folder,
+            checkpoint_seconds=0,
+            on_epoch=lambda record: on_epoch(int(record["epoch"])),
+        )
+    return model
+
+
+@pytest.fixture(scope="module")
+def alone() -> torch.nn.Module:
+    """The run without a folder."""
+    return run(None)
+
+
+def _link_elsewhere(file: Path) -> None:
+    precious = file.parent.with_name("precious")
+    precious.write_bytes(b"precious")
+    file.symlink_to(precious)
+
+
+SURPRISES: dict[str, Callable[[Path], None]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "link": _link_elsewhere,
+    "link to nothing": lambda file: file.symlink_to(file.parent.with_name("nothing")),
+    "link to itself": lambda file: file.symlink_to(file),
+    "link to a folder": lambda file: file.symlink_to(file.parent),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("surprise", SURPRISES)
+@pytest.mark.filterwarnings("ignore::mlayer.training.CheckpointWarning")
+def test_what_appears_during_a_run_costs_neither_the_run_nor_another_file(
+    surprise: str, name: str, tmp_path: Path, alone: torch.nn.Module
+) -> None:
+    folder = tmp_path / "run"
+
+    def put(epoch: int) -> None:
+        if epoch == 2:
+            (folder / name).unlink(missing_ok=True)
+            SURPRISES[surprise](folder / name)
+
+    assert same_weights(run(folder, put), alone)
+    assert {file.name for file in tmp_path.iterdir()} <= {"run", "precious"}
+    if surprise == "link":
+        assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+def test_a_run_that_could_not_write_says_so(tmp_path: Path) -> None:
+    def put(epoch: int) -> None:
+        if epoch == 2:
+            (tmp_path / "state.safetensors").unlink()
+            (tmp_path / "state.safetensors").mkdir()
+
+    with pytest.warns(CheckpointWarning, match="could not write the checkpoint .*training continues"):
+        run(tmp_path, put)
+
+
+@pytest.mark.parametrize("content", ["my notes\n", "[1]\n", '{"name": "x"}\n', "\udcff"])
+def test_a_history_of_something_else_is_not_overwritten(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(CheckpointError, match=r"history\.jsonl must be the history of a run, or not there"):
+        run(tmp_path)
+    assert file.read_bytes() == content.encode("utf-8", "surrogateescape")
+
+
+def test_a_history_whose_states_were_deleted_is_replaced(tmp_path: Path, alone: torch.nn.Module) -> None:
+    run(tmp_path)
+    for file in tmp_path.glob("*.safetensors"):
+        file.unlink()
+    whole = (tmp_path / "history.jsonl").read_text().count("\n")
+    assert same_weights(run(tmp_path), alone)
+    assert (tmp_path / "history.jsonl").read_text().count("\n") == whole
+
+
+def test_a_lock_of_something_else_is_not_emptied(tmp_path: Path) -> None:
+    """Some versions of filelock empty the file that they lock."""
+    (tmp_path / "lock").write_text("precious" * 100)
+    with pytest.raises(CheckpointError, match="must be the lock of a run"):
+        run(tmp_path)
+    (tmp_path / "lock").unlink()
+    (tmp_path / "precious").write_text("x")
+    os.link(tmp_path / "precious", tmp_path / "lock")
+    with pytest.raises(CheckpointError, match="must be the lock of a run"):
+        run(tmp_path)
+
+
+def test_every_earlier_state_of_a_run_leads_to_the_same_end(tmp_path: Path) -> None:
+    """A file that was put back from a copy, next to a newer one."""
+    kept: list[bytes] = []
+    state = tmp_path / "run" / "state.safetensors"
+    end = run(tmp_path / "run", lambda _: kept.append(state.read_bytes()))
+    assert len(set(kept)) == 4
+    for old in kept:
+        state.write_bytes(old)
+        assert same_weights(run(tmp_path / "run"), end)
+
+
+@pytest.mark.filterwarnings("ignore::mlayer.training.CheckpointWarning")
+def test_what_is_left_of_two_runs_is_not_mixed(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    other = layer(seed=1)
+    train(other, product(), Settings(epochs=4), checkpoint=tmp_path / "other", checkpoint_seconds=0)
+    state, before = tmp_path / "run" / "state.safetensors", tmp_path / "run" / "before.safetensors"
+    shutil.copy(tmp_path / "other" / "state.safetensors", before)
+    for damaged in (state.read_bytes()[:-1], b""):
+        state.write_bytes(damaged)
+        with pytest.raises(ArgumentError, match="starts from other weights"):
+            run(tmp_path / "run")
+    state.unlink()
+    with pytest.raises(ArgumentError, match="starts from other weights"):
+        run(tmp_path / "run")
