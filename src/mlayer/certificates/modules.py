@@ -142,7 +142,8 @@ def check_mlayer(argument: str, layer: MLayer, hooks: bool) -> None:
         tensor = getattr(layer, name)
         if tensor is not None and tensor.shape != shape:
             raise ArgumentError(
-                argument, f"with {name} of shape {shape}, as its sizes say", f"shape {tuple(tensor.shape)}",
+                argument, f"a layer with {name} of shape {shape}, as its sizes say",
+                f"shape {tuple(tensor.shape)}",
                 "Build a layer of the right sizes: MLayer.from_weights.",
             )  # fmt: skip
 
