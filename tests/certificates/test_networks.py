@@ -14,7 +14,7 @@ import mlayer
 from certificate_truth import BITS, outputs, stored
 from mlayer import MLayer
 from mlayer.certificates.networks.certifier import EFFORTS, NetworkCertifier
-from mlayer.certificates.networks.linear_end import LinearEnd
+from mlayer.certificates.networks.linear_end import margin_functions
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed, back, through
 from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
@@ -290,8 +290,9 @@ def test_a_linear_end_is_bounded_with_its_rounding() -> None:
         end.weight.copy_(torch.tensor([[1e16, 1.0], [1e16 - 2, 1.0]]))
         end.bias.copy_(torch.tensor([0.1, 0.3]))
     C = torch.tensor([[3.0, -3.0], [1 / 3, 1 / 3]], dtype=torch.float64)
-    low, high = torch.full((1, 2), -1.0).double(), torch.ones(1, 2).double()
-    ((slopes, constant),) = LinearEnd(end).lower_planes(low, high, C)
+    box = Box(torch.full((1, 2), -1.0).double(), torch.ones(1, 2).double())
+    found = margin_functions(end, box, C)
+    slopes, constant = found.slopes, found.constant
     for corner in ([-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]):
         for k in range(2):
             truth = sum(

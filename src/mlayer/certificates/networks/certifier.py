@@ -8,19 +8,17 @@ At a fixed radius all rows are first tried with intervals alone, and only what i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from mlayer.certificates.arguments import as_labels, as_radius, inside_box
 from mlayer.certificates.boxes import BoxBounds
-from mlayer.certificates.networks.linear_end import LinearEnd
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed
 from mlayer.certificates.problem.region import Region
 from mlayer.certificates.result import Certificates
-from mlayer.nn.layer import MLayer
 
 METHOD = "relaxation"
 # "intervals": boxes by interval arithmetic, margins over the box of features. "margins": the margins are
@@ -28,7 +26,7 @@ METHOD = "relaxation"
 Effort = Literal["intervals", "margins", "boxes"]
 EFFORTS: tuple[Effort, ...] = ("intervals", "margins", "boxes")
 # Rows bounded in one batch, to limit memory.
-_ROWS = {"intervals": 256, "margins": 64, "boxes": 32}
+ROWS = {"intervals": 256, "margins": 64, "boxes": 32}
 # Steps of the search for a radius: 2^40 spans twelve decades; 12 halvings are below the tolerance.
 _DOUBLINGS = 40
 _BISECTIONS = 12
@@ -36,20 +34,12 @@ _BISECTIONS = 12
 _TOLERANCE = 1e-3
 
 
-class End(Protocol):
-    """What stands behind the front: functions below combinations of its outputs, on boxes of features."""
-
-    def lower_planes(self, low: Tensor, high: Tensor, C: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Slopes and constants of functions below C p(x) on each box.  (rows, k, m), (rows, k)"""
-
-
 class NetworkCertifier:
     """Lower bounds of margins of one network within regions around its inputs."""
 
     def __init__(self, network: Network, region: Region) -> None:
         self.network, self.region = network, region
-        end = network.end
-        self._behind: End = BoxBounds(end) if isinstance(end, MLayer) else LinearEnd(end)
+        self._behind = BoxBounds(network.layer)
 
     def __call__(
         self,
@@ -60,7 +50,7 @@ class NetworkCertifier:
         efforts: tuple[Effort, ...] = EFFORTS,
     ) -> Certificates:
         """Certify rows (rows, in_features) at eps by these efforts in turn, or find their radii."""
-        labels = as_labels(self.network, labels, len(x))
+        labels = as_labels(self.network.layer, labels, len(x))
         inside_box(x, self.region.low, self.region.high)
         asked = None if eps is None else as_radius(eps)
         with torch.no_grad():
@@ -75,7 +65,7 @@ class NetworkCertifier:
         if asked is not None:
             for effort in efforts:
                 last = effort == efforts[-1]
-                for part in torch.nonzero(right & ~certified)[:, 0].split(_ROWS[effort]):
+                for part in torch.nonzero(right & ~certified)[:, 0].split(ROWS[effort]):
                     size = torch.full((len(part),), asked, dtype=torch.float64)
                     least, rival[part] = self.margins(x[part], labels[part], size, effort).min(1)
                     certified[part] = least > 0
@@ -84,7 +74,7 @@ class NetworkCertifier:
                         progress(ready, len(x))
             radius[certified] = asked
         else:
-            for part in torch.nonzero(right)[:, 0].split(_ROWS["boxes"]):
+            for part in torch.nonzero(right)[:, 0].split(ROWS["boxes"]):
                 radius[part] = self._radii(x[part], labels[part])
                 ready += len(part)
                 if progress is not None:

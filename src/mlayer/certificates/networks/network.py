@@ -20,12 +20,9 @@ class Network(nn.Module):
     Args:
         model: a `torch.nn.Sequential` that ends in an MLayer.
         shape: of one input, without the batch.
-        linear: take one that ends in a Linear, too: a network to compare with.
     """
 
-    end: MLayer | nn.Linear
-
-    def __init__(self, model: nn.Sequential, shape: tuple[int, ...], linear: bool = False) -> None:
+    def __init__(self, model: nn.Sequential, shape: tuple[int, ...]) -> None:
         super().__init__()
         check_weights("model", model)
         for module in model.modules():
@@ -35,25 +32,23 @@ class Network(nn.Module):
         for module in copy.modules():
             if getattr(module, "inplace", False):  # would change the caller's x, and block gradients
                 module.inplace = False  # type: ignore[assignment]
-        *front, end = flat_modules(copy) or [copy]
-        if not isinstance(end, (MLayer, nn.Linear) if linear else MLayer):
+        *front, layer = flat_modules(copy) or [copy]
+        if not isinstance(layer, MLayer):
             raise ArgumentTypeError(
                 "model",
                 "a Sequential that ends in an MLayer",
-                f"one that ends in {type(end).__name__}",
+                f"one that ends in {type(layer).__name__}",
                 "Put an MLayer last.",
             )
-        assert isinstance(end, MLayer | nn.Linear)
-        if end.out_features < 2:
+        if layer.out_features < 2:
             raise ArgumentError(
                 "model", "a classifier with at least 2 outputs", "one with 1 output", "Use one per class."
             )
-        self.shape, self.end = shape, end
-        stored = flat_modules(model)[-1]
-        self.stored_in: torch.dtype = (stored.readout if isinstance(stored, MLayer) else stored.weight).dtype  # type: ignore[assignment]
+        self.shape, self.layer = shape, layer
+        self.stored_in: torch.dtype = flat_modules(model)[-1].readout.dtype  # type: ignore[assignment]
         self.front = nn.Sequential(*front)
-        self.in_features, self.out_features = int(torch.Size(shape).numel()), end.out_features
-        self.steps: list[Step] = read_front(front, shape, end.in_features)
+        self.in_features, self.out_features = int(torch.Size(shape).numel()), layer.out_features
+        self.steps: list[Step] = read_front(front, shape, layer.in_features)
 
     def features(self, x: Tensor) -> Tensor:
         """What reaches the M-layer.  (rows, in_features) -> (rows, features)"""
@@ -62,14 +57,8 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs."""
-        outputs: Tensor = self.end(self.features(x))
+        outputs: Tensor = self.layer(self.features(x))
         return outputs
-
-    @property
-    def layer(self) -> MLayer:
-        """The M-layer at the end."""
-        assert isinstance(self.end, MLayer)
-        return self.end
 
     # What the attack reads of a layer, at the features that reach it.
 

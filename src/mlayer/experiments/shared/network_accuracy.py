@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.networks.certifier import EFFORTS, Effort, NetworkCertifier
+from mlayer.certificates.networks.certifier import EFFORTS, ROWS, Effort, NetworkCertifier
+from mlayer.certificates.networks.linear_end import LinearNetwork
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.problem.region import make_region
 from mlayer.experiments.shared.robust_accuracy import Tally
 from mlayer.experiments.shared.robust_loss import box_of
+from mlayer.nn import MLayer
 
 _CHUNK = 500
 # Every image is attacked by a few steps; one that is not certified by more, and from several points.
@@ -75,34 +77,59 @@ def network_tally(
         efforts: of the certificates: the first for all images, others for those that withstand the attack.
         progress: called with the part that is done.
     """
-    exact = Network(network, tuple(x.shape[1:]), linear=True)
-    certifier = NetworkCertifier(exact, make_region(exact.in_features, "linf", None, (0.0, 1.0)))
+    judged = _Judged(network, tuple(x.shape[1:]))
     total = NetworkTally(Tally(), dict.fromkeys(efforts, 0), 0)
     generator = torch.Generator().manual_seed(_SEED)
     for begin in range(0, len(x), _CHUNK):
         part = slice(begin, begin + _CHUNK)
-        total += _part(network, certifier, x[part], y[part], eps, efforts, generator)
+        total += _part(judged, x[part], y[part], eps, efforts, generator)
         if progress is not None:
             progress(min(1.0, (begin + _CHUNK) / len(x)))
     return total
 
 
+class _Judged:
+    """A network as it is trained, in float64, and its certificates."""
+
+    def __init__(self, network: nn.Sequential, shape: tuple[int, ...]) -> None:
+        self.network = network
+        self.exact: Network | LinearNetwork
+        if isinstance(network[-1], MLayer):
+            self.exact = Network(network, shape)
+            region = make_region(self.exact.in_features, "linf", None, (0.0, 1.0))
+            self._certifier = NetworkCertifier(self.exact, region)
+        else:
+            self.exact = LinearNetwork(network, shape)
+
+    def certify(self, x: Tensor, y: Tensor, eps: float, effort: Effort) -> Tensor:
+        """Which flat images are certified at eps."""
+        if isinstance(self.exact, Network):
+            return self._certifier(x, y, eps, efforts=(effort,)).certified
+        low, high = box_of(x, eps)
+        # The ends are rounded: a box that is larger by a rounding holds the true one.
+        low, high = torch.nextafter(low, low - 1), torch.nextafter(high, high + 1)
+        proved = [
+            (self.exact.margins(low[rows], high[rows], y[rows], effort) > 0).all(1)
+            for rows in torch.arange(len(x)).split(ROWS[effort])
+        ]
+        return torch.cat(proved) if proved else torch.zeros(0, dtype=torch.bool)
+
+
 def _part(  # noqa: PLR0917
-    network: nn.Sequential,
-    certifier: NetworkCertifier,
+    judged: _Judged,
     images: Tensor,
     labels: Tensor,
     eps: float,
     efforts: tuple[Effort, ...],
     generator: torch.Generator,
 ) -> NetworkTally:
-    exact, flat = certifier.network, images.double().flatten(1)
+    exact, flat = judged.exact, images.double().flatten(1)
 
     def attack(rows: Tensor, steps: int) -> Tensor:
-        return broken(network, exact, images[rows], labels[rows], eps, steps, generator)
+        return broken(judged.network, exact, images[rows], labels[rows], eps, steps, generator)
 
     def certify(rows: Tensor, effort: Effort) -> Tensor:
-        return certifier(flat[rows], labels[rows], eps, efforts=(effort,)).certified
+        return judged.certify(flat[rows], labels[rows], eps, effort)
 
     with torch.no_grad():
         outputs = exact(flat)
@@ -126,7 +153,7 @@ def _part(  # noqa: PLR0917
 
 def broken(  # noqa: PLR0917
     network: nn.Sequential,
-    exact: Network,
+    exact: nn.Module,
     x: Tensor,
     y: Tensor,
     eps: float,
