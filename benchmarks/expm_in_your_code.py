@@ -136,7 +136,10 @@ def main() -> int:
             rows.append({"place": place, "n": n, "batch": batch, "ratio": ratio, "seconds": seconds})
     if quick:
         return 0
-    means = {p: geometric_mean([float(r["ratio"]) for r in rows if r["place"] == p]) for p in PLACES}  # type: ignore[arg-type]
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        ratios.setdefault(str(row["place"]), []).append(float(row["ratio"]))  # type: ignore[arg-type]
+    means = {place: geometric_mean(values) for place, values in ratios.items()}
     targets = [
         Target(f"{place}: original / mlayer, geometric mean", 1.0, mean) for place, mean in means.items()
     ]

@@ -19,22 +19,13 @@ EARLIER = {
     "certified.json",
     "determinant.json",
     "determinant5.json",
-    "expm_action.json",
-    "expm_in_your_code.json",
     "fingerprint.json",
-    "fit_command.json",
     "formulas.json",
     "images.json",
     "initializers.json",
     "large_table.json",
-    "layer.json",
-    "loop.json",
-    "permanent.json",
     "reliability.json",
-    "rmsprop.json",
     "robustness.json",
-    "threads.json",
-    "timing.json",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from mlayer.training.result import Record
 
@@ -118,13 +119,15 @@ class Listener:
 
 @contextmanager
 def suitable_threads(rows: int, matrix_size: int) -> Iterator[None]:
-    """One thread for small work, the process's own number otherwise."""
+    """One thread for small work, torch's and NumPy's alike; the process's own number otherwise."""
     threads = torch.get_num_threads()
-    small = rows * matrix_size**2 < _NUMBERS_WORTH_THREADS
-    if small and threads > 1:
-        torch.set_num_threads(1)
-    try:
+    if threads == 1 or rows * matrix_size**2 >= _NUMBERS_WORTH_THREADS:
         yield
+        return
+    torch.set_num_threads(1)
+    try:
+        # NumPy and SciPy each bring a BLAS with threads that wait for one another on a busy machine.
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield
     finally:
-        if small and threads > 1:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)
