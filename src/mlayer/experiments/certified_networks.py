@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mlayer.certificates.networks.certifier import EFFORTS
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
 from mlayer.experiments import certified
@@ -73,7 +74,7 @@ class NetworkTask(RadiusTask):
 DIGITS = IntervalRecipe(
     (4, 8), 24, matrix_size=5, embedding_size=8, epochs=8, learning_rate=0.02, batch_size=32, validation=200
 )
-MNIST = IntervalRecipe(epochs=20, ramp=0.4, stretch=1.1)
+MNIST = IntervalRecipe(epochs=40, ramp=0.4, stretch=1.1, efforts=EFFORTS)
 MNIST_LARGE = IntervalRecipe(epochs=16)
 CIFAR10 = replace(MNIST, augmentation=Augmentation(shift=3, flip=True))
 MNIST_TASKS = (NetworkTask("mnist", "0.1", MNIST), NetworkTask("mnist", "0.3", MNIST_LARGE))
