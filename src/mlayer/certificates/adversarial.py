@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mlayer.certificates.adversarial_search import Attacked, rounding, smallest_radius, value_and_gradient
 from mlayer.certificates.api.certifier import Box
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
+from mlayer.certificates.conditions import own_conditions
 from mlayer.certificates.networks.network import as_network, flat_ends
 from mlayer.certificates.problem.region import Norm, Region, make_region
 from mlayer.certificates.problem.weights import float64_copy
@@ -45,6 +46,7 @@ class Attack:
     eps: float | None
 
 
+@own_conditions()
 def attack(
     layer: Any,
     x: Tensor,

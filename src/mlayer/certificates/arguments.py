@@ -8,7 +8,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mlayer.certificates.modules import check_function, check_weights
+from mlayer.certificates.modules import (
+    PLAIN_TENSORS,
+    check_mlayer,
+    check_surroundings,
+    check_weights,
+    with_plain_structure,
+)
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 
@@ -40,7 +46,13 @@ def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
             type(layer).__name__,
             "For a network: a torch.nn.Sequential that ends in an MLayer, in certify and attack.",
         )
-    check_function("layer", layer, (MLayer,), hooks)
+    if not hooks:
+        check_surroundings("layer")
+    check_mlayer("layer", layer, hooks)
+    check_weights("layer", layer)
+    if hooks:
+        return layer
+    layer = with_plain_structure("layer", layer)
     check_weights("layer", layer)
     return layer
 
@@ -48,8 +60,13 @@ def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
 def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
     """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
     check_inputs(layer, x, argument)
-    result: Tensor = x.detach().to(device="cpu", dtype=torch.float64)
-    return result
+    return as_float64(x)
+
+
+def as_float64(x: Tensor) -> Tensor:
+    """On the CPU and without gradients; a conversion that changes no value."""
+    result = x.detach().to(device="cpu", dtype=torch.float64)
+    return result.clone() if result.is_inference() else result
 
 
 def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
@@ -58,6 +75,7 @@ def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
         raise ArgumentTypeError(
             argument, "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor."
         )
+    check_plain(argument, x)
     if not x.is_floating_point():
         raise ArgumentTypeError(
             argument, "of a floating point dtype", str(x.dtype), "Convert it with .float()."
@@ -76,6 +94,17 @@ def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
         raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
 
 
+def check_plain(argument: str, tensor: Tensor) -> None:
+    """Raise for subclasses of tensors, whose numbers may mean something else to the model."""
+    if type(tensor) not in PLAIN_TENSORS:
+        raise ArgumentTypeError(
+            argument,
+            "a plain torch.Tensor",
+            type(tensor).__name__,
+            "Give its numbers: .as_subclass(torch.Tensor).",
+        )
+
+
 def as_ends(layer: MLayer, low: Any, high: Any) -> tuple[Tensor, Tensor]:
     """Lower and upper ends of boxes as float64 on the CPU, (rows, m)."""
     low, high = as_inputs(layer, low, "low"), as_inputs(layer, high, "high")
@@ -90,6 +119,8 @@ def as_ends(layer: MLayer, low: Any, high: Any) -> tuple[Tensor, Tensor]:
 
 def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
     """Coefficients of outputs as float64 on the CPU, (k, c) or (rows, k, c)."""
+    if isinstance(C, Tensor):
+        check_plain("C", C)
     if not isinstance(C, Tensor) or not C.is_floating_point():
         got = str(C.dtype) if isinstance(C, Tensor) else type(C).__name__
         raise ArgumentTypeError("C", "a floating point tensor", got, "Leave it out for the outputs.")
@@ -103,7 +134,7 @@ def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
         )
     if not bool(C.isfinite().all()):
         raise ArgumentError("C", "finite", "NaN or infinity", "Replace such entries.")
-    return C.detach().to(device="cpu", dtype=torch.float64)
+    return as_float64(C)
 
 
 def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
@@ -112,6 +143,7 @@ def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
         raise ArgumentTypeError(
             "labels", "a torch.Tensor", type(labels).__name__, "Convert with torch.as_tensor(labels)."
         )
+    check_plain("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ArgumentTypeError("labels", "of an integer dtype", str(labels.dtype), "One class per row.")
     if labels.shape != (rows,):

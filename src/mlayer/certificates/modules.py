@@ -1,16 +1,26 @@
 """Whether a module computes the function of its class: only for that are there bounds.
 
-A subclass that defines forward anew, a hook, a parametrization or the training mode make another function of
-the same weights. Bounds of the weights would be false for it.
+A subclass that defines forward anew, a hook, a parametrization, a weight that is no parameter, or the
+training mode make another function of the same weights. Bounds of the weights would be false for it. What
+cannot be told from the modules, such as a method that was replaced on torch's own class, shows in the outputs
+(`check_agreement`).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.layer import MLayer
+from mlayer.nn.structures import STRUCTURES, Structure
 
 # What a subclass may define without computing something else.
 _HARMLESS = frozenset(
@@ -30,6 +40,21 @@ _HARMLESS = frozenset(
         "reset_parameters",
     }
 )
+
+_NORMALIZED = ("weight", "bias", "running_mean", "running_var")
+# The tensors that the classes read, by name. They must be the registered ones: others are neither checked nor
+# converted.
+_TENSORS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Linear: ("weight", "bias"),
+    nn.Conv2d: ("weight", "bias"),
+    nn.BatchNorm1d: _NORMALIZED,
+    nn.BatchNorm2d: _NORMALIZED,
+    MLayer: ("embedding", "embedding_bias", "free_generators", "free_matrix_bias", "readout", "output_bias"),
+}
+PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+# Outputs that differ by more than this part of what they are summed up from, both in float64, are of
+# different functions.
+_AGREEMENT = 1e-6
 
 
 def check_function(argument: str, module: nn.Module, kinds: tuple[type[nn.Module], ...], hooks: bool) -> None:
@@ -61,6 +86,104 @@ def check_function(argument: str, module: nn.Module, kinds: tuple[type[nn.Module
             argument, "without forward hooks, which may change what it computes", f"a {name} with one",
             "Remove it: the handle that registered it has remove().",
         )  # fmt: skip
+    for tensor in _TENSORS.get(kind, ()):
+        registered = module._parameters.get(tensor, module._buffers.get(tensor))
+        number = registered is None or registered.is_floating_point() or registered.is_complex()
+        proper = tensor not in module._parameters or isinstance(registered, nn.Parameter | None)
+        if getattr(module, tensor, None) is not registered or not number or not proper:
+            raise ArgumentError(
+                argument, "of registered floating point parameters", f"a {name} whose {tensor} is none",
+                f"Assign a torch.nn.Parameter to {tensor}.",
+            )  # fmt: skip
+
+
+def check_surroundings(argument: str) -> None:
+    """Raise where torch itself is told to compute something else: hooks of all modules, modes."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        raise ArgumentError(
+            argument, "without forward hooks, which may change what it computes",
+            "one for all modules (register_module_forward_hook)",
+            "Remove it: the handle that registered it has remove().",
+        )  # fmt: skip
+    modes: list[Any] = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    for mode in modes:
+        if not isinstance(mode, DeviceContext):
+            raise ArgumentError(
+                argument, "certified outside of modes that change what torch computes",
+                f"{type(mode).__name__}, which is active", "Leave its with block first.",
+            )  # fmt: skip
+
+
+def check_mlayer(argument: str, layer: MLayer, hooks: bool) -> None:
+    """Raise if an M-layer computes anything but V + S : exp(B + sum_a T_a (U x + u)_a)."""
+    check_function(argument, layer, (MLayer,), hooks)
+    if layer.watcher is not None and not hooks:
+        raise ArgumentError(
+            argument, "without a watcher, which may change what it computes", "one that is watched",
+            "Leave the block of watch_activity, or set layer.watcher = None.",
+        )  # fmt: skip
+    structure = layer.structure
+    if not is_plain(layer):
+        own = type(structure).exponential is not Structure.exponential or "exponential" in vars(structure)
+        if own:
+            raise ArgumentTypeError(
+                argument, "one whose structure has the matrix exponential",
+                f"{type(structure).__name__} with its own exponential",
+                'Certify layer.with_structure("full"), if it is the same function.',
+            )  # fmt: skip
+    else:
+        check_function(argument, structure, tuple(STRUCTURES.values()), hooks)
+    for module in structure.modules():
+        check_mode(argument, module)
+    n, d, m, c = layer.matrix_size, layer.generator_count, layer.in_features, layer.out_features
+    free = structure.parameter_shape
+    shapes = ((d, m), (d,), (d, *free), free, (c, n, n), (c,))
+    for name, shape in zip(_TENSORS[MLayer], shapes, strict=True):
+        tensor = getattr(layer, name)
+        if tensor is not None and tensor.shape != shape:
+            raise ArgumentError(
+                argument, f"with {name} of shape {shape}, as its sizes say", f"shape {tuple(tensor.shape)}",
+                "Build a layer of the right sizes: MLayer.from_weights.",
+            )  # fmt: skip
+
+
+def is_plain(layer: MLayer) -> bool:
+    """Whether the structure is one of ours: it puts parameters into matrices, without arithmetic."""
+    return type(layer.structure) in STRUCTURES.values()
+
+
+def with_plain_structure(argument: str, layer: MLayer) -> MLayer:
+    """The layer with the matrices that a user's structure gives, in the precision of the layer."""
+    if is_plain(layer):
+        return layer
+    plain = layer.with_structure("full")
+    again = layer.with_structure("full").state_dict()
+    if not all(torch.equal(tensor, again[name]) for name, tensor in plain.state_dict().items()):
+        raise ArgumentError(
+            argument, "one whose structure gives the same matrices each time",
+            f"{type(layer.structure).__name__}, which gives others (or NaN)",
+            'Certify layer.with_structure("full").',
+        )  # fmt: skip
+    return plain
+
+
+def check_agreement(argument: str, outputs: Tensor, expected: Tensor, size: Tensor, rounding: Tensor) -> None:
+    """Raise where the outputs of a model, in float64, are not those of the function that is certified.
+
+    Args:
+        argument: the user's argument that the model came with.
+        outputs: what the model's own modules compute.
+        expected: what the certified function gives at the same inputs.
+        size: bounds of the sums of absolute values that it is computed from.
+        rounding: bounds of rounding beyond that, where terms cancel.
+    """
+    off = (outputs - expected).abs() - (_AGREEMENT * size + 4 * rounding)
+    if bool((off > 0).any()):
+        raise ArgumentError(
+            argument, "one that computes what its weights say",
+            f"outputs that differ by {float((outputs - expected).abs()[off > 0].max()):.3g}",
+            "Something replaces a method of its classes or a function of torch: undo it.",
+        )  # fmt: skip
 
 
 def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
@@ -79,20 +202,45 @@ def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
 
 def check_weights(argument: str, module: nn.Module) -> None:
     """Raise unless all weights are real numbers that are there and finite."""
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    for name, tensor in _named_tensors(module):
         if nn.parameter.is_lazy(tensor):
             raise ArgumentError(argument, "with weights", f"a lazy {name}", "Call the model once before.")
+        if type(tensor) not in PLAIN_TENSORS:
+            raise ArgumentTypeError(
+                argument, "of plain tensors", f"{type(tensor).__name__} in {name}",
+                "Convert it with .as_subclass(torch.Tensor), if its numbers are the weights.",
+            )  # fmt: skip
+        if tensor.is_quantized or tensor.layout != torch.strided:
+            came = "quantized" if tensor.is_quantized else str(tensor.layout)
+            raise ArgumentTypeError(
+                argument, "of dense weights", f"{came} {name}", "Use .to_dense() or .dequantize()."
+            )
         if tensor.is_meta:
             raise ArgumentError(argument, "with weights", f"{name} without data (meta)", "Load its weights.")
         if tensor.is_complex():
             raise ArgumentTypeError(argument, "of real weights", f"{tensor.dtype} in {name}", "Use float64.")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not bool(_readable(tensor).isfinite().all()):
             raise ArgumentError(
                 argument,
                 "of finite weights",
                 f"NaN or infinity in {name}",
                 "Training may have diverged: train it again with a smaller learning rate.",
             )
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """In a precision for which torch can tell what is finite."""
+    return tensor.float() if tensor.dtype.itemsize == 1 else tensor
+
+
+def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """All parameters and buffers, also where a plain tensor was put among the parameters."""
+    found = []
+    for place, inner in module.named_modules():
+        for name, tensor in [*inner._parameters.items(), *inner._buffers.items()]:
+            if tensor is not None:
+                found.append((f"{place}.{name}" if place else name, tensor))
+    return found
 
 
 def check_mode(argument: str, module: nn.Module) -> None:

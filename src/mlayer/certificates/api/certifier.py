@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, names
+from mlayer.certificates.conditions import own_conditions
+from mlayer.certificates.modules import check_agreement, check_surroundings
 from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
 from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.problem.model import Model
@@ -62,6 +64,7 @@ class Certifier:
     >>> certificates = certifier(x, layer(x).argmax(1))
     """
 
+    @own_conditions()
     def __init__(
         self,
         layer: Any,
@@ -106,6 +109,7 @@ class Certifier:
         """Store what was tuned, usually as ``.npz`` next to the model's file."""
         self.constants.save(file_path("path", path), owner_of(self._model.weights, self.region.norm))
 
+    @own_conditions()
     def __call__(
         self,
         x: Tensor,
@@ -132,6 +136,7 @@ class Certifier:
             progress: called with (rows done, rows) after each row.
             workers: threads.
         """
+        check_surroundings("layer")
         one_of("method", method, names(), "'best' is the default.")
         flag("rigorous", rigorous)
         flag("proof", proof)
@@ -154,6 +159,7 @@ class Certifier:
                 part = slice(begin, begin + size)
                 with _SILENT():
                     rows = rows_together(self._model, x[part].numpy(), labels[part].tolist(), method, radius)
+                    self._check_agreement(x[part], rows)
                 source = map(certify_row, rows) if workers == 1 else pool.map(certify_row, rows)
                 for answer in source:
                     answers.append(answer)
@@ -163,6 +169,20 @@ class Certifier:
         if proof and prover is not None:
             found = replace(found, proof=prover.proof(tuple(answer.claims for answer in answers)))
         return found
+
+    def _check_agreement(self, x: Tensor, rows: list[Row]) -> None:
+        """The layer must compute at x what the bounds are about; said of rows that may get a certificate."""
+        places = [k for k, row in enumerate(rows) if row.is_right and row.in_range]
+        if not places:
+            return
+        with torch.no_grad():
+            found = self.layer(x[places])
+        S = self._model.weights.S.reshape(len(self._model.weights.S), -1)
+        E = np.stack([rows[k].E.reshape(-1) for k in places])
+        size = np.abs(E) @ np.abs(S).T + np.abs(self._model.weights.V)
+        off = np.array([[rows[k].evaluation_error] for k in places]) * np.linalg.norm(S, axis=1)
+        expected = np.stack([rows[k].outputs for k in places])
+        check_agreement("layer", found, *map(torch.from_numpy, (expected, size, off)))
 
     def _prover(self) -> Prover:
         try:
@@ -244,6 +264,7 @@ def _collect(results: list[_RowResult], norm: Norm, eps: float | None) -> Certif
     )
 
 
+@own_conditions()
 def certify(
     layer: Any,
     x: Tensor,

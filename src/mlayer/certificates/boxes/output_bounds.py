@@ -13,7 +13,9 @@ from mlayer.certificates.boxes.directions import Directions
 from mlayer.certificates.boxes.enclosed import frobenius, gamma
 from mlayer.certificates.boxes.planes import Expansion, Planes
 from mlayer.certificates.boxes.splitting import refined
+from mlayer.certificates.conditions import own_conditions
 from mlayer.certificates.linalg import UNIT, VANISHED
+from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
@@ -108,6 +110,16 @@ class BoxBounds:
         W_error, b_error = torch.where(copied, 0.0, W_error), torch.where(copied, 0.0, b_error)
         return torch.tensordot(C, S, 1), C @ V, W_error, b_error
 
+    def check_agreement(self, found: OutputBounds, center: Tensor, C: Tensor | None) -> None:
+        """The layer must compute in the centers of the boxes what the bounds are about."""
+        with torch.no_grad():
+            outputs = self.layer(center)
+        values = outputs if C is None else (C @ outputs[:, :, None])[:, :, 0]
+        finite = values.isfinite() & found.lower.isfinite() & found.upper.isfinite()
+        values, lower, upper = (v[finite] for v in (values, found.lower, found.upper))
+        inside = torch.minimum(torch.maximum(values, lower), upper)
+        check_agreement("layer", values, inside, values.abs(), upper - lower)
+
     def lower_planes(self, low: Tensor, high: Tensor, C: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Slopes and constants of several functions below C p(x) on each box.  (rows, k, m), (rows, k)"""
         readout = self._readout(C)
@@ -157,6 +169,7 @@ def _joined(parts: list[OutputBounds]) -> OutputBounds:
     return OutputBounds(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
 
+@own_conditions()
 def bounds(
     layer: Any, low: Tensor, high: Tensor, C: Tensor | None = None, *, splits: int = 0
 ) -> OutputBounds:
@@ -188,4 +201,5 @@ def bounds(
         raise ArgumentError("splits", wanted, repr(splits), "A few dozen are enough for a few inputs.")
     of_layer = BoxBounds(float64_copy(layer))
     found = of_layer(low, high, C)
+    of_layer.check_agreement(found, low + (high - low) / 2, C)
     return of_layer.refined(found, low, high, C, splits) if splits else found

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from mlayer.certificates.arguments import as_labels, as_radius, inside_box
 from mlayer.certificates.boxes import BoxBounds
+from mlayer.certificates.linalg import VANISHED
+from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.networks.network import Network
-from mlayer.certificates.networks.relax import Box, Functional, Relaxed
+from mlayer.certificates.networks.relax import Box, Functional, Relaxed, through
 from mlayer.certificates.problem.region import Region
 from mlayer.certificates.result import Certificates
 
@@ -26,6 +28,8 @@ _DOUBLINGS = 40
 _BISECTIONS = 12
 # Relative accuracy of a radius. Relaxations are looser than that by far.
 _TOLERANCE = 1e-3
+# Times the widths of bounds at a point, which are the rounding of their sums, for that of torch's modules.
+_ROUNDINGS = 1e3
 
 
 class NetworkCertifier:
@@ -47,7 +51,9 @@ class NetworkCertifier:
         inside_box(x, self.region.low, self.region.high)
         asked = None if eps is None else as_radius(eps)
         with torch.no_grad():
-            outputs = self.network(x)
+            features = self.network.features(x)
+            outputs = self.network.layer(features)
+        self._check_agreement(x, features, outputs)
         others = outputs.scatter(1, labels[:, None], -torch.inf)
         margin = outputs.gather(1, labels[:, None])[:, 0] - others.amax(1)
         right = margin > 0
@@ -80,11 +86,25 @@ class NetworkCertifier:
             eps=asked,
         )
 
+    def _check_agreement(self, x: Tensor, features: Tensor, outputs: Tensor) -> None:
+        """The modules must compute at x what the steps and the planes are about."""
+        point = Box(x, x)
+        for step in self.network.steps:
+            point = through(step, point)
+        behind = self._behind(features, features)
+        for found, low, high in (
+            (features, point.low, point.high),
+            (outputs, behind.lower, behind.upper),
+        ):
+            middle = low + (high - low) / 2
+            check_agreement("model", found, middle, middle.abs(), _ROUNDINGS * (high - low))
+
     def box(self, x: Tensor, eps: Tensor) -> Box:
         """The inputs within eps, rounded outward."""
         reach = eps[:, None] * self.region.scale
         reach = reach * (1 + 1e-15)
-        slack = torch.where(reach > 0, 2.0**-52 * (x.abs() + reach), 0.0)
+        moves = (eps[:, None] > 0) & (self.region.scale > 0)
+        slack = torch.where(moves, 2.0**-52 * (x.abs() + reach) + VANISHED, 0.0)
         low, high = x - reach - slack, x + reach + slack
         if self.region.low is not None and self.region.high is not None:
             low, high = torch.maximum(low, self.region.low), torch.minimum(high, self.region.high)

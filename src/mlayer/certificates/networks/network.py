@@ -8,8 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.modules import check_function, check_mode, check_weights
-from mlayer.certificates.networks.steps import KNOWN, Step, read_front
+from mlayer.certificates.arguments import as_float64, check_plain
+from mlayer.certificates.modules import (
+    check_function,
+    check_mlayer,
+    check_mode,
+    check_surroundings,
+    check_weights,
+    with_plain_structure,
+)
+from mlayer.certificates.networks.steps import KNOWN, Step, check_known, read_front
+from mlayer.certificates.problem.weights import float64_copy
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 
@@ -24,15 +33,12 @@ class Network(nn.Module):
 
     def __init__(self, model: nn.Sequential, shape: tuple[int, ...]) -> None:
         super().__init__()
+        check_surroundings("model")
         check_weights("model", model)
         for module in model.modules():
             check_function("model", module, (*KNOWN, nn.Sequential, MLayer), hooks=False)
             check_mode("model", module)
-        copy = deepcopy(model).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
-        for module in copy.modules():
-            if getattr(module, "inplace", False):  # would change the caller's x, and block gradients
-                module.inplace = False  # type: ignore[assignment]
-        *front, layer = flat_modules(copy) or [copy]
+        *front, layer = flat_modules(model) or [model]
         if not isinstance(layer, MLayer):
             raise ArgumentTypeError(
                 "model",
@@ -44,11 +50,20 @@ class Network(nn.Module):
             raise ArgumentError(
                 "model", "a classifier with at least 2 outputs", "one with 1 output", "Use one per class."
             )
-        self.shape, self.layer = shape, layer
-        self.stored_in: torch.dtype = flat_modules(model)[-1].readout.dtype  # type: ignore[assignment]
-        self.front = nn.Sequential(*front)
+        for module in front:
+            check_known(module)
+        check_mlayer("model", layer, hooks=False)
+        self.shape, self.stored_in = shape, layer.readout.dtype
+        self.layer = float64_copy(with_plain_structure("model", layer))
+        check_weights("model", self.layer)
+        # A copy of all at once: what is used twice stays one module.
+        self.front = deepcopy(nn.Sequential(*front)).to(device="cpu", dtype=torch.float64).eval()
+        self.front.requires_grad_(False)
+        for module in self.front.modules():
+            if getattr(module, "inplace", False):  # would change the caller's x, and block gradients
+                module.inplace = False  # type: ignore[assignment]
         self.in_features, self.out_features = int(torch.Size(shape).numel()), layer.out_features
-        self.steps: list[Step] = read_front(front, shape, layer.in_features)
+        self.steps: list[Step] = read_front(list(self.front), shape, layer.in_features)
 
     def features(self, x: Tensor) -> Tensor:
         """What reaches the M-layer.  (rows, in_features) -> (rows, features)"""
@@ -86,6 +101,7 @@ def as_network(model: nn.Sequential, x: object) -> tuple[Network, Tensor]:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         came = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
         raise ArgumentTypeError("x", "a floating point tensor", came, "Convert it with torch.as_tensor.")
+    check_plain("x", x)
     if x.dim() < 2:
         raise ArgumentError(
             "x", "a batch of inputs of the model", f"shape {tuple(x.shape)}", "One input alone: x[None]."
@@ -96,7 +112,7 @@ def as_network(model: nn.Sequential, x: object) -> tuple[Network, Tensor]:
     if not bool(x.isfinite().all()):
         raise ArgumentError("x", "finite", "NaN or infinity", "Remove such rows.")
     network = Network(model, tuple(x.shape[1:]))
-    return network, x.detach().to(device="cpu", dtype=torch.float64).flatten(1)
+    return network, as_float64(x).flatten(1)
 
 
 def flat_modules(model: nn.Module) -> list[nn.Module]:

@@ -16,6 +16,9 @@ from torch import Tensor
 from mlayer.certificates.linalg import UNIT, VANISHED
 from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
 
+# More than what a product, or a factor of it, may lose by vanishing, denormal numbers taken as 0 or not.
+_TINY = 2.0**-1020
+
 
 @dataclass(frozen=True)
 class Box:
@@ -90,6 +93,8 @@ def _back_affine(step: Affine, behind: Functional, before: Box) -> Functional:
     relative = _gamma(len(step.A)) + 2 * step.relative
     error = relative * ((size @ step.A.abs()) * before.size[:, None]).sum(-1)
     error = error + relative * (size @ step.b.abs()) + 2 * (size @ step.error) + VANISHED
+    # Slopes that vanish may stand before large numbers.
+    error = error + _TINY * (len(step.A) + size.sum(-1)) * before.size.sum(-1, keepdim=True)
     constant = behind.constant + behind.slopes @ step.b
     return Functional(moved, constant - error - 4 * UNIT * constant.abs())
 
@@ -119,6 +124,7 @@ def _back_relu(behind: Functional, before: Box, alpha: Tensor | None) -> Functio
     moved = positive * alpha + negative * slope[:, None]
     offset = (negative * height[:, None]).sum(-1)
     error = 4 * UNIT * (moved.abs() * before.size[:, None]).sum(-1)
+    error = error + _TINY * before.size.sum(-1, keepdim=True)
     error = error + _gamma(moved.shape[-1]) * (offset.abs() + behind.constant.abs()) + VANISHED
     return Functional(moved, behind.constant + offset - error)
 

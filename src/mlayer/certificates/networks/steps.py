@@ -114,10 +114,15 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
         offset = torch.arange(channels)[:, None, None] * area
         found = torch.where(places >= 0, places + offset, torch.full_like(places, -1))  # (c, out, window)
         return [*steps, MaxPool(found.flatten(0, 1))], (channels, *size)
-    raise _unknown(
-        module,
-        "Known: Linear, Conv2d, ReLU, AvgPool2d, MaxPool2d, BatchNorm, Flatten, Dropout.",
-    )
+    raise _unknown(module, "Unflatten(1, sizes) is known.")
+
+
+def check_known(module: nn.Module) -> None:
+    """Raise for a module without bounds."""
+    if not isinstance(module, KNOWN):
+        raise _unknown(
+            module, "Known: Linear, Conv2d, ReLU, AvgPool2d, MaxPool2d, BatchNorm, Flatten, Dropout."
+        )
 
 
 def _unknown(module: nn.Module, hint: str) -> ArgumentTypeError:

@@ -110,6 +110,12 @@ class Row:
         ]
         return min(choices)
 
+    @property
+    def evaluation_error(self) -> float:
+        """About how far two evaluations of exp(M(x)) may be apart; no proof reads it."""
+        moved = self.rounding * rounded_up_exp(self.rounding)
+        return (moved + self.unit) * math.sqrt(len(self.M)) * self.growth
+
     def gradient(self, W: Array) -> Array:
         """Of W : exp(M) in the directions T_a.  (d,)"""
         result: Array = gradients(self.model, self.M[None], W[None, None])[0, 0]
@@ -216,6 +222,8 @@ class Pair(Margins[float]):
         self.readout_factor, self.readout_size = float(norms.factor[rival]), float(norms.size[rival])
         # By eps, where it is known: what `broken_at_corner` says.
         self.broken: dict[float, bool] = {}
+        # By guess, where it is known: what `corner_radius` says.
+        self.aims: dict[float, float] = {}
 
     @property
     def W_gauge(self) -> Array:  # noqa: N802

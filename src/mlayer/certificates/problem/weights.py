@@ -103,6 +103,9 @@ class Weights:
 def float64_copy(layer: MLayer) -> MLayer:
     """The same function in float64 on the CPU, without gradients."""
     copy = deepcopy(layer).to(device="cpu", dtype=torch.float64).eval()
+    if copy.embedding is None:
+        copy.embedding_bias = None  # the layer does not read it either
+    copy.on_overflow = "ignore"  # what overflows is not certified
     return copy.requires_grad_(False)
 
 
@@ -110,7 +113,7 @@ def weights_of(layer: MLayer, region: Region) -> Weights:
     """Read a float64 layer."""
 
     def array(tensor: torch.Tensor) -> Array:
-        return np.ascontiguousarray(tensor.detach().numpy())
+        return np.array(tensor.detach().numpy(), np.float64, order="C")  # a copy: the layer may change later
 
     n, m = layer.matrix_size, layer.in_features
     T0 = array(layer.generators)

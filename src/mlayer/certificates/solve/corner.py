@@ -78,6 +78,12 @@ def broken_by_descent(pair: Pair, eps: float) -> bool:
 
 def corner_radius(pair: Pair, guess: float) -> float:
     """About where the margin vanishes in the corner its gradient points to, or inf: an aim, no bound."""
+    if guess not in pair.aims:
+        pair.aims[guess] = _corner_radius(pair, guess)
+    return pair.aims[guess]
+
+
+def _corner_radius(pair: Pair, guess: float) -> float:
     eps = guess
     if not 0 < guess < math.inf:
         return math.inf

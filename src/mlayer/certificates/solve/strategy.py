@@ -21,6 +21,7 @@ from mlayer.certificates.solve.radius_search import (
     descend,
     largest,
 )
+from mlayer.certificates.solve.together import settled_together
 
 # The following decide what is tried, never what is proved. They were tuned on 200 images of the authors'
 # CIFAR-10 model and 300 spread over its test set: the least mean time at a loss of a thousandth in the radii.
@@ -202,15 +203,20 @@ def _likely(rivals: Rivals) -> tuple[Rivals, dict[int, float]]:
     needs one for them too.
     """
     broken, found, proved, aside = math.inf, [], {}, []
+    settled: dict[int, str] = {}
     for bounds, guess in rivals:
         pair = bounds.pair
-        if math.isfinite(broken) and bounds.quickly_passes(broken * _BEYOND_BROKEN):
+        if math.isfinite(broken) and (
+            pair.rival in settled or bounds.quickly_passes(broken * _BEYOND_BROKEN)
+        ):
             proved[pair.rival] = broken * _BEYOND_BROKEN
             aside.append((bounds, guess))
             continue
         aim = math.inf
         if math.isinf(broken) or broken_at_corner(pair, broken):
             aim = corner_radius(pair, guess)
+            if math.isinf(broken) and math.isfinite(aim):
+                settled = settled_together(pair.row, aim * _BEYOND_BROKEN)
             broken = min(broken, aim)
         found.append((aim, bounds, guess))
     return [(bounds, guess) for _, bounds, guess in sorted(found, key=lambda item: item[0])] + aside, proved

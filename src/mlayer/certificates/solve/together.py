@@ -117,12 +117,23 @@ def _first_order(row: Row, eps: float) -> tuple[Indices, int]:
     return np.flatnonzero(~easy), int(margins.classes[aims.argmin()])
 
 
+def settled_together(row: Row, eps: float) -> dict[int, str]:
+    """The rivals of one row that the quick bounds of all at once certify at eps, and by which bound."""
+    if row.rivals is None:
+        return {}
+    left, _ = _first_order(row, eps)
+    if len(left) and row.model.region.norm == "linf":
+        _second_order(row, left, [row.pair(int(rival)) for rival in _margins(row).classes[left]], eps)
+    return row.settled[1] if row.settled[0] == eps else {}
+
+
 @unless_out_of_range(None)
 def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> None:
     """Settle the rivals that the quick second order certifies."""
     path, radius = row.derivatives, row.radius(eps)
-    if isinstance(path, SpectralPath):
-        for pair, found in zip(pairs, path.seconds(np.stack([pair.W for pair in pairs])), strict=True):
+    new = [pair for pair in pairs if "second" not in vars(pair)]
+    if isinstance(path, SpectralPath) and new:
+        for pair, found in zip(new, path.seconds(np.stack([pair.W for pair in new])), strict=True):
             pair.second = found
     H = np.stack([pair.second for pair in pairs])
     falls = top_eigenvalue(-H)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from mlayer.certificates import Certificates, certify
 from mlayer.certificates.arguments import as_radius
 from mlayer.errors import ArgumentError
+from mlayer.nn import MLayer
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # Names that the table of certificates or intervals has for itself.
 _COLUMNS = ("row", "prediction", "truth", "radius", "margin", "runner_up", "method", "lower", "upper")
+
+_ROUNDED = 1e-12  # of a radius: more than the rounding of what is done to it here
 
 
 @dataclass(frozen=True)
@@ -129,31 +133,84 @@ class Question:
     """What is asked about a table: the same for finding certificates and for checking a proof of them.
 
     Attributes:
+        layer: its largest output is the class that the model answers, by its threshold if it has one.
         x: encoded rows, float64.
         labels: the true class where it is known, else the predicted one.
         scale: what a radius of 1 means for each input of the layer; 0 holds it still.
+        rounding: (rows,), the radius that rounding of cells to the layer's inputs may take.
         predicted: classes by number.
         truth: classes by number, -1 where unknown.
         units: what a radius of 1 means, by column.
         remarks: notes for the user.
+        precision: of the layer's inputs: the spacing of its numbers at 1.
     """
 
+    layer: MLayer
     x: torch.Tensor
     labels: torch.Tensor
     scale: torch.Tensor
+    rounding: torch.Tensor
     predicted: np.ndarray[Any, np.dtype[np.int64]]
     truth: np.ndarray[Any, np.dtype[np.int64]]
     units: Mapping[str, float]
     remarks: list[Remark]
+    precision: float
+
+    def of_cells(self, radius: torch.Tensor) -> torch.Tensor:
+        """How far cells may move where the layer's inputs may move by ``radius``.  (rows,)"""
+        return ((radius - self.rounding) * (1 - 2 * self.precision - _ROUNDED)).clamp_min(0.0)
+
+    def of_inputs(self, eps: float) -> float:
+        """How far the inputs of any row may move where its cells move by eps."""
+        if eps == 0:
+            return 0.0
+        return (eps * (1 + 4 * self.precision) + float(self.rounding.max())) * (1 + 4 * _ROUNDED)
 
 
-def question(model: TableModel, frame: DataFrame, units: Mapping[str, float] | None = None) -> Question:
+def cell_rounding(model: TableModel, inputs: torch.Tensor) -> torch.Tensor:
+    """How far the inputs of a row may be from the numbers in its cells.  (rows, in_features)"""
+    # A date is the difference of two numbers of days.
+    origins = [abs(getattr(c, "origin", 0.0)) for c in model.schema.columns for _ in c.features]
+    days = torch.tensor(origins, dtype=torch.float64) * 2.0**-50
+    return torch.finfo(inputs.dtype).eps * inputs.double().abs() + days
+
+
+def _deciding(model: TableModel) -> MLayer:
+    """The layer with the threshold t of two classes in its bias.
+
+    The second class is the answer where its logit is log(t / (1 - t)) or more above the other.
+    """
+    if model.threshold is None or len(model.target.classes) != 2:
+        return model.layer
+    layer = deepcopy(model.layer).double().requires_grad_(False)
+    bias = torch.zeros(2, dtype=torch.float64) if layer.output_bias is None else layer.output_bias.detach()
+    shift = math.log(model.threshold) - math.log1p(-model.threshold)
+    moved = bias - torch.tensor([0.0, shift], dtype=torch.float64)
+    layer.output_bias = torch.nn.Parameter(moved, requires_grad=False)
+    return layer
+
+
+def _lost(model: TableModel, inputs: torch.Tensor, scale: torch.Tensor, norm: Any) -> torch.Tensor:
+    """The radius that rounding may take: a cell that moves by r is a number within r, its own rounding and
+    that of the cell it was, from the row's number.  (rows,)
+    """
+    moving = scale > 0
+    steps = 4 * cell_rounding(model, inputs)[:, moving] / scale[moving]
+    return (
+        steps.norm(dim=1) if norm == "l2" else torch.cat([steps, steps.new_zeros(len(steps), 1)], 1).amax(1)
+    )
+
+
+def question(
+    model: TableModel, frame: DataFrame, units: Mapping[str, float] | None = None, norm: Any = "linf"
+) -> Question:
     """Inputs, labels and units of a raw table.
 
     Args:
         model: a classifier.
         frame: the raw table.
         units: what a radius of 1 means for some columns, in place of their range in the fit's table.
+        norm: "linf" or "l2".
     """
     if not model.target.classifies:
         raise ArgumentError(
@@ -174,19 +231,23 @@ def question(model: TableModel, frame: DataFrame, units: Mapping[str, float] | N
             f"{int((~predictions.finite).sum())} rows whose exponential overflows",
             "Leave those rows out.",
         )
-    predicted = predictions.outputs.argmax(axis=1).astype(np.int64)
+    predicted = predictions.choices.astype(np.int64)
     truth = np.full(len(frame), -1, dtype=np.int64)
     if model.target.name in frame.columns:
         known, said = model.target.encode(frame[model.target.name])
         truth, remarks = known.astype(np.int64), [*remarks, *said]
+    scale = column_scale(model, moving)
     return Question(
+        layer=_deciding(model),
         x=inputs.double(),
         labels=torch.from_numpy(np.where(truth >= 0, truth, predicted)),
-        scale=column_scale(model, moving),
+        scale=scale,
+        rounding=_lost(model, inputs, scale, norm),
         predicted=predicted,
         truth=truth,
         units=moving,
         remarks=remarks,
+        precision=torch.finfo(inputs.dtype).eps,
     )
 
 
@@ -222,20 +283,24 @@ def certify_table(
 
     if eps is not None:
         as_radius(eps)
-    asked = question(model, frame, units)
+    asked = question(model, frame, units, norm)
     found = certify(
-        model.layer,
+        asked.layer,
         asked.x,
         asked.labels,
         norm,
         method,
-        eps=eps,
+        eps=None if eps is None else asked.of_inputs(eps),
         scale=asked.scale,
         references=asked.x[:64],
         rigorous=rigorous,
         proof=proof,
         progress=progress,
         workers=workers,
+    )
+    radius = asked.of_cells(found.radius) if eps is None else torch.where(found.certified, eps, 0.0)
+    found = replace(
+        found, radius=radius, certified=found.certified & (radius > 0 if eps is None else True), eps=eps
     )
     classes = np.asarray(model.target.classes, dtype=object)
     columns: dict[str, Any] = row_labels(model, frame) | {"prediction": classes[asked.predicted]}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from mlayer.disk import absent
 from mlayer.errors import FileFormatError, MissingPackageError
 from mlayer.tables.certify.certify_table import question
@@ -91,9 +93,9 @@ def check_table(
     _require_flint()
     from mlayer.certificates.proofs import check_proof
 
-    asked = question(model, frame, units)
+    asked = question(model, frame, units, norm)
     verdicts = check_proof(
-        model.layer, asked.x, asked.labels, proof, norm, scale=asked.scale, progress=progress
+        asked.layer, asked.x, asked.labels, proof, norm, scale=asked.scale, progress=progress
     )
     entries = proof.get("rows")
     # Where the numbers of rows differ, nobody knows which entry is about which row: all are refused.
@@ -101,10 +103,12 @@ def check_table(
     if isinstance(entries, list) and len(entries) == len(verdicts):
         claimed = [entry is not None for entry in entries]
     rows = []
-    for verdict, has_claim in zip(verdicts, claimed, strict=True):
+    # What is proved of the layer's inputs, as changes of cells, which are rounded to inputs.
+    radii = asked.of_cells(torch.tensor([verdict.radius for verdict in verdicts], dtype=torch.float64))
+    for verdict, has_claim, radius in zip(verdicts, claimed, radii.tolist(), strict=True):
         answer: Answer = "accepted" if verdict.accepted else "refused" if has_claim else "no claim"
         rival = None if verdict.rival is None else str(model.target.classes[verdict.rival])
-        rows.append(CheckedRow(answer, verdict.radius, verdict.reason if has_claim else "", rival))
+        rows.append(CheckedRow(answer, radius, verdict.reason if has_claim else "", rival))
     return CheckedTable(rows, asked.units, asked.remarks)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from mlayer.certificates.arguments import as_radius
 from mlayer.certificates.boxes import bounds
 from mlayer.errors import ArgumentError
-from mlayer.tables.certify.certify_table import column_scale, column_units, row_labels
+from mlayer.tables.certify.certify_table import cell_rounding, column_scale, column_units, row_labels
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns
 
@@ -93,7 +93,8 @@ def interval_table(
     reach = eps * column_scale(model, moving)
     splits = _SPLITS if bool((reach > 0).any()) else 0
     lower, upper = [np.zeros(0)], [np.zeros(0)]
-    ends = [_boxes(row, reach, options) for row in inputs]
+    rounding = 4 * cell_rounding(model, inputs)
+    ends = [_boxes(row, reach, off, options) for row, off in zip(inputs, rounding, strict=True)]
     each = len(ends[0][0])  # boxes of a row
     for part in range(0, len(ends), max(1, _BOXES // each)):
         low, high = (
@@ -144,7 +145,9 @@ def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]
     return found
 
 
-def _boxes(row: Tensor, reach: Tensor, options: list[tuple[int, Tensor]]) -> tuple[Tensor, Tensor]:
+def _boxes(
+    row: Tensor, reach: Tensor, rounding: Tensor, options: list[tuple[int, Tensor]]
+) -> tuple[Tensor, Tensor]:
     """A box for the row itself and for each combination of the values that vary."""
     centers = [row.double()]
     for values in product(*(values for _, values in options)) if options else ():
@@ -154,6 +157,6 @@ def _boxes(row: Tensor, reach: Tensor, options: list[tuple[int, Tensor]]) -> tup
         centers.append(center)
     center = torch.stack(centers)
     # Outward by what rounding does to a changed cell on its way to the layer's numbers.
-    slack = 4 * torch.finfo(row.dtype).eps * (center.abs() + reach)
+    slack = 4 * torch.finfo(row.dtype).eps * (center.abs() + reach) + rounding
     slack = torch.where(reach > 0, slack, 0.0)
     return center - reach - slack, center + reach + slack
