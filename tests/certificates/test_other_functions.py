@@ -100,7 +100,10 @@ def changed(change: Callable[[mlayer.MLayer], object], **options: Any) -> mlayer
 
 
 def own_exponential(layer: mlayer.MLayer) -> None:
-    layer.structure.exponential = lambda M: torch.eye(3, dtype=M.dtype) + 7 * M  # type: ignore[method-assign]
+    def line(matrices: Tensor) -> Tensor:
+        return torch.eye(3, dtype=matrices.dtype) + 7 * matrices
+
+    layer.structure.exponential = line  # type: ignore[method-assign]
 
 
 def blocks(layer: mlayer.MLayer) -> None:
@@ -159,7 +162,8 @@ def test_what_the_weights_do_not_tell_is_refused(name: str) -> None:
 @contextmanager
 def for_all_modules(before: bool) -> Iterator[None]:
     if before:
-        handle = nn.modules.module.register_module_forward_pre_hook(lambda _, args: (7 * args[0],))
+        hook: Any = lambda _, args: (7 * args[0],)  # noqa: E731
+        handle = nn.modules.module.register_module_forward_pre_hook(hook)
     else:
         handle = nn.modules.module.register_module_forward_hook(lambda _, args, out: 7 * out)
     try:
