@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import mlayer
 from mlayer.cli import main
 from mlayer.datasets import digits
-from mlayer.errors import MissingDataError
+from mlayer.errors import FileFormatError, MissingDataError
 from mlayer.experiments import certified_networks, reproduce
 from mlayer.experiments.certified_networks import EXPECTED, SCALES
 from mlayer.experiments.running.protocol import Where
@@ -24,7 +24,7 @@ from mlayer.experiments.shared.interval_network import HEADS, interval_network
 from mlayer.experiments.shared.interval_training import IntervalRecipe, train_network
 from mlayer.experiments.shared.kept_network import certify_again
 from mlayer.experiments.shared.network_accuracy import network_tally
-from mlayer.files.network_file import load_network
+from mlayer.files.network_file import load_network, save_network
 
 SHAPE = (4, 4, 1)  # height, width, colors
 EPS = 0.12
@@ -192,6 +192,27 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     ):
         assert main(["certify-images", *arguments]) == 2
         assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {},
+        {"set": 7, "eps": 0.1},
+        {"set": "digits"},
+        {"set": "digits", "eps": -1},
+        {"set": "digits", "eps": True},
+    ],
+)
+def test_a_file_that_does_not_say_what_it_is_for_is_refused(notes: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "n.safetensors"
+    save_network(small("M-layer"), file, notes)
+    with pytest.raises(FileFormatError, match="without the name of its set and its radius"):
+        certify_again(file)
+    for efforts in ([], 7, ["intervals"]):
+        save_network(small("linear"), file, {"set": "digits", "eps": 0.1, "efforts": efforts})
+        with pytest.raises(FileFormatError, match="a network with 10 outputs"):
+            certify_again(file)
 
 
 def test_a_set_that_is_missing_is_left_out_and_named(tmp_path: Path) -> None:

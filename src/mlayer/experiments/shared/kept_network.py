@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,14 @@ def certify_again(
         progress: called with the part that is done.
     """
     network, notes = load_network(path)
-    name, radius = notes.get("set"), notes.get("eps") if eps is None else eps
-    if not isinstance(name, str) or not isinstance(radius, float | int) or isinstance(radius, bool):
+    name, radius, named = notes.get("set"), notes.get("eps") if eps is None else eps, notes.get("efforts")
+    number = isinstance(radius, float | int) and not isinstance(radius, bool)
+    if not isinstance(name, str) or not number or not 0 <= float(radius) < math.inf:
         raise FileFormatError(
             path, "a network of images", "one without the name of its set and its radius", "Use another."
         )
-    efforts = tuple(effort for effort in EFFORTS if effort in notes.get("efforts", EFFORTS))
+    asked = named if isinstance(named, list) else EFFORTS
+    efforts = tuple(effort for effort in EFFORTS if effort in asked) or EFFORTS
     found = load_images(name, data)
     shape = (*found.image_shape, 1)[:3]
     tested = found.test if images is None else found.test.take(slice(0, images))
