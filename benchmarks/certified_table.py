@@ -30,5 +30,5 @@ def certified_table(content: dict[str, Any], made_by: str) -> str:
         )
     false = sum(row["false_certificates"] for row in content["results"]["rows"])
     seeds = len({row["seed"] for row in content["results"]["rows"]})
-    told = f"Certified images that the attack broke: {false}. Seeds: {seeds}."
-    return "\n".join([*lines, "", f"{told} `{content['command']}`, {made_by}, {content['date']}."])
+    said = f"Certified images that the attack broke: {false}. Seeds: {seeds}."
+    return "\n".join([*lines, "", f"{said} `{content['command']}`, {made_by}, {content['date']}."])

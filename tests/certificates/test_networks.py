@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import flint
@@ -253,6 +254,10 @@ def test_a_fixed_radius_says_what_the_search_says() -> None:
     assert torch.allclose(2 * scaled, radius, rtol=1e-2)
 
 
+def note(asked: list[tuple[int, int]], done: int, total: int) -> None:
+    asked.append((done, total))
+
+
 def test_every_effort_is_below_the_exact_margins() -> None:
     """And more effort settles more rows; all of them together settle what the last one does."""
     settled = dict.fromkeys(EFFORTS, 0)
@@ -276,7 +281,7 @@ def test_every_effort_is_below_the_exact_margins() -> None:
                 settled[effort] += int((lower > 0).all(1).sum())
             best = torch.stack([(lower > 0).all(1) for lower in found.values()]).any(0)
             asked: list[tuple[int, int]] = []
-            at = certifier(flat, labels, eps, lambda k, n, asked=asked: asked.append((k, n)))
+            at = certifier(flat, labels, eps, partial(note, asked))
             assert at.certified.tolist() == best.tolist()
             assert asked == sorted(asked)
             assert asked[-1] == (len(x), len(x))

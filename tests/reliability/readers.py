@@ -105,10 +105,8 @@ def networks() -> list[bytes]:
     with torch.no_grad():
         for parameter in torch.nn.Sequential(*front).parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return [
-        written(lambda f, end=end: save_network(torch.nn.Sequential(*front, *end), f, {"eps": 0.1}))
-        for end in ([layer()], [])
-    ]
+    both = torch.nn.Sequential(*front, layer()), torch.nn.Sequential(*front)
+    return [written(partial(save_network, one, notes={"eps": 0.1})) for one in both]
 
 
 def read_network(path: Path) -> Any:

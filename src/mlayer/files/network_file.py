@@ -59,7 +59,8 @@ def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Ma
     (True, {'eps': 0.1})
     """
     target = file_path("path", path)
-    modules, tensors = [], {}
+    modules: list[list[Any]] = []
+    tensors: dict[str, Tensor] = {}
     for place, module in enumerate(network):
         modules.append(_described(module))
         tensors |= {
@@ -124,7 +125,7 @@ def _header(where: Path) -> dict[str, Any]:
 
 def _described(module: nn.Module) -> list[Any]:
     kind = type(module)
-    if kind is nn.Conv2d:
+    if isinstance(module, nn.Conv2d) and kind is nn.Conv2d:
         (stride, other), padding = module.stride, module.padding
         simple = stride == other and padding in {(p, p) for p in range(_LARGEST_STRIDE)}
         if not simple or module.dilation != (1, 1) or module.groups != 1 or module.padding_mode != "zeros":
@@ -132,7 +133,7 @@ def _described(module: nn.Module) -> list[Any]:
                 "network", "of plain Conv2d", str(module), "One stride and padding for both directions."
             )
         return ["Conv2d", stride, padding[0]]
-    if kind is MLayer:
+    if isinstance(module, MLayer) and kind is MLayer:
         if module.structure.name != "full":
             raise ArgumentError(
                 "network",
@@ -141,7 +142,7 @@ def _described(module: nn.Module) -> list[Any]:
                 "Convert it with layer.with_structure('full').",
             )
         return ["MLayer"]
-    if kind is nn.Flatten and (module.start_dim, module.end_dim) != (1, -1):
+    if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
         raise ArgumentError("network", "with Flatten()", str(module), "Leave out its arguments.")
     if kind not in (nn.Linear, nn.ReLU, nn.Flatten):
         raise ArgumentTypeError(
@@ -183,7 +184,7 @@ def _built(entry: list[Any], tensors: dict[str, Tensor]) -> nn.Module:
     if kind == "MLayer":
         weights = {name: tensors[name] for name in _WEIGHTS if name in tensors}
         generators, readout = weights.pop("generators"), weights.pop("readout")
-        return MLayer.from_weights(generators, readout, **weights)
+        return MLayer.from_weights(generators, readout, **weights)  # type: ignore[arg-type]
     if kind not in ("Conv2d", "Linear"):
         raise DamagedError(f"the module {str(kind)[:60]!r}")
     weight, bias = tensors["weight"], tensors.get("bias")

@@ -48,8 +48,8 @@ class BoundedNetwork(nn.Module):
     def margins(self, x: Tensor, y: Tensor, eps: float) -> Tensor:
         """Lower bounds of output[label] - output[j] within eps and [0, 1]; 0 for j = label.  (b, classes)"""
         low, high = box_of(as_images(x, self.shape), eps)
-        center, reach = through(self.network[:-1], low, high)
-        end = self.network[-1]
+        *front, end = self.network
+        center, reach = through(front, low, high)
         if self.bound is not None:
             assert isinstance(end, MLayer)
             return self.bound.margins_over(end, center, reach, y)

@@ -14,6 +14,8 @@ Everything is a `torch.nn.Sequential`, which `mlayer.certify` takes if it ends i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
@@ -96,7 +98,7 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     return layer
 
 
-def through(front: nn.Sequential, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def through(front: Iterable[nn.Module], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Centers and half-widths of the features for inputs in boxes: interval bounds, differentiable.
 
     Their rounding is not charged: they are for training. `mlayer.certify` proves what they make likely.

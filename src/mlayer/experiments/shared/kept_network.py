@@ -35,9 +35,10 @@ def certify_again(
         progress: called with the part that is done.
     """
     network, notes = load_network(path)
-    name, radius, named = notes.get("set"), notes.get("eps") if eps is None else eps, notes.get("efforts")
+    name, named = notes.get("set"), notes.get("efforts")
+    radius: Any = notes.get("eps") if eps is None else eps
     number = isinstance(radius, float | int) and not isinstance(radius, bool)
-    if not isinstance(name, str) or not number or not 0 <= float(radius) < math.inf:
+    if not isinstance(name, str) or not number or not 0 <= radius < math.inf:
         raise FileFormatError(
             path, "a network of images", "one without the name of its set and its radius", "Use another."
         )
