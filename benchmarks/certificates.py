@@ -15,8 +15,8 @@ Writes results/certificates.json, and the radii of every image to results/certif
 target is missed.
 
 Targets: median of radius / attack's radius >= 0.98; its 5 % quantile >= 0.90; median of radius / paper's
-radius >= 1000; no radius above the attack's, no broken certificate in the sample; <= 0.2 s of processor
-time an image (two cores: 0.1 s).
+radius >= 1000; no radius above the attack's, no broken certificate in the sample; <= 0.2 s of processor time
+per image (two cores: 0.1 s).
 """
 
 from __future__ import annotations

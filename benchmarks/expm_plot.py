@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart by color-blind readers.
+# Okabe and Ito's palette: color-blind readers can distinguish it.
 COLORS = {"torch": "#0072B2", "jax": "#E69F00", "tensorflow": "#009E73", "scipy": "#CC79A7"}
 
 

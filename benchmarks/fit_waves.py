@@ -6,7 +6,7 @@
 Each table has a date column and a target: 500 days of one to three waves with real periods of 5 to 120
 days, a trend, and noise of 5 or 20 % of the waves' deviation. The command fits it with its defaults and
 predicts the 250 days after it. Measured is the root of the mean squared error against the function without
-noise, compared with two fits that know how many waves there are: least squares that is told the periods, and
+noise, compared with two fits that know how many waves there are: least squares with the periods given, and
 nonlinear least squares over the periods too, started at the true ones, which is as near as an estimate of
 them can come. Processor time is that of the whole command, with Python's start and the imports.
 """
@@ -64,7 +64,7 @@ def _linear(frequencies: Array, y: Array) -> Array:
 
 
 def told(periods: Array, y: Array) -> Array:
-    """Least squares that is told the periods."""
+    """Least squares with the periods given."""
     return _linear(1 / periods, y)
 
 

@@ -1,4 +1,4 @@
-"""Forecasts and their intervals on ten kinds of series, beside seasonal-naive and gradient boosting.
+"""Forecasts and their intervals on ten kinds of series, compared with seasonal-naive and gradient boosting.
 
     python benchmarks/forecasts.py               60 series; writes results/forecasts.json; exits with 1 on a
                                                  miss
@@ -66,7 +66,7 @@ def _monthly(values: Any, later: int) -> Series:
 
 
 def _year(draw: Draw, months: Any) -> Any:
-    """A season of the year that is no sine."""
+    """A season of the year that is not a sine."""
     return draw.normal(size=12)[months % 12]
 
 

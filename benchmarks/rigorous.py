@@ -1,4 +1,4 @@
-"""Claim: what `rigorous=True` certifies the independent checker accepts, at <= 15 s a row of a real model.
+"""Claim: what `rigorous=True` certifies the independent checker accepts, at <= 15 s per row of a real model.
 
     python benchmarks/rigorous.py DATA                  200 held-out images, 2,000 random layers; resumable
     python benchmarks/rigorous.py DATA --images 20      only 20 images; --layers likewise
@@ -197,7 +197,7 @@ def main() -> int:
         ),
     ]
     if "image" in parts:
-        targets.append(Target("seconds a row, authors' model", 15, parts["image"]["seconds"], at_most=True))
+        targets.append(Target("seconds per row, authors' model", 15, parts["image"]["seconds"], at_most=True))
     command = f"python benchmarks/rigorous.py DATA --images {options.images} --layers {options.layers}"
     content: dict[str, Any] = {"circumstances": {**circumstances(), "command": command}, "parts": parts}
     content["targets"] = [{**vars(target), "holds": target.holds} for target in targets]

@@ -1,13 +1,13 @@
 """Claim: over ordinary tables mlayer is first or second in mean rank with its defaults; first on its own two.
 
     python benchmarks/tables.py            all sets; writes results/tables.json
-    python benchmarks/tables.py --sets digits,iris    these anew, the others as the file has them
+    python benchmarks/tables.py --sets digits,iris    these again, the others as the file has them
     python benchmarks/tables.py --quick    two small sets, two folds; no file, no claims
 
 Every method has its library defaults. But mlayer's defaults (optimizer, penalties, sizes, range of alpha)
 were chosen on these same bundled tables and synthetic generators, with other seeds of folds and data; the
-competitors got no such choice. Products and seasonal were designed to suit the M-layer. So a place here is no
-measurement of how the defaults do on new tables.
+competitors got no such choice. Products and seasonal were designed to suit the M-layer. So a rank here is not
+a measurement of how the defaults do on new tables.
 
 In a StandardScaler pipeline, as is customary: MLPClassifier/MLPRegressor, SVC/SVR and the polynomials
 (PolynomialFeatures, then LogisticRegression or LinearRegression). Gradient boosting needs no scaling and
@@ -146,7 +146,7 @@ def mean_ranks(record: dict[str, Any]) -> dict[str, float]:
 
 
 def _save(record: dict[str, Any]) -> None:
-    """After every set, so that a run that is stopped has not been in vain."""
+    """After every set, so that a stopped run is not lost."""
     setting = circumstances() | {"scikit-learn": sklearn.__version__, "numpy": np.__version__}
     complete = set(tables()) <= set(record)
     overall = mean_ranks(record) if complete else None

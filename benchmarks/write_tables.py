@@ -45,10 +45,10 @@ def read(name: str) -> dict[str, Any]:
 
 def circumstances(facts: dict[str, Any]) -> str:
     others = "".join(f", {name} {version}" for name, version in facts.get("others", {}).items())
-    return (
-        f"`{facts['command']}`, {facts['threads']} threads, {facts['path']}, "
-        f"torch {facts['torch']}{others}, {facts['date']}."
-    )
+    threads = "1 thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
+    # Older results recorded the command as it was typed inside benchmarks/, without the folder.
+    command = re.sub(r"^python (?=\w+\.py)", "python benchmarks/", facts["command"])
+    return f"`{command}`, {threads}, {facts['path']}, torch {facts['torch']}{others}, {facts['date']}."
 
 
 ISA_NAMES = {"avx512": "AVX-512", "avx2": "AVX2"}
@@ -113,8 +113,9 @@ def targets(content: dict[str, Any]) -> list[str]:
     for t in content["targets"]:
         sign = "<=" if t["at_most"] else ">="
         reached = f"{t['reached']:.3g}"
+        claim = re.sub(r"^seconds a (?=row)", "seconds per ", t["claim"])  # as an older result has it
         lines.append(
-            f"| {t['claim']} | {sign} {t['wanted']:g} | {reached} | {'yes' if t['holds'] else 'missed'} |"
+            f"| {claim} | {sign} {t['wanted']:g} | {reached} | {'yes' if t['holds'] else 'missed'} |"
         )
     return lines
 
@@ -158,7 +159,7 @@ def layer() -> str:
     content = read("layer")
     shares = (
         f"At batch 256 the exponential and its derivative take {content['share_of_exponential']:.0%} "
-        f"of a step, writing and reading M and its like {content['share_of_passes']:.0%}."
+        f"of a step, writing and reading M and similar arrays {content['share_of_passes']:.0%}."
     )
     return "\n".join([*targets(content), "", f"{shares} {circumstances(content['circumstances'])}"])
 
@@ -248,7 +249,8 @@ def rigorous() -> str:
     content = read("rigorous")
     names = {"image": "authors' model, held-out images", "layer": "random layers"}
     lines = [
-        "| | rows | accepted | radius kept: median (5 %) | s a row: float64 | proved | checked | proof, kB |",
+        "| | rows | accepted | radius kept: median (5 %) | s per row: float64 | proved | checked "
+        "| proof, kB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, part in content["parts"].items():
@@ -347,7 +349,7 @@ def rivals() -> str:
 
 def heads() -> str:
     content = read("heads")
-    lines = ["| head | parameters | accuracy (lowest to highest) | seconds of a step |", "|---|---|---|---|"]
+    lines = ["| head | parameters | accuracy (lowest to highest) | time per step |", "|---|---|---|---|"]
     for name, head in content["heads"].items():
         spread = f"{head['accuracy']:.3f} ({head['lowest']:.3f} to {head['highest']:.3f})"
         lines.append(f"| {name} | {head['parameters']:,} | {spread} | {head['times']:.1f} x |")

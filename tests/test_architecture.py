@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import mlayer
+from mlayer import datasets, nn
+from mlayer.certificates.api.certifier import Certifier
+from mlayer.certificates.bounds import methods
+from mlayer.cli.commands import fit, reproduce
+from mlayer.datasets import load_by_name
+from mlayer.estimators import selection
+from mlayer.experiments import EXPERIMENTS
+from mlayer.exponential import paths
+from mlayer.nn.structures import STRUCTURES
+from mlayer.tables.fit.plan import EFFORTS, SPLITS, Plan, Training
+from mlayer.tables.target import AUTO, TASKS
 
 SOURCE = Path(mlayer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -184,6 +198,12 @@ def test_tests_are_short() -> None:
     assert {file: lines for file, lines in long.items() if lines > MOST_LINES + 20} == {}
 
 
+def test_no_two_tests_share_a_file_name() -> None:
+    """The type checker reads them as modules of one folder and refuses two of one name."""
+    names = [file.name for file in Path(__file__).parent.rglob("*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_kernel_sources_are_short() -> None:
     for file in (SOURCE / "exponential" / "kernel").rglob("*.*"):
         assert len(file.read_text().splitlines()) <= MOST_LINES, file.name
@@ -301,9 +321,60 @@ def test_tables_that_contributing_names_exist() -> None:
     """A recipe says where a table of methods, kinds or formats is; the table is there."""
     rows = [line for line in CONTRIBUTING.splitlines() if line.startswith("| ")]
     named = {
-        (name, row) for row in rows for name in re.findall(r"`([A-Z][A-Z_]{3,})`", row) if name != "NAME"
+        (name, row) for row in rows for name in re.findall(r"`([A-Z][A-Z_]{3,})`", row) if "NAME" not in name
     }
     assert {name for name, _ in named} >= {"STRUCTURES", "KINDS", "TABLE_FORMAT", "HALVES"}
     for name, row in named:
         files = [SOURCE / path for path in re.findall(r"`([\w/]+\.py)`", row) if (SOURCE / path).exists()]
         assert any(re.search(rf"^{name}\b.*=", file.read_text(), re.M) for file in files), name
+
+
+def spelled(text: str, names: Iterable[str]) -> list[str]:
+    """The names that the text leaves out."""
+    return [name for name in names if not re.search(rf"\b{name}\b", text)]
+
+
+ROOT = SOURCE.parents[1]
+
+
+def test_every_structure_is_tested_and_documented() -> None:
+    """Its recipe says: a row in each of three tests, and the documentation."""
+    tests = [f"tests/{file}" for file in ("nn/test_structures.py", "nn/test_gauge.py", "files/test_store.py")]
+    assert spelled("Full, Skew", ["Full", "Nilpotent"]) == ["Nilpotent"]
+    for name, kind in STRUCTURES.items():
+        assert kind.__name__ in nn.__all__
+        for file in ("docs/layer.md", "src/mlayer/nn/layer.py", *([] if name == "full" else tests)):
+            text = (ROOT / file).read_text()
+            assert kind.__name__ in text or f'"{name}"' in text, f"{name} is missing in {file}"
+
+
+def test_lists_that_repeat_a_table_agree_with_it() -> None:
+    """Help texts load nothing heavy and docstrings cannot compute: they repeat names, and here they agree."""
+    help_text = inspect.getdoc(reproduce.command.callback) or ""
+    listed = re.search(r"Names: ([\w,;\s]+); all\.", help_text)
+    assert listed is not None
+    assert re.findall(r"\w+", listed[1]) == list(EXPERIMENTS)
+    options = {option.name: option.type for option in fit.command.params}
+    for option, known in (("task", (AUTO, *TASKS)), ("split", SPLITS), ("effort", EFFORTS)):
+        assert tuple(getattr(options[option], "choices", ())) == tuple(known), option
+    assert tuple(selection.EFFORTS) == EFFORTS
+    assert not spelled(Certifier.__call__.__doc__ or "", methods.names())
+    assert not spelled((ROOT / "docs/certificates.md").read_text(), methods.names())
+    assert not spelled(mlayer.expm_path.__doc__ or "", paths._CHOICES)
+    for function in (datasets.images, datasets.evaluation_split):
+        assert not spelled(function.__doc__ or "", datasets.IMAGE_SETS)
+    assert not spelled(datasets.fetch_sets.__doc__ or "", load_by_name.FILES)
+    assert not spelled((ROOT / "docs/datasets.md").read_text(), (*datasets.IMAGE_SETS, "authors_model"))
+
+
+def test_an_option_of_fit_reaches_the_plan() -> None:
+    """Every field of the plan is an option: one that the command does not pass on would be ignored."""
+    tree = ast.parse((SOURCE / "cli/commands/fit.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for kind in (Plan, Training):
+        passed = [
+            {keyword.arg for keyword in call.keywords}
+            for call in calls
+            if getattr(call.func, "id", "") == kind.__name__
+        ]
+        assert passed == [{field.name for field in fields(kind)}]

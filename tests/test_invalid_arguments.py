@@ -246,7 +246,7 @@ CASES: Cases = [
     ),
     (
         lambda: datasets.cosine_samples(datasets.FIGURE_COSINES[0], stop=-1.0),
-        "spacing and stop must be a stop behind the start, and fewer than 1e9 points",
+        "spacing and stop must be a stop after the start, and fewer than 1e9 points",
     ),
     (lambda: datasets.mnist(download="no"), "download must be True or False; got 'no'"),  # type: ignore[arg-type]
     (lambda: datasets.svhn(verify=PAIR), "verify must be True or False; got of type ndarray"),  # type: ignore[arg-type]

@@ -33,6 +33,21 @@ def test_the_page_has_every_number_of_the_paper(number: str) -> None:
     assert re.search(rf"^\| {number}\b", PAGE.read_text(), re.MULTILINE)
 
 
+# Subsections of "Architecture", section 3, and of "Results", section 4.
+SUBSECTIONS = {*(f"3.{k}" for k in range(1, 8)), *(f"4.{k}" for k in range(1, 5))}
+
+
+def sections_cited(text: str) -> set[str]:
+    return set(re.findall(r"\b[Ss]ections?\s+([1-9]\.\d+)", text))
+
+
+def test_sections_that_are_cited_exist() -> None:
+    assert sections_cited("(section 3.8): closed form") == {"3.8"}
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    cited = {file.name: sections_cited(file.read_text()) - SUBSECTIONS for file in files}
+    assert {name: wrong for name, wrong in cited.items() if wrong} == {}
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_files_exist(file: str) -> None:
     assert (ROOT / "src/mlayer" / file).is_file()

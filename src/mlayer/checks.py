@@ -38,7 +38,7 @@ def one_of(argument: str, value: object, known: Iterable[str], otherwise: str, *
 
 
 def positive_integer(argument: str, value: object) -> int:
-    """``value``, if it is one; numpy's count too, for sizes often come from arrays."""
+    """``value``, if it is one; numpy's too, because sizes often come from arrays."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(argument, "a positive integer", type(value).__name__, "For example 30.")
     whole = int(value)
@@ -68,7 +68,7 @@ def number(argument: str, value: object, *, least: float | None = None, above: f
 
 
 def _plain(argument: str, value: object, kind: str) -> str:
-    """What to do about a number that is none of Python's own: numpy's do not go into files as they are."""
+    """The hint for a number that is not Python's own: numpy's cannot be written to files unchanged."""
     if isinstance(value, Real):
         return f"Give {kind}({argument})."
     return "Give a whole number." if kind == "int" else "For example 0.001."

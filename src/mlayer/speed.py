@@ -132,7 +132,7 @@ def _torch_call(function: Callable[[torch.Tensor], torch.Tensor], A: torch.Tenso
 
 
 def _finished(call: Call, device: torch.device) -> Call:
-    """The call and the wait for the device: launches alone are no result."""
+    """The call and the wait for the device: launches alone are not a result."""
     if device.type == "cpu":
         return call
 

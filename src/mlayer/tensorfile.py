@@ -68,7 +68,7 @@ def read_header(path: Path) -> Header:
     if len(entries) > MOST_TENSORS:
         raise DamagedError(f"{len(entries)} tensors; at most {MOST_TENSORS} are read")
     shapes = {name: _shape(name, entry) for name, entry in entries.items()}
-    # Before anybody reads it: files with gigabytes of nothing behind the numbers take no space on a disk.
+    # Before it is read: a sparse file with gigabytes of zeros after the numbers takes no space on a disk.
     named = 8 + length + max((_end(name, entry) for name, entry in entries.items()), default=0)
     if named != size:
         raise DamagedError(f"a file of {size} bytes whose header names {named}")

@@ -76,7 +76,7 @@ def test_weights_of_every_size(method: str, slope: float, weight: float, at: flo
 
 def test_too_small_or_too_large_to_be_bounded() -> None:
     for slope in (2.0**-545, 2.0**-200, 2.0**200):
-        with pytest.raises(ArgumentError, match="layer must be with generators"):
+        with pytest.raises(ArgumentError, match="layer must be one with generators"):
             Certifier(one_exponential(slope, 1.0), fit_steps=0)
     x, labels = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
     for layer in (one_exponential(1.0, 0.01, at=705.0), one_exponential(1.0, 2.0**-545, at=1.0)):

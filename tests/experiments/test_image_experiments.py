@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from mlayer.datasets import digits
 from mlayer.experiments import images, reproduce, rivals
@@ -18,7 +17,7 @@ from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
-from mlayer.experiments.shared.image_recipes import NOTEBOOK, PAPER, RECIPES, ImageRecipe, SoftCrossEntropy
+from mlayer.experiments.shared.image_recipes import NOTEBOOK, PAPER, RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, fold_in, split, train_images
 from mlayer.experiments.shared.over_seeds import best_rate
 from mlayer.nn import MLayer
@@ -125,35 +124,6 @@ def test_split_parts_are_disjoint_and_follow_the_seed() -> None:
     assert len(everything) == len(whole)
 
 
-class Fixed(nn.Module):
-    """Gives back its input as outputs."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
-def test_soft_cross_entropy_by_the_formula() -> None:
-    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
-    logs = x.numpy() - np.log(np.exp(x.numpy()).sum(1, keepdims=True))
-    target = 0.8 * np.eye(4)[y.numpy()] + 0.2 / 4
-    model = Fixed()
-    _, losses = SoftCrossEntropy(smoothing=0.2)(model, x, y)
-    np.testing.assert_allclose(losses.numpy(), -(target * logs).sum(1), rtol=1e-5)
-    _, plain = SoftCrossEntropy(smoothing=0.2, mixup=0.5)(model.eval(), x, y)
-    np.testing.assert_allclose(plain.numpy(), -logs[np.arange(6), y.numpy()], rtol=1e-5)
-
-
-def test_mixup_mixes_inputs_and_labels_alike() -> None:
-    # Inputs are one-hot labels: whatever the shares, the mixed input is the mixed label.
-    y = torch.arange(5)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        outputs, losses = SoftCrossEntropy(mixup=1.0)(Fixed(), torch.eye(5), y)
-    logs = outputs.log_softmax(1)
-    torch.testing.assert_close(losses, -(outputs * logs).sum(1))
-    assert ((outputs > 0) & (outputs < 1)).any()
-
-
 @pytest.mark.parametrize(("inputs", "count"), [(784, 68_885), (3072, 148_965)])
 def test_parameter_counts_are_the_papers(inputs: int, count: int) -> None:
     assert parameter_count(MLayer(inputs, 10, 30, 35)) == count
@@ -174,7 +144,7 @@ def test_the_texts_recipe_is_the_texts() -> None:
 QUICK = ImageRecipe(
     Settings(
         epochs=40,
-        loss=SoftCrossEntropy(smoothing=0.1),
+        loss="cross_entropy",
         optimizer="adam",
         learning_rate=3e-3,
         schedule="cosine",

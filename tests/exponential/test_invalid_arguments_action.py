@@ -44,7 +44,7 @@ WRONG: Cases = [
             torch.sparse_csr_tensor([0, 1, 2], [0, 5], [1.0, 1.0], (2, 2), check_invariants=False),
             torch.ones(2),
         ),
-        "A must be with columns from 0 to 1; got others. Make it with check_invariants=True",
+        "A must be a matrix with columns from 0 to 1; got others. Make it with check_invariants=True",
     ),
     (
         lambda: mlayer.expm_action(torch.ones(2, 3, 3), torch.ones(5, 3, 1)),

@@ -54,7 +54,7 @@ def test_a_kernel_of_other_sources_is_refused(sources: Path, monkeypatch: pytest
         r"the kernel _kernel\S* was built from other sources than the present ones: "
         r"python setup.py build_ext --inplace"
     )
-    with pytest.warns(UserWarning, match=words + r"\. Until then torch's own products serve, slower\."):
+    with pytest.warns(UserWarning, match=words + r"\. Until then torch's own products are used, slower\."):
         library, why = native._load.__wrapped__()
     assert library is None
     assert re.fullmatch(words, why)
@@ -95,6 +95,6 @@ def test_a_node_of_other_sources_is_refused(sources: Path, monkeypatch: pytest.M
         "python -m mlayer.exponential.compile"
     )
     with pytest.warns(
-        UserWarning, match=re.escape(words) + r"\. Until then ctypes serves, a little slower\."
+        UserWarning, match=re.escape(words) + r"\. Until then ctypes is used, a little slower\."
     ):
         assert node._open(folder) == (None, words)

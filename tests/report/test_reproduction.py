@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mlayer.experiments import EXPERIMENTS
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.report.page import Drawn
@@ -133,17 +134,5 @@ def test_goals_from_below() -> None:
 
 def test_names_are_of_our_experiments() -> None:
     """A misspelled name would never be measured: all the first parts are known."""
-    known = {"spiral", "periodic", "temperatures", "determinant3", "determinant5", "permanent3", "images"}
-    assert {row.name.split(".")[0] for row in all_rows()} <= known | {
-        "baselines",
-        "rivals",
-        "ingredients",
-        "convolutional",
-        "permanent5",
-        "waves",
-        "timing",
-        "robustness",
-        "trained_radii",
-        "certified",
-    }
+    assert {row.name.split(".")[0] for row in all_rows()} <= {*EXPERIMENTS, "determinant3", "permanent3"}
     assert len({row.name for row in all_rows()}) == len(all_rows())

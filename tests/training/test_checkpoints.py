@@ -386,5 +386,5 @@ def test_callables_that_hold_something_else_are_another_run(
 ) -> None:
     train(layer(), product(), Settings(epochs=1, **one), checkpoint=tmp_path)
     train(layer(), product(), Settings(epochs=1, **one), checkpoint=tmp_path)  # itself, again
-    with pytest.raises(ArgumentError, match="of this very run"):
+    with pytest.raises(ArgumentError, match="of this run"):
         train(layer(), product(), Settings(epochs=1, **other), checkpoint=tmp_path)

@@ -201,3 +201,10 @@ def test_weight_decay_of_the_settings_counts() -> None:
     made = build_optimizer(model, Settings(optimizer="rmsprop", weight_decay=0.1))
     assert not isinstance(made, RMSprop)
     assert made.param_groups[0]["weight_decay"] == 0.1
+
+
+def test_an_option_that_torch_may_add_is_not_ignored() -> None:
+    """The one call follows a list of options; one that it does not know is left to torch's own step."""
+    weights = [torch.zeros(3)]
+    assert fits_one_call(weights, {"lr": 0.1, "alpha": 0.9, "eps": 1e-7, "momentum": 0, "foreach": None})
+    assert not fits_one_call(weights, {"lr": 0.1, "decoupled_weight_decay": True})

@@ -63,7 +63,7 @@ class Broken:
     radius: Tensor  # (rows,), inf where nothing was found
     step: Tensor  # (rows, m): delta, in the inputs' units
     target: Tensor  # (rows,)
-    certain: Tensor  # (rows,): is the margin there below zero by more than rounding?
+    certain: Tensor  # (rows,): whether the margin is below zero by more than rounding
 
 
 def margins(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def as_layer(layer: Any, hooks: bool = False) -> MLayer:
 
 
 def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
-    """The same for any number of outputs; hooks are let through if asked for."""
+    """The same for any number of outputs; hooks are accepted on request."""
     if not isinstance(layer, MLayer) and callable(getattr(layer, "to_mlayer", None)):
         layer = layer.to_mlayer()
     if not isinstance(layer, MLayer):

@@ -187,7 +187,7 @@ def check_agreement(argument: str, outputs: Tensor, expected: Tensor, size: Tens
 
 
 def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
-    """The first thing of a kind that the module, or a class between, defines anew."""
+    """The first attribute of a kind that the module, or a class between, redefines."""
     own = next((name for name in vars(module) if callable(getattr(kind, name, None))), None)
     if own is not None:
         return own
@@ -204,7 +204,9 @@ def check_weights(argument: str, module: nn.Module) -> None:
     """Raise unless all weights are real numbers that are there and finite."""
     for name, tensor in _named_tensors(module):
         if nn.parameter.is_lazy(tensor):
-            raise ArgumentError(argument, "with weights", f"a lazy {name}", "Call the model once before.")
+            raise ArgumentError(
+                argument, "a module with weights", f"a lazy {name}", "Call the model once before."
+            )
         if type(tensor) not in PLAIN_TENSORS:
             raise ArgumentTypeError(
                 argument, "of plain tensors", f"{type(tensor).__name__} in {name}",
@@ -216,7 +218,9 @@ def check_weights(argument: str, module: nn.Module) -> None:
                 argument, "of dense weights", f"{came} {name}", "Use .to_dense() or .dequantize()."
             )
         if tensor.is_meta:
-            raise ArgumentError(argument, "with weights", f"{name} without data (meta)", "Load its weights.")
+            raise ArgumentError(
+                argument, "a module with weights", f"{name} without data (meta)", "Load its weights."
+            )
         if tensor.is_complex():
             raise ArgumentTypeError(argument, "of real weights", f"{tensor.dtype} in {name}", "Use float64.")
         if tensor.is_floating_point() and not bool(_readable(tensor).isfinite().all()):
@@ -244,7 +248,7 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def check_mode(argument: str, module: nn.Module) -> None:
-    """Raise where the training mode computes something else than evaluation."""
+    """Raise where the training mode computes something different from evaluation."""
     random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
     normalizes = isinstance(module, nn.modules.batchnorm._BatchNorm)
     # Without running statistics there is no evaluation to speak of: that is said elsewhere.

@@ -1,4 +1,4 @@
-"""Numbers beyond the range of float64 are no bounds: what is computed from them proves nothing."""
+"""Numbers beyond the range of float64 are not bounds: what is computed from them proves nothing."""
 
 from __future__ import annotations
 

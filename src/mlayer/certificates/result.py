@@ -60,7 +60,7 @@ class Certificates:
     def certified_accuracy(self, eps: float) -> float:
         """The part of all rows that is classified correctly and certified at ``eps``.
 
-        From certificates that were asked for one ``eps``, only that one (or less) can be told.
+        From certificates that were asked for one ``eps``, only that one (or less) can be answered.
         """
         eps = as_radius(eps)
         if self.eps is not None and eps > self.eps:

@@ -94,7 +94,7 @@ class Written:
     encoding: str | None
 
     def open(self, table: Path, quiet: bool) -> Source:
-        """The table, and a line about what it was taken for."""
+        """The table, and a line that says how it was read."""
         from mlayer.tables import open_table
 
         source = open_table(table, delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding)

@@ -55,7 +55,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Torch's allocators raise a RuntimeError, told by its words alone."""
+    """Torch's allocators raise a RuntimeError, recognized by its message alone."""
     words = ("not enough memory", "out of memory", "allocate memory")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)

@@ -119,7 +119,7 @@ class ProgressBar(Protocol):
     """What a command reports its progress to."""
 
     def update(self, done: float, total: float | None, text: str) -> None:
-        """``done`` of ``total`` (None: nobody knows); ``text`` says what is being done."""
+        """``done`` of ``total`` (None: unknown); ``text`` says what is being done."""
 
 
 class _TerminalBar:

@@ -44,7 +44,7 @@ def cifar10(
     Args:
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch the archive if a file is missing.
-        verify: refuse files whose sums are not the published ones.
+        verify: refuse files whose checksums are not the published ones.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     folder = data_folder(data)

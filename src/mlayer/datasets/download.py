@@ -1,4 +1,4 @@
-"""Fetching a file of a data set: to a temporary name, its sum checked, then renamed.
+"""Fetching a file of a data set: to a temporary name, its checksum compared, then renamed.
 
 Whatever stops a download, no file stays behind under a name that a loader looks for.
 """
@@ -75,7 +75,7 @@ def _fetch_one(
 
 
 def _network(folder: Path, file: SourceFile, name: str, progress: Progress | None) -> Iterator[bytes]:
-    """The pieces of a download; whatever the network does ends in one kind of error."""
+    """The chunks of a download; whatever the network does ends in one kind of error."""
     with ExitStack() as stack:
         total, come = None, 0
         while True:
@@ -99,7 +99,7 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
 
 
 def _open(url: str) -> tuple[IO[bytes], int | None]:
-    """The answer to be read, and the length that it promises."""
+    """The response, and the length that it announces."""
     if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
         raise OSError(f"{url} is not an https address")
     answer = urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "mlayer"}), timeout=30)

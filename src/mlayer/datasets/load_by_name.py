@@ -1,4 +1,4 @@
-"""The sets by name, as a command line has them."""
+"""Data sets by name: the table of image loaders, and the table of files to download."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
 from mlayer.errors import ArgumentTypeError
 
-_FROM_FILES: dict[str, Callable[..., ImageSet]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
-_TEST_HALVES: dict[str, Callable[[DataPath, bool, bool, Progress | None], Split]] = {
-    "mnist": mnist_idx.test_half,
-    "cifar10": cifar10_binary.test_half,
-    "svhn": svhn_mat.test_half,
+_TestHalf = Callable[[DataPath, bool, bool, Progress | None], Split]
+# Image sets in files: what loads both halves, and what loads the test half alone.
+_LOADERS: dict[str, tuple[Callable[..., ImageSet], _TestHalf]] = {
+    "mnist": (mnist, mnist_idx.test_half),
+    "cifar10": (cifar10, cifar10_binary.test_half),
+    "svhn": (svhn, svhn_mat.test_half),
 }
-IMAGE_SETS = (*_FROM_FILES, "digits")
+IMAGE_SETS = (*_LOADERS, "digits")
 _MODEL = "cifar10_model.npy"
 AUTHORS_MODEL = SourceFile(
     _MODEL,
@@ -53,13 +54,13 @@ def images(
         name: of the set.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: check the files' sums.
+        verify: check the files' checksums.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     one_of("name", name, IMAGE_SETS, "digits needs no files.")
     if name == "digits":
         return digits()
-    return _FROM_FILES[name](data, download=download, verify=verify, progress=progress)
+    return _LOADERS[name][0](data, download=download, verify=verify, progress=progress)
 
 
 def evaluation_split(
@@ -78,7 +79,7 @@ def evaluation_split(
         name: "mnist", "cifar10", "svhn", or "digits", which needs no files.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: check the files' sums.
+        verify: check the files' checksums.
         progress: called during a download with name, bytes so far, total bytes (or None).
 
     >>> from mlayer.datasets import evaluation_split
@@ -90,13 +91,14 @@ def evaluation_split(
     flag("verify", verify)
     if name == "digits":
         return digits().test
-    return _TEST_HALVES[name](data, download, verify, progress)
+    return _LOADERS[name][1](data, download, verify, progress)
 
 
 def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progress | None = None) -> None:
     """Download the files of these sets that the data folder lacks, without reading them.
 
-    Sums are checked before a file gets its name; a download that fails or is stopped leaves nothing behind.
+    Checksums are compared before a file gets its name; a download that fails or is stopped leaves nothing
+    behind.
 
     Args:
         names: of "mnist", "cifar10", "svhn", "temperatures", and "authors_model", the CIFAR-10 model that

@@ -1,4 +1,4 @@
-"""Where the files of the real sets lie, what their sums are, and where they come from."""
+"""The files of the real data sets: their folders, checksums and sources."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class SourceFile:
 
     Attributes:
         name: of the file.
-        sha256: of the published file; behind it those of accepted other forms of it (unpacked, say).
+        sha256: of the published file, then those of other accepted forms of it (for example unpacked).
         url: where it is published.
         folders: where under the data folder it is looked for; the first is where it should be put.
-        text: a table of which copies differ in quotes and line ends; the sum is taken without them.
+        text: a table of which copies differ in quotes and line ends; the checksum is computed without them.
         archive: the SHA-256 of the archive at ``url`` that holds the file.
     """
 
@@ -69,7 +69,7 @@ def locate(folder: Path | None, file: SourceFile) -> Path | None:
 
 
 def find(data: DataPath, file: SourceFile, *, verify: bool = True) -> Path:
-    """The path of ``file``, its sum checked, or an error that says what to put where."""
+    """The path of ``file``, its checksum compared, or an error that says what to put where."""
     wanted = flag("verify", verify)
     folder = data_folder(data)
     path = locate(folder, file)

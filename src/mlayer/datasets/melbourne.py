@@ -27,7 +27,7 @@ def temperatures(
     Args:
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch the file if it is missing.
-        verify: refuse a file whose sum is not the published one's.
+        verify: refuse a file whose checksum is not the published one's.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     fetch(data, (FILE,), progress, download=download)

@@ -56,7 +56,7 @@ def mnist(
     Args:
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: refuse files whose sums are not the published ones.
+        verify: refuse files whose checksums are not the published ones.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     fetch(data, list(FILES.values()), progress, download=download)

@@ -43,7 +43,7 @@ def svhn(
     Args:
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: refuse files whose sums are not known.
+        verify: refuse files whose checksums are not known.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     fetch(data, (TRAIN, TEST), progress, download=download)

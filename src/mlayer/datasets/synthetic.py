@@ -153,7 +153,7 @@ def cosine_samples(
     if not stop > start or not (stop - start) / spacing < 1e9:
         raise ArgumentError(
             "spacing and stop",
-            "a stop behind the start, and fewer than 1e9 points between them",
+            "a stop after the start, and fewer than 1e9 points between them",
             f"spacing {spacing}, start {start}, stop {stop}",
             "For example spacing=1e-5, start=0, stop=2.",
         )

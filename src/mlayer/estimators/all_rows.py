@@ -102,7 +102,7 @@ class _ConvergedError(Exception):
 
 
 class _Journal:
-    """What is told about a run: a line of the history for each stride."""
+    """The record of a run: a line of the history for each stride."""
 
     def __init__(self, objective: Objective, shown: Progress) -> None:
         self.objective, self.shown = objective, shown
@@ -141,7 +141,7 @@ def fit_all_rows(objective: Objective, max_iter: int, shown: Progress) -> Traini
     Args:
         objective: what to minimize.
         max_iter: iterations at most.
-        shown: told of the progress; it may end the training by OutOfTimeError.
+        shown: receives the progress; it may end the training by OutOfTimeError.
     """
     from scipy.optimize import minimize
 

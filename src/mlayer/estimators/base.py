@@ -87,7 +87,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         """The model as one plain layer on raw inputs, in float64: what predictions come from.
 
         The standardization of inputs and targets is part of its weights, so that certificates, formulas
-        and files speak of the inputs and outputs as they were given.
+        and files refer to the inputs and outputs as they were given.
         """
         check_is_fitted(self)
         return raw_layer(self._layer, self._inputs, self._outputs)

@@ -3,7 +3,7 @@
     y(t) = season(t) + other inputs + level + drift . slope . (t - end)
 
 The season is that of the waves found in the past, or of a calendar (4, 7, 12 or 24 moments), or none. The
-level is a mean of what is left over, with weights that fade with the age of a row: memory 0.3 is the last
+level is a mean of the residuals, with weights that decay with the age of a row: memory 0.3 is the last
 value, an infinite memory the mean of all rows. With drift 1/2 and a short memory it is the "theta" forecast
 (Assimakopoulos and Nikolopoulos, Int. J. Forecasting 16, 2000; Hyndman and Billah, same journal 19, 2003).
 Which of these is used is decided by forecasts from several origins in the past. All of them are sums of waves
@@ -40,7 +40,7 @@ _COLUMNS = 1 / 3
 # Forecasts start after these parts of the moments and are judged up to a fifth of the moments later.
 ORIGINS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 HORIZON = 0.2
-# Errors at the first moments count too: they tell a random walk from a mean sooner than the long run does.
+# Errors at the first moments count too: they separate a random walk from a mean before the long run does.
 _FIRST = 2
 _WEIGHT_OF_FIRST = 0.25
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor
@@ -310,7 +310,7 @@ class Past:
         return False
 
     def best(self, seasons: set[str]) -> Continuation:
-        """The least mean logarithm of the errors, with a price for what is not simple.
+        """The least mean logarithm of the errors, with a penalty on complexity.
 
         Args:
             seasons: those that the model of all rows can have.

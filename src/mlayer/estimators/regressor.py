@@ -33,7 +33,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         penalty: what the ridge is made of: "weights" or "matrix"; see docs/estimators.md.
         activity_penalty: factor of the paper's penalty on exp(M).
         periodic: look for waves along single inputs, and use them if they predict held-out rows better;
-            "auto": along all of up to three inputs, else along those spaced as moments are; a list of inputs:
+            "auto": along all of up to three inputs, else along those spaced like times; a list of inputs:
             along these; True: use waves if there are any. See docs/estimators.md.
         solver: "lbfgs", the name of an optimizer of torch for batches, or "auto" by the number of rows.
         max_iter: iterations of L-BFGS or epochs, at most.
@@ -137,7 +137,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """The targets of each row: (rows,), or (rows, targets) if y was so.
+        """The targets of each row: (rows,), or (rows, targets) if y had this shape.
 
         Infinite or NaN, with a warning, for rows so far away that the exponential overflows.
         """
@@ -159,8 +159,8 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
         """Intervals that hold the truth with probability ``coverage``: (rows, 2), low and high.
 
-        Conformal: needs :meth:`calibrate` first, with rows from where new ones will come from. Infinite where
-        the rows of the calibration are too few for this coverage.
+        Conformal: needs :meth:`calibrate` first, with rows from the same source as the new ones. Infinite
+        where the rows of the calibration are too few for this coverage.
         """
         check_is_fitted(self)
         if not hasattr(self, "errors_"):

@@ -39,7 +39,7 @@ class Scale:
         Args:
             values: (rows, columns), finite.
             weight: (rows,), positive, with a finite sum.
-            name: of the argument that the values come from, for complaints.
+            name: of the argument that the values come from, for error messages.
         """
         share = weight / weight.sum()
         exponent = _exponent(np.abs(values).max(axis=0, initial=0.0))

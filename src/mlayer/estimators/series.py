@@ -28,7 +28,7 @@ from mlayer.estimators.waves import (
 from mlayer.numerics.arrays import Array
 from mlayer.training import TrainingResult
 
-# With more inputs than these waves are looked for along those only that are spaced as moments are.
+# With more inputs than these waves are looked for only along those that are spaced like times.
 _FEW_INPUTS = 3
 # Of the layer that competes with a model of waves on held-out rows.
 _WAVE_RIVAL_ITERATIONS = 60
@@ -61,7 +61,7 @@ class SeriesPart:
         return getattr(self, "_watch", None) or Watch()
 
     def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe) -> Fit | None:
-        """The model of waves, if held-out rows speak for it; see `mlayer.estimators.waves`."""
+        """The model of waves, if held-out rows favor it; see `mlayer.estimators.waves`."""
         wanted = getattr(self, "periodic", False)
         self.periods_, self.way_, self.rolling_ = [], None, None
         along = self._wave_inputs(data.x, wanted)
@@ -105,7 +105,7 @@ class SeriesPart:
         return self._wave_fit(found, data) if ours <= min(theirs, level) else None
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
-        """How a series continues, if forecasts from its past speak for that and not for a trained layer."""
+        """How a series continues, if forecasts from its past favor that over a trained layer."""
         settled: Continuation | Literal[False] | None = getattr(self, "_way", None)  # of a fit to fewer rows
         if settled is False:
             return None

@@ -92,7 +92,7 @@ class WaveFit:
 
 
 def time_like(column: Array) -> bool:
-    """Whether values are spaced as moments are: many, and mostly at one distance, with gaps."""
+    """Whether values are spaced like times: many, and mostly at one distance, with gaps."""
     values = np.unique(column)
     if len(values) < 2 * LEAST_VALUES:
         return False
@@ -137,7 +137,7 @@ def find_waves(
     along = list(range(x.shape[1])) if along is None else along
     if not along:
         return None
-    # Rows that hardly count must not suggest that faster waves could be told from slow ones.
+    # Rows that hardly count must not suggest that faster waves could be distinguished from slow ones.
     counts = weight > _NO_WEIGHT * weight.mean()
     data = WaveRows(x[counts], y[counts], weight[counts])
     groups = _groups(data.x, along)

@@ -6,12 +6,12 @@
     mlayer reproduce determinant5 --smoke   seconds
 
 Expected (paper): mean squared error 0.0012 with 14,977 parameters; a DNN with 43,101 has 0.279. (The text
-names the two the wrong way round.) Guessing 0 gives 40/81 = 0.494, and there gradient descent from the text's
-start stays at first: no product of fewer than five entries says anything about the determinant. Our recipe
-goes around that plateau: it begins with matrices near the identity, where the determinant has terms of every
-degree, moves them to the uniform ones in stages, and ends with Adam at a rate that falls slowly to 0: a
-longer fall ends lower. Model, number of parameters, start and, from there on, training
-matrices are the text's. The DNN gets the same recipe: what it gains by it is not the M-layer's.
+swaps the two.) Guessing 0 gives 40/81 = 0.494, and there gradient descent from the text's start stays at
+first: no product of fewer than five entries says anything about the determinant. Our recipe goes around that
+plateau: it begins with matrices near the identity, where the determinant has terms of every degree, moves
+them to the uniform ones in stages, and ends with Adam at a rate that decays slowly to 0: a slower decay ends
+at a lower error. Model, number of parameters, start and, from there on, training matrices are the text's. The
+DNN gets the same recipe, so that its gain is not credited to the M-layer.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ embedding of 2 x 2 with bias, and no matrix bias, which is what is used here; M 
     ours    the same model, compiled from the waves that a spectrum and least squares find (`spectral`);
             nothing is trained by descent, and "without feature engineering" cannot be said of it
 
-The text's frequencies are whole numbers, which fit the window exactly. Beside such functions ours is tried on
-functions with real frequencies in [3, 9], next to linear least squares in given features (`wave_baselines`).
+The text's frequencies are whole numbers, which fit the window exactly. Ours is also tried on functions with
+real frequencies in [3, 9], next to linear least squares in given features (`wave_baselines`).
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _measured(function: Cosines, seed: int) -> dict[str, Any]:
 
 
 def _baselines(function: Cosines, seed: int) -> dict[str, float]:
-    """Errors on [2, 6] of what is no M-layer, from 2,000 of the same samples."""
+    """Errors on [2, 6] of models other than M-layers, from 2,000 of the same samples."""
     x, y = (part[::100] for part in _training(function, seed))
     new = 2 + np.arange(4000) / 1000
     exact = function(torch.from_numpy(new)).numpy()

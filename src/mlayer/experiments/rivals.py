@@ -6,8 +6,8 @@
                                         training images and on nine tenths; on CIFAR-10 also the paper's ReLU
                                         net of 8,049,010 parameters: two days on one core
 
-Expected: nothing. The paper's table sets the M-layer against nets that others trained, with other recipes and
-other sizes. Here every net has the M-layer's number of parameters (the linear one has fewer: it has no
+Expected: nothing. The paper's table compares the M-layer with nets that others trained, with other recipes
+and other sizes. Here every net has the M-layer's number of parameters (the linear one has fewer: it has no
 hidden layer), our recipe (`image_recipes`: schedule, batches, clipping, weight decay, epochs, augmentation),
 the same examples in the same order, and the same budget for its learning rate: the rates of `Config.rates`,
 each tried once on nine tenths of the training set and judged on the rest. The search is part of the results.

@@ -4,11 +4,11 @@
     mlayer reproduce spiral --full      ten seeds of everything: an hour
     mlayer reproduce spiral --smoke     seconds
 
-Expected (paper): a picture: all fit the training points, the M-layer alone extrapolates the spiral.
-Here the share of points of a further turn (radius 9.4 to 12.6) that a model puts in the right class says
-how well it extrapolates. It does so for one turn; the second and third are measured too.
+Expected (paper): a picture: all fit the training points, the M-layer alone extrapolates the spiral. Here the
+share of points of a further turn (radius 9.4 to 12.6) that a model classifies correctly says how well it
+extrapolates. It does so for one turn; the second and third are measured too.
 
-The text's "n = 1" cannot draw a spiral; n = 10 is the authors' notebook's. The recipes:
+The text's "n = 1" cannot represent a spiral; n = 10 is the authors' notebook's. The recipes:
     text        RMSprop 1e-3, 100 epochs, penalty 1e-4 (batch size not given; 16 is the notebook's)
     notebook    RMSprop 1e-2, x 0.2 after 5 epochs down to 1e-5, stop after 30, penalty 1e-3, batch 16; points
                 with noise of +-0.25 instead of the text's +-0.5

@@ -10,7 +10,7 @@ the mean of all, M has n = 10, and the last tenth (a year) is forecast.
     ours            time in years, waves found by a spectrum and least squares (`spectral`); how many of
                     them at most is chosen by forecasts of the last three years of the training part, each
                     from the years before it
-    harmonic        least squares of a constant, the year and the half year, which it is told
+    harmonic        least squares of a constant, the year and the half year, whose periods are given
     climatology     the mean of that day of the year over the training part
     seasonal naive  the value of 365 days before
 One year is one draw. So all but the nets are also compared over five origins: the first 5, 6, 7, 8 and 9

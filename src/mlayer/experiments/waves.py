@@ -8,7 +8,7 @@ Expected: nothing in the paper. A sum of two cosines with real frequencies in [3
 [0, 2], evenly or not, with noise of 1 to 20 % of the function's deviation. Measured is the root of the mean
 squared error on [2, 6], where a wrong frequency costs most, compared with
     bound       the Cramer-Rao bound of that error, for a method that knows there are two waves
-    told        least squares that is told the frequencies
+    told        least squares with the frequencies given
     harmonics, features     linear least squares that has to do without them, see `wave_baselines`
 Ours chooses the number of waves itself. The M-layer (n = 6, 115 parameters) is compiled from the waves.
 """
@@ -169,7 +169,7 @@ def plot(results: Results) -> Figure:
         "features": ("Fourier features, ridge", PINK, "-."),
         "ours": ("M-layer, frequencies found", M_LAYER, "-"),
         "bound": ("Cramér-Rao bound", ink(), ":"),
-        "told": ("least squares, told the frequencies", NET, "--"),
+        "told": ("least squares, frequencies given", NET, "--"),
     }
     figure, both = panels(2, 11, 4.4, sharey=True)
     for axes, even in zip(both, (True, False), strict=True):

@@ -96,7 +96,7 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
         return None, f"the kernel is of version {version}, this mlayer needs {KERNEL_VERSION}: install again"
     if not _is_of_these_sources(library):
         why = f"the kernel {found[0].name} was built from other sources than the present ones: {REBUILD}"
-        warnings.warn(f"{why}. Until then torch's own products serve, slower.", stacklevel=2)
+        warnings.warn(f"{why}. Until then torch's own products are used, slower.", stacklevel=2)
         return None, why
     library.mlayer_kernel_isa.restype = ctypes.c_char_p
     wish = os.environ.get(ISA_VARIABLE)

@@ -52,7 +52,7 @@ def _open(folder: Path) -> tuple[ModuleType | None, str]:
         return None, f"the autograd node is of another version of the kernel: {BUILD}"
     if not hasattr(module, "source_digest") or module.source_digest() != node_digest():
         why = f"the autograd node was built from other sources than the present ones: {BUILD}"
-        warnings.warn(f"{why}. Until then ctypes serves, a little slower.", stacklevel=2)
+        warnings.warn(f"{why}. Until then ctypes is used, a little slower.", stacklevel=2)
         return None, why
     return module, ""
 

@@ -102,8 +102,8 @@ def load_keras_npz(
 
     Args:
         path: the ``.npz`` file.
-        embedding: name of the embedding's Dense layer, if the sizes do not tell.
-        readout: name of the readout's Dense layer, if the sizes do not tell.
+        embedding: name of the embedding's Dense layer, if the sizes do not decide.
+        readout: name of the readout's Dense layer, if the sizes do not decide.
         dtype: of the layer.
     """
     as_dtype(dtype)
@@ -142,7 +142,7 @@ def load_keras_npz(
             path,
             "a dump of one M-layer between two Dense layers",
             f"other kernels too: {', '.join(unused)}",
-            "Dump those layers only; what stands before or after is not part of an M-layer.",
+            "Dump those layers only; what comes before or after is not part of an M-layer.",
         )
     if not all(array.isfinite().all() for array in arrays.values()):
         raise FileFormatError(path, "a dump of finite numbers", "NaN or infinity", "Train it again.")

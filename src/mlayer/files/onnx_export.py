@@ -27,8 +27,8 @@ def export_onnx(
 ) -> None:
     """Write ``layer`` as an ONNX model from (batch, in_features) to (batch, out_features), any batch size.
 
-    The exponential is part of the graph, as matrix products and a loop over its squarings: large inputs
-    are as good as in torch, but a result that overflows may hold NaN in addition to infinities. A structure
+    The exponential is part of the graph, as matrix products and a loop over its squarings: large inputs are
+    as accurate as in torch, but a result that overflows may hold NaN in addition to infinities. A structure
     is written out as plain matrices. Needs ``pip install 'mlayer[onnx]'``.
 
     Args:

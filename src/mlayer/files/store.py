@@ -7,8 +7,8 @@ The metadata has one entry, "mlayer", a JSON object:
     notes     what the writer wants to keep with the layer, a JSON object; only in format 2
     digest    SHA-256 of config, tensors and notes, so that a changed file is noticed
 
-Reading parses JSON and numbers. Nothing in a file names code: a structure is one of ours, or the
-caller brings it.
+Reading parses JSON and numbers. Nothing in a file names code: a structure is one of ours, or the caller
+provides it.
 """
 
 from __future__ import annotations

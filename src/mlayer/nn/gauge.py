@@ -3,7 +3,7 @@
 For invertible P (n x n) and Q (d x d),
 
     T_a -> P T_a P^-1,  B -> P B P^-1,  S_m -> P^-T S_m P^T        exp(M) -> P exp(M) P^-1
-    U -> Q U,  u -> Q u,  T_a -> sum_b (Q^-1)_ba T_b               M as it was
+    U -> Q U,  u -> Q u,  T_a -> sum_b (Q^-1)_ba T_b               M unchanged
 
 and for c in R^d, u -> u - c with B -> B + sum_a c_a T_a. `canonical` picks one representative.
 """
@@ -33,7 +33,7 @@ def transform(layer: MLayer, *, matrix: Tensor | None = None, embedding: Tensor 
     """A layer with other weights and the same function.
 
     Args:
-        layer: the layer; it is left as it is.
+        layer: the layer; it is not changed.
         matrix: P, (n, n), invertible: the similarity on T, B and S. A structured layer allows only those
             that keep its structure: upper triangular ones for "nilpotent", orthogonal ones for "skew",
             block diagonal ones for `BlockDiagonal`.

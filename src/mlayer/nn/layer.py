@@ -3,7 +3,7 @@
     M(x) = B + sum_a T_a (U x + u)_a        p(x) = V + S : exp(M(x))
 
 M is formed by one matrix product per factor (U, then T with B added inside the product) and read out
-by one more; between them stands the exponential, which keeps nothing but M for the backward pass.
+by one more; between them is the exponential, which keeps nothing but M for the backward pass.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class MLayer(nn.Module):
         output_bias: whether the output has a bias V.
         embedding_bias: whether the embedding has a bias u.
         structure: of the generators and the matrix bias: "full", "nilpotent" (strictly upper
-            triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, or your own: a
+            triangular), "skew" (exp is orthogonal), a :class:`mlayer.nn.BlockDiagonal`, a
+            :class:`mlayer.nn.BlockTriangular` (exp is a polynomial), or your own: a
             :class:`mlayer.nn.Structure` or any module that maps (..., n, n) to (..., n, n), copied.
         init: initial weights: "normal" (the paper's), "periodic", "notebook" (the authors'),
             "balanced" (ours), or a callable ``(layer, generator)``.
@@ -361,6 +362,6 @@ def _leave(layer: MLayer, generator: torch.Generator | None) -> None:
 
 
 def check_layer(layer: object, hint: str = "Give the layer itself.") -> None:
-    """Raise if this is no M-layer."""
+    """Raise if this is not an M-layer."""
     if not isinstance(layer, MLayer):
         raise ArgumentTypeError("layer", "an MLayer", type(layer).__name__, hint)

@@ -2,7 +2,7 @@
 
 Spans of matrices are kept as orthonormal bases (Frobenius inner product, double precision). Because
 the elements that are bracketed are orthonormal, a bracket that is new has size of order one and one
-that is not is rounding, so that one relative tolerance tells them apart.
+that is not is rounding, so that one relative tolerance separates them.
 """
 
 from __future__ import annotations

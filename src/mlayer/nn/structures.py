@@ -64,7 +64,7 @@ class Structure(nn.Module, ABC):
         return self.dense(free)
 
     def exponential(self, matrices: Tensor) -> Tensor:
-        """The exponential, by a shorter way if the structure has one.  (..., n, n) -> (..., n, n)"""
+        """The exponential, by a cheaper method if the structure has one.  (..., n, n) -> (..., n, n)"""
         return expm(matrices)
 
     def free(self, matrices: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class Full(Structure):
 
 
 class _Scattered(Structure):
-    """Free parameters that stand at fixed places of an n x n matrix, zeros elsewhere."""
+    """Free parameters at fixed positions of an n x n matrix, zeros elsewhere."""
 
     places: Tensor  # (k,): positions in the flattened matrix
 

@@ -1,6 +1,6 @@
 """Prediction intervals from the errors on rows that a fit has not seen (split conformal prediction).
 
-If new rows come from where those rows came from, an interval of half-width q holds the truth with a
+If new rows come from the same source as those rows, an interval of half-width q holds the truth with a
 probability of at least ``coverage``, where q is the k-th smallest of n absolute errors,
 k = ceil((n + 1) coverage): Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005); Lei
 et al., J. Am. Stat. Assoc. 113 (2018).

@@ -1,6 +1,6 @@
 """How many waves there are in data, and which: the search on top of the parts in this package.
 
-Waves are added one at a time at the highest peak of the spectrum of what is left over; after each, the rates
+Waves are added one at a time at the highest peak of the spectrum of the residual; after each, the rates
 of all are refined together, which also separates most waves that are closer than the spectrum resolves.
 Four and more waves of few periods each can end in a wrong minimum that way; so the poles of a matrix pencil
 are a second start (docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, how many
@@ -69,7 +69,7 @@ def find_waves(
     weight = np.ones(rows) if weight is None else weight / weight.mean()
     whole = WaveProblem(x, y, np.asarray(fixed, dtype=np.float64), weight)
     few = rows > _SEARCH_ROWS
-    # A random choice of evenly spaced rows still tells fast waves from slow ones; every k-th would not.
+    # A random choice of evenly spaced rows still separates fast waves from slow ones; every k-th would not.
     chosen = np.sort(np.random.default_rng(0).choice(rows, _SEARCH_ROWS, replace=False)) if few else None
     problem = whole if chosen is None else whole.take(chosen)
     most = min(most, (rows - whole.fixed.shape[1]) // 6)
@@ -162,7 +162,7 @@ def _line(x: Array, values: Array) -> Array:
 
 
 def _with_peak(problem: WaveProblem, waves: Waves, highest: list[float | None]) -> Waves | None:
-    """One wave more, at the highest peak of what is left over along any input."""
+    """One more wave, at the highest peak of the residual along any input."""
     residual = problem.y - waves.at(problem.x, problem.fixed)
     peak: tuple[float, int, float] | None = None
     for a, limit in enumerate(highest):

@@ -3,7 +3,7 @@
 The mean squared error at the horizon h is modeled as a + b h + c h^2 with a, b, c >= 0: noise, a random walk,
 and a wrong slope. Errors over the root of that are compared as in :mod:`mlayer.numerics.conformal`: the
 interval at h is the quantile of those ratios times the root at h. Where the errors of positive values are
-better described as a share of the forecast, as in a series that grows, they are taken so.
+better described as a share of the forecast, as in a series that grows, that form is used.
 
 Errors at long horizons come from few stretches of the past: with k of them the quantile is widened as
 Student's of 2 + k degrees of freedom is, compared with the normal one.

@@ -1,7 +1,7 @@
 """torch's optimizers without the import of torch's compiler.
 
 Building a torch.optim.Optimizer, or its first step, imports torch._dynamo and with it sympy: a thousand
-modules, longer than many a training here takes. torch does so to keep its compiler out of these methods,
+modules, which takes longer than many trainings here. torch does so to keep its compiler out of these methods,
 which changes nothing where nothing is compiled. The functions inside these decorators do the work.
 """
 

@@ -2,7 +2,7 @@
 
 Source: Hua and Sarkar, IEEE Trans. Acoust. Speech Signal Process. 38 (1990). The rows of the Hankel matrix of
 a sum of K damped waves span 2 K dimensions, and shifting them by one sample multiplies by the poles
-e^((g + i w) step). Unlike a peak of the spectrum, poles are told apart at any distance if the noise allows.
+e^((g + i w) step). Unlike a peak of the spectrum, poles are separated at any distance if the noise allows.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Page:
 
         Args:
             drawn: the files.
-            words: what it shows, for those who do not see it.
+            words: what it shows, for readers who cannot see it.
             caption: below it.
         """
         sources = "".join(

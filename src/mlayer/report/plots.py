@@ -1,6 +1,6 @@
 """The plots of a fit. Each is data in, a function out that draws them on a figure in a theme.
 
-Lines differ in dash as well as in color, and no plot needs red told from green.
+Lines differ in dash as well as in color, and no plot relies on telling red from green.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def forecast(
 
 
 def predicted_against_true(truth: AnyArray, values: AnyArray) -> Draw:
-    """A point for each held-out row, on the dotted line if right."""
+    """A point for each held-out row, on the dotted line if correct."""
     step = max(1, len(truth) // _POINTS)
 
     def draw(figure: Figure, theme: Theme) -> None:

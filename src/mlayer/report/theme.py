@@ -1,4 +1,4 @@
-"""Colors for light and dark: lines from Okabe and Ito's palette, which color-blind readers tell apart.
+"""Colors for light and dark: lines from Okabe and Ito's palette, which color-blind readers can distinguish.
 
 Okabe and Ito, "Color universal design" (2008): jfly.uni-koeln.de/color.
 """

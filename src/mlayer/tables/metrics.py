@@ -38,7 +38,7 @@ def classification_metrics(
     Returns:
         accuracy; balanced accuracy and macro F1 over the classes that occur in ``truth``; log loss; for
         two classes the area under the ROC curve, ties counted half, and the average precision of the rarer
-        class. Where that has fewer than a fifth of the rows, these two stand first: always answering the
+        class. Where that has fewer than a fifth of the rows, these two come first: always answering the
         other class then has a high accuracy.
     """
     guess = probabilities.argmax(axis=1) if guess is None else guess
@@ -112,7 +112,7 @@ def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def area_under_roc(positive: AnyArray, score: AnyArray) -> float:
-    """The share of pairs (one of each class) that the score orders rightly."""
+    """The share of pairs (one of each class) that the score orders correctly."""
     order = np.argsort(score, kind="stable")
     ranks = np.empty(len(score))
     _, inverse, counts = np.unique(score[order], return_inverse=True, return_counts=True)

@@ -35,7 +35,7 @@ _ENDS = re.compile(r"([;|\t\r\n])")
 
 @dataclass
 class Prediction:
-    """What came of predicting a table.
+    """The result of predicting a table.
 
     Attributes:
         rows: predicted.

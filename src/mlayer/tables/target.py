@@ -242,7 +242,7 @@ def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
     if is_number(series):
         # Whole numbers by way of float would lose their last digits from 2^53 on.
         return tuple(sorted(float(text) if set(text) & set(".en") else int(text) for text in counts))
-    # Of two classes the second is the positive one, which a threshold speaks of.
+    # Of two classes the second is the positive one, to which a threshold refers.
     return ordered_pair(list(counts)) or tuple(sorted(counts))
 
 

@@ -1,7 +1,7 @@
 """What is known of a data loader without reading it through, so that a run is not resumed on other data.
 
 Tensors and arrays in memory count with every byte, wherever they are: in a TensorDataset, a list of batches,
-an attribute of a data set, of its sampler or of a loader of one's own. So do the batch size, the sampler and
+an attribute of a data set, of its sampler or of a user-defined loader. So do the batch size, the sampler and
 the code that makes batches. Of a data set that can be indexed some examples count besides, if they are the
 same when they are asked for twice; random ones cannot be compared. What is read from files on the way is not
 compared otherwise; nor are dictionaries that a data set holds, which mostly are caches.

@@ -1,7 +1,7 @@
 """`train`: the one loop, for tensors in memory and for data loaders, alone or under torchrun.
 
 Everything that a run depends on is either an argument or in :class:`Run`, whose state is what a
-checkpoint holds. Orders of examples are drawn anew from (seed, epoch), so that a run can be resumed
+checkpoint holds. Orders of examples are drawn again from (seed, epoch), so that a run can be resumed
 inside an epoch.
 """
 
@@ -113,7 +113,7 @@ class _Loop:
         self.run, self.augment, self.validation = run, run.augment, run.validation
         self.loss, self.mean_loss = as_loss(run.settings.loss), mean_loss(run.settings.loss)
         self.closure = needs_closure(run.optimizer)
-        # Is the training loss all there is to judge weights by? See best.py.
+        # Whether weights are judged by the training loss alone, see best.py.
         self.by_running_loss = run.validation is None and not run.settings.metrics
         for source in (run.source, self.validation):
             if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):
@@ -128,7 +128,7 @@ class _Loop:
         progress: Progress,
         on_epoch: Callable[[Record], None] | None,
     ) -> TrainingResult:
-        """Take up an older run if there is one, train to the end, give the result."""
+        """Resume an older run if there is one, train to the end, return the result."""
         run = self.run
         run.take_up(checkpoints)
         if run.world.rank != 0:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 _DTYPES = (torch.float32, torch.float64)
+# Options that the one call follows. Any other, also one that a later torch adds, is left to torch's own step.
+_IN_ONE_CALL = frozenset({"lr", "alpha", "eps"})
 _LATE = torch.tensor(math.inf)
 # Steps between looks for subnormal numbers.
 _SWEEP = 64
@@ -27,10 +29,9 @@ def fits_one_call(parameters: Sequence[Tensor], options: Mapping[str, Any]) -> b
     >>> fits_one_call(weights, {"alpha": 0.9}), fits_one_call(weights, {"momentum": 0.9})
     (True, False)
     """
-    other = ("momentum", "weight_decay", "centered", "maximize", "foreach", "capturable", "differentiable")
     return (
         all(p.device.type == "cpu" and p.dtype in _DTYPES for p in parameters)
-        and not any(options.get(name) for name in other)
+        and not any(value for name, value in options.items() if name not in _IN_ONE_CALL)
         and options.get("alpha", 0.99) < 1
     )
 

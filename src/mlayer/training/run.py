@@ -214,7 +214,7 @@ class Run:
         if changed:
             raise ArgumentError(
                 "checkpoint",
-                "the folder of this very run, or empty",
+                "the folder of this run, or empty",
                 f"{checkpoints.folder}, where {'; '.join(changed)}",
                 "Give another folder, or delete this one to start over.",
             )
@@ -244,7 +244,7 @@ class Run:
             )
         elif self._about["start"] not in (
             about["start"],
-            # A model that this very run has trained: it is prolonged.
+            # A model that this run has trained: it is prolonged.
             digest_of(state["model"]),
             digest_of(state["best"]["weights"] or {}),
         ):

@@ -288,7 +288,7 @@ def certify(
     average and max pooling, BatchNorm, Flatten and Dropout, all in evaluation mode. x then has the shape that
     the model takes, and ``scale`` and the ends of ``box`` are numbers or have as many entries.
 
-    A model's constants are computed anew at every call; for several calls build a :class:`Certifier`, whose
+    A model's constants are computed again at every call; for several calls build a :class:`Certifier`, whose
     arguments and call these are.
 
     >>> import torch, mlayer

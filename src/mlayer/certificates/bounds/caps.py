@@ -85,7 +85,7 @@ class Caps:
 
     @unless_out_of_range(math.inf)
     def levels(self, eps: float) -> float:
-        """About how many caps it will take, cheap to tell; inf if there is no hope, 0 if none is needed."""
+        """An estimate of the number of caps needed, at little cost; inf if hopeless, 0 if none is needed."""
         row = self._first.pair.row
         low, high = row.model.region.interval(row.x, eps)
         return self._view(self._first, self._box(eps), low, high, row.radius(eps)).levels
@@ -150,7 +150,7 @@ class Caps:
 
 
 def _levels(deep: float, rest: float, shrinkage: float) -> float:
-    """How many times the radius must shrink for the bound, now -deep, to be positive; a guess, no bound.
+    """How many times the radius must shrink for the bound, now -deep, to be positive; an estimate.
 
     What is charged beyond the quadratic terms falls like a power of the radius; the rest of the bound stays.
     """

@@ -1,7 +1,7 @@
-"""The paper's bound (section 3.8): closed form by Lambert's W, and its Lipschitz form.
+"""The paper's bound (section 3.7): closed form by Lambert's W, and its Lipschitz form.
 
 docs/theory/certificates.md, theorem 1. ||output change||_2 <= sqrt(n) ||S||_2 ||M'|| e^||M'|| e^||M||, with
-||M'|| <= delta_in eps; a change below half the margin leaves the class as it is.
+||M'|| <= delta_in eps; a change below half the margin does not change the class.
 """
 
 from __future__ import annotations

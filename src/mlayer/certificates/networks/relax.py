@@ -169,7 +169,7 @@ class Relaxed:
         self.boxes = [box]
         for k, step in enumerate(steps):
             behind = through(step, self.boxes[-1])
-            # Interval arithmetic is exact behind the first affine map; further on, carry back.
+            # Interval arithmetic is exact after the first affine map; further on, carry back.
             needed = (carry and k > 0) and (
                 isinstance(step, Affine) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
             )

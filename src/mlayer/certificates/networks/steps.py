@@ -97,7 +97,9 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
     if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
         return _normalized(module, steps, shape), shape
     if isinstance(module, nn.Conv2d | nn.AvgPool2d | nn.MaxPool2d) and len(shape) != 3:
-        raise ArgumentError("model", "images before Conv2d and pooling", f"shape {shape}", "Add Unflatten.")
+        raise ArgumentError(
+            "model", "one with images before Conv2d and pooling", f"shape {shape}", "Add Unflatten."
+        )
     if isinstance(module, nn.Unflatten) and module.dim == 1:
         return steps, tuple(
             torch.empty(1, *shape, device="meta").unflatten(1, module.unflattened_size).shape[1:]
@@ -137,7 +139,7 @@ def _exact(weight: Tensor, bias: Tensor | None) -> Affine:
 def _dense(rows: int, columns: int) -> Tensor:
     if rows * columns > _LARGEST:
         raise ArgumentError(
-            "model", f"with maps of at most {_LARGEST:,} entries", f"one of {rows} x {columns}",
+            "model", f"made of maps of at most {_LARGEST:,} entries", f"one of {rows} x {columns}",
             "Use smaller images, fewer channels, or a stride.",
         )  # fmt: skip
     return torch.zeros(rows, columns, dtype=torch.float64)
@@ -152,7 +154,7 @@ def _convolution(
     channels, area = shape[0], shape[1] * shape[2]
     if channels != module.in_channels:
         raise ArgumentError(
-            "model", f"{module.in_channels} channels before {module}", f"{channels}", "Check it."
+            "model", f"one with {module.in_channels} channels before {module}", f"{channels}", "Check it."
         )
     places, size = windows(shape, module.kernel_size, module.stride, module.padding, module.dilation)
     count = size[0] * size[1]
@@ -201,7 +203,7 @@ def _normalized(
         raise _unknown(module, "Batch normalization needs its running statistics.")
     if len(shape) not in (1, 3) or shape[0] != module.num_features:
         raise ArgumentError(
-            "model", f"{module.num_features} features before {module}", f"shape {shape}", "Check it."
+            "model", f"one with {module.num_features} features before {module}", f"shape {shape}", "Check it."
         )
     one = torch.ones_like(mean)
     gain = one if module.weight is None else module.weight.detach()

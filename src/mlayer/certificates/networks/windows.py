@@ -24,7 +24,7 @@ def windows(
     height, width = shape[1], shape[2]
     kernel, padding, dilation = pair(kernel), pair(padding), pair(dilation)
     step = kernel if stride is None else pair(stride)
-    # Numbers from 1, so that padding by zeros can be told.
+    # Numbers from 1, so that padding by zeros can be recognized.
     numbers = torch.arange(1, height * width + 1, dtype=torch.float64).reshape(1, 1, height, width)
     unfolded = functional.unfold(numbers, kernel, dilation, padding, step)
     size = [

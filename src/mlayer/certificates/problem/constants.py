@@ -220,7 +220,7 @@ _CHUNK = 256
 
 
 def _paper_delta(weights: Weights, norm: str) -> float:
-    """delta_in of section 3.8: the 2-norm of the matrix of entrywise bounds of M'."""
+    """delta_in of section 3.7: the 2-norm of the matrix of entrywise bounds of M'."""
     if not weights.depends:
         return 0.0
     flat, n = weights.T0.reshape(len(weights.T0), -1), weights.n

@@ -140,7 +140,7 @@ def within_range(weights: Weights) -> None:
         if rows and T and not _SMALLEST <= size <= _LARGEST:
             raise ArgumentError(
                 "layer",
-                f"with {what}, in units of scale, between {_SMALLEST:.0e} and {_LARGEST:.0e} in size",
+                f"one with {what}, in units of scale, between {_SMALLEST:.0e} and {_LARGEST:.0e} in size",
                 f"a largest entry of {size:.3g}",
                 "Rescale the inputs, or scale.",
             )

@@ -48,7 +48,7 @@ class Prover:
         """The largest radius found, at most the one given, that the checker accepts; and its proof.
 
         Args:
-            row: a row that is classified rightly.
+            row: a row that is classified correctly.
             radius: what float64 claims.
             fixed: whether only this radius is of interest.
 

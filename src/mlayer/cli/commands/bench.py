@@ -16,7 +16,7 @@ from mlayer.cli.options import common, require
 def command(turns: int, no_others: bool, device: str, quiet: bool, as_json: bool) -> None:
     """Measure how many times longer torch takes, and JAX and TensorFlow where installed.
 
-    All libraries are timed in turns within one run. Other programs disturb the figures: close them first.
+    All libraries are timed alternately within one run. Other programs disturb the figures: close them first.
     """
     require("rich")
     from mlayer.speed import bench

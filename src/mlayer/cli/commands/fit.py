@@ -60,7 +60,7 @@ _LEAST_SHARE = 0.05
     show_default=True,
     help="Seed of the split and the training.",
 )
-@click.option("--epochs", type=click.IntRange(1), help="Most epochs (small tables: iterations of L-BFGS).")
+@click.option("--epochs", type=click.IntRange(1), help="Maximum epochs (small tables: iterations of L-BFGS).")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds for the whole command.")
 @click.option(
     "--effort",
@@ -85,13 +85,13 @@ _LEAST_SHARE = 0.05
 @click.option(
     "--matrix-size", type=click.IntRange(1), help="n, the size of the matrix that is exponentiated."
 )
-@click.option("--embedding-size", type=click.IntRange(1), help="d, the features that columns are mapped to.")
+@click.option("--embedding-size", type=click.IntRange(1), help="d, the number of features of the embedding.")
 @click.option(
     "--max-categories",
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="Most categories of a text column.",
+    help="Maximum number of categories of a text column.",
 )
 @click.option("--strict", is_flag=True, help="Refuse columns and cells that would be left out or corrected.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
@@ -152,7 +152,13 @@ def command(  # noqa: PLR0917 - click passes them by name
         split=split,
         balanced=balanced,
         threshold=threshold,
-        training=Training(epochs, _time_left(time_limit, page_file), matrix_size, embedding_size, effort),
+        training=Training(
+            epochs=epochs,
+            time_limit=_time_left(time_limit, page_file),
+            matrix_size=matrix_size,
+            embedding_size=embedding_size,
+            effort=effort,
+        ),
     )
     with show.fit_progress(quiet) as on_progress:
         result = fit_table(
@@ -204,7 +210,7 @@ def _time_left(limit: float | None, page: Path | None) -> float | None:
 
 
 def _process_seconds() -> float:
-    """How long this process has been running; 0 where the system does not tell."""
+    """How long this process has been running; 0 where the system does not say."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         up = float(Path("/proc/uptime").read_text().split()[0])

@@ -16,7 +16,7 @@ from mlayer.cli.options import FILE, Mistake, common
 @click.command("reproduce")
 @click.argument("name")
 @click.option("--smoke", "scale", flag_value="smoke", help="Run for a few seconds, to check that it works.")
-@click.option("--full", "scale", flag_value="full", help="The paper's scale: hours, baselines days.")
+@click.option("--full", "scale", flag_value="full", help="The paper's scale: takes hours, baselines days.")
 @click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
 @click.option("--download", is_flag=True, help="First fetch what the data folder lacks for NAME.")
 @click.option(

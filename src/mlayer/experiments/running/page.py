@@ -14,8 +14,6 @@ from mlayer.experiments.shared.pictures import Look, rendered
 from mlayer.report.page import Drawn
 from mlayer.report.reproduction import Chapter, reproduction_page
 
-PAGE = "report.html"
-
 
 def write_page(folder: Path, smoke: bool = False) -> Path:
     """Write FOLDER/report.html from the NAME.json that are there; report.smoke.html from smoke runs.

@@ -1,4 +1,4 @@
-"""What every experiment module has, and how it tells what it is doing."""
+"""The parts of every experiment module, and how it reports its progress."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Where:
         return made
 
     def say(self, what: str, fraction: float | None = None) -> None:
-        """Tell what is being done."""
+        """Report what is being done."""
         if self.report is not None:
             self.report(what, fraction)
 
@@ -114,10 +114,10 @@ class Follow:
         self.where.say(self.what, step / self.total if self.total else None)
 
     def epoch(self, record: Record) -> None:
-        """Nothing: the update says it."""
+        """Do nothing: `update` reports it."""
 
     def stop(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def from_files(names: Iterable[str]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def reproduce(
 
     Args:
         name: one of `EXPERIMENTS`.
-        scale: "smoke" (seconds: does it run?), "default" (minutes), "full" (the paper's).
+        scale: "smoke" (seconds, to check that it runs), "default" (minutes), "full" (the paper's).
         data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
         out: the folder for results.
         seed: instead of the configuration's.

@@ -1,4 +1,4 @@
-"""The colors of the experiments' pictures: Okabe and Ito's, which color-blind readers tell apart.
+"""The colors of the experiments' pictures: Okabe and Ito's, which color-blind readers can distinguish.
 
 The same kind of model has the same color in all of them. Okabe and Ito, "Color universal design" (2008).
 """

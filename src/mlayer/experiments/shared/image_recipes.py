@@ -9,44 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor, nn
-from torch.distributions import Beta
-from torch.nn.functional import cross_entropy
-
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.nn.activity import ActivityKind
 from mlayer.training import Plateau, Settings
-
-
-@dataclass(frozen=True)
-class SoftCrossEntropy:
-    """Cross entropy with smoothed labels and mixed pairs of examples while training, plain otherwise.
-
-    Attributes:
-        smoothing: the part of a label that is spread over all classes.
-        mixup: pairs are mixed in proportions drawn from Beta(mixup, mixup), one draw per batch
-            (Zhang et al. 2018); 0 mixes nothing.
-    """
-
-    smoothing: float = 0.0
-    mixup: float = 0.0
-
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs and the loss of each example."""
-        if not model.training:
-            outputs = model(x)
-            return outputs, cross_entropy(outputs, y, reduction="none")
-        if not self.mixup:
-            outputs = model(x)
-            return outputs, self._losses(outputs, y)
-        share = float(Beta(self.mixup, self.mixup).sample())
-        other = torch.randperm(len(x))
-        outputs = model(torch.lerp(x[other], x, share))
-        return outputs, share * self._losses(outputs, y) + (1 - share) * self._losses(outputs, y[other])
-
-    def _losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(outputs, y, reduction="none", label_smoothing=self.smoothing)
 
 
 @dataclass(frozen=True)

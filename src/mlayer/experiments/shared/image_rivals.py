@@ -1,10 +1,10 @@
 """The other rows of the paper's table of accuracies: dense nets (Lin et al. 2015), NODE and ANODE.
 
-The dense nets are 3072-1600-1200-1000-10: 8,049,010 parameters with sigmoid or ReLU. A PReLU has one slope a
-layer besides. The table gives maxout the same count. A maxout unit is the larger of two linear maps, so with
-the widths above it has 16,088,010 parameters or, if those maps are paired up, 6,484,010. No maxout net of up
-to three hidden layers whose widths are hundreds, with two to five maps per unit, has the table's count. Two
-maps per unit and the widths 1000-775-225 have it exactly; those are trained here.
+The dense nets are 3072-1600-1200-1000-10: 8,049,010 parameters with sigmoid or ReLU. PReLU adds one slope per
+layer. The table gives maxout the same count. A maxout unit is the larger of two linear maps, so with the
+widths above it has 16,088,010 parameters or, if those maps are paired up, 6,484,010. No maxout net of up to
+three hidden layers whose widths are hundreds, with two to five maps per unit, has the table's count. Two maps
+per unit and the widths 1000-775-225 have it exactly; those are trained here.
 
 NODE and ANODE are those of Dupont et al. 2019, section 5: the derivative is three convolutions, 1 x 1,
 3 x 3, 1 x 1, with ReLU between them; ANODE adds channels of zeros at the start. Their numbers of filters give

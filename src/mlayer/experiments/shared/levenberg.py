@@ -1,7 +1,7 @@
 """Levenberg-Marquardt for regressions with one output: far fewer steps than gradient descent needs.
 
 Each step linearizes the model, p(w + v) = p(w) + J v, and minimizes mean (y - p - J v)^2 + damping ||v||^2.
-The damping falls when the model does as the linearization said, and grows when it does not. Without it the
+The damping falls when the model agrees with the linearization, and grows when it does not. Without it the
 step would be undetermined: an M-layer computes the same function in every basis of its matrix.
 Source: D. Marquardt, SIAM J. Appl. Math. 11 (1963); the damping's rule: J. Nocedal, S. Wright, "Numerical
 Optimization", 2nd ed., section 10.3.
@@ -40,7 +40,7 @@ class Levenberg:
     Attributes:
         steps: at most.
         damping: at the start.
-        rows: examples per step, drawn anew each time; all if None. If no damping helps with the rows that
+        rows: examples per step, drawn again each time; all if None. If no damping helps with the rows that
             were drawn, the next draw is tried; five such draws in a row end the training.
         target: stop when the mean square on the examples of a step is below.
         seconds: stop after.
@@ -161,7 +161,7 @@ def _check_same_run(state: dict[str, Any], about: dict[str, Any], kept: Checkpoi
     if changed:
         raise ArgumentError(
             "checkpoint",
-            "the folder of this very run, or empty",
+            "the folder of this run, or empty",
             f"{kept.folder}, where the run had other {' and '.join(changed)}",
             "Give another folder, or delete this one to start over.",
         )
@@ -226,7 +226,7 @@ class DenseJacobian:
         self.b /= len(x)
 
     def step(self, damping: float) -> tuple[Tensor, float] | None:
-        """Solve (H + damping) v = b: the step, and the decrease of the mean square that it promises.
+        """Solve (H + damping) v = b: the step, and the decrease of the mean square that it predicts.
 
         None if the damping is too small for the equations to be solved.
         """

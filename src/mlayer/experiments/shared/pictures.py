@@ -1,4 +1,4 @@
-"""Canvases of the experiments' pictures: for light and dark pages, for wide ones and for telephones.
+"""Canvases of the experiments' pictures: for light and dark pages, for wide ones and for phones.
 
 A picture is drawn from results alone, so it can be drawn again for another page: `seen_as` says for which,
 and `canvas`, `panels`, `ink`, `shade` and `soft` follow it.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A telephone is some 390 points wide; letters of 10 points on 4.6 inches are read there.
+# A phone is some 390 points wide; letters of 10 points on 4.6 inches are legible there.
 _NARROW = 4.6
 
 
@@ -58,12 +58,12 @@ def seen_as(look: Look) -> Iterator[None]:
 
 
 def ink() -> str:
-    """The color of letters and of what is measured."""
+    """The color of text and of measured data."""
     return "#e6e9ec" if _LOOK.get().dark else "#000000"
 
 
 def soft() -> str:
-    """The color of lines that stand back."""
+    """The color of secondary lines."""
     return "#808a94"
 
 

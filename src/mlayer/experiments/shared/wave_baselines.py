@@ -3,7 +3,7 @@
     harmonics   the harmonics of the training window: what an FFT has
     features    random Fourier features and a ridge (Rahimi and Recht, NeurIPS 2007), its strength and the
                 features' bandwidth chosen on the last fifth of the window
-    told        least squares that is told the true frequencies: no method that must find them does better
+    told        least squares with the true frequencies given: no method that must find them does better
 
 and the Cramer-Rao bound: no unbiased estimate has a smaller variance, whatever it computes.
 """

@@ -39,7 +39,7 @@ def expm_action(
     (``torch.func`` is refused); the gradient of a sparse A has the entries of A. The backward pass keeps V
     at every step. float16 and bfloat16 are computed in float32. NaN or infinity in one matrix or column
     gives NaN there and nowhere else. An entry too large for the dtype is infinite and its neighbors are
-    right; the gradient of such a column is NaN. A function that overflows spoils the whole result.
+    correct; the gradient of such a column is NaN. A function that overflows spoils the whole result.
 
     Args:
         A: a dense tensor (..., n, n), a sparse one (n, n), COO or CSR, or a linear function that maps tensors
@@ -193,7 +193,7 @@ def _sparse(A: Tensor) -> tuple[Matrix, Tensor, Growth, Tensor]:
     values = A.values()
     if len(values) and not 0 <= int(columns.min()) <= int(columns.max()) < n:
         hint = "Make it with check_invariants=True."
-        raise ArgumentError("A", f"with columns from 0 to {n - 1}", "others", hint)
+        raise ArgumentError("A", f"a matrix with columns from 0 to {n - 1}", "others", hint)
     finite = _finite(values, 0)
     values = _SetAside.apply(values, finite)
     with torch.no_grad():

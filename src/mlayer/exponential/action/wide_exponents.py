@@ -1,6 +1,6 @@
 """exp(t B) V where it overflows: every entry is a double with its own exponent.
 
-An entry of the result is then infinite only where its true value is too large, and its neighbors are right.
+An entry of the result is then infinite only where its true value is too large, and its neighbors are correct.
 Slow, and only for the columns that need it; exponential/wide_exponents.py does the same for the exponential
 itself.
 """

@@ -1,4 +1,4 @@
-"""`from_function`: the universal-approximation corollary made a function.
+"""`from_function`: the universal-approximation corollary as a function.
 
 A continuous function on a box is interpolated at Chebyshev points, the smallest sufficient set of Chebyshev
 polynomials is kept, multiplied out in the box's own coordinates, and wired. The error is then measured with

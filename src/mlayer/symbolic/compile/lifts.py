@@ -1,7 +1,7 @@
 """From polynomials to boards: a lift fixes the order of the factors of every product.
 
-A polynomial in commuting variables is the shadow of many polynomials in words; each choice of words is a
-board, and `minimal` makes it as small as that choice allows. Here are the choices that are tried.
+A polynomial in commuting variables is the commutative image of many polynomials in words; each choice of
+words is a board, and `minimal` makes it as small as that choice allows. Here are the choices that are tried.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def sharing(polynomials: Sequence[Polynomial], effort: Effort) -> list[Words]:
 
 
 def derivatives(polynomials: Sequence[Polynomial], most: int, effort: Effort) -> Board:
-    """All orders alike: p(x) = exp(x . d) p at 0, on the space that the partial derivatives span.
+    """All orders with equal weight: p(x) = exp(x . d) p at 0, on the space that the partial derivatives span.
 
     Taylor's theorem as an M-layer; its generators commute.
     """

@@ -115,7 +115,7 @@ def balanced(M: Entries, S: Entries, size: int) -> list[int]:
     """Exponents of a diagonal similarity by powers of 2 after which the weights are of even size.
 
     No digit changes. The exponents are the least-squares solution that brings all of |T| to one size and all
-    of |S| to 1: it spreads the factorials over the path. A weight of d! at one place would lift the rounding
+    of |S| to 1: it spreads the factorials over the path. A weight of d! in one entry would raise the rounding
     error of all others, and not fit into a double from d = 171 on.
     """
     forward, back = _largest(M), _largest(S)
@@ -186,7 +186,7 @@ def _in(dtype: torch.dtype, tensor: Tensor) -> Tensor:
 def _out_of_range(what: str) -> ArgumentError:
     return ArgumentError(
         "expressions",
-        "with coefficients that the weights of a layer can hold",
+        "made of coefficients that the weights of a layer can hold",
         f"a weight that is {what}",
         "Scale the variables, take a smaller degree, or give dtype=torch.float64.",
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expanded_size import MOST_TERMS
-from mlayer.symbolic.parse.rationals import exact
+from mlayer.symbolic.parse.rationals import exact, not_real
 
 Rates = tuple[tuple[Fraction, Fraction], ...]  # real and imaginary part of k, one pair per variable
 _MOST_PRODUCTS = 100_000  # seconds of exact arithmetic
@@ -101,9 +101,7 @@ class _Reader:
     def _constant(self, number: Any) -> dict[Rates, Any]:
         real, imaginary = number.as_real_imag()
         if imaginary != 0 or not number.is_finite:
-            raise ArgumentError(
-                "expressions", "with real, finite numbers", str(number), "M-layers compute real functions."
-            )
+            raise not_real(str(number))
         return {self.still: self._number(exact(real), Fraction(0))}
 
     def _number(self, real: Fraction, imaginary: Fraction) -> Any:

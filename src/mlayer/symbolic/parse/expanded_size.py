@@ -1,4 +1,4 @@
-"""How large a formula becomes when it is multiplied out, known before anything is."""
+"""The size of a formula after expansion, computed without expanding it."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from mlayer.symbolic.parse.rationals import (
     bits_of,
     bounded,
     literal,
+    not_real,
     plain_number,
     rational,
     too_long,
@@ -174,7 +175,7 @@ class _Converter:
                 )
 
     def rebuilt(self, given: Any) -> Any:
-        """A sympy expression (one that `check_algebra` let through), worked out within the same bounds.
+        """A sympy expression (one that `check_algebra` accepted), evaluated within the same bounds.
 
         Symbols of the same name with other assumptions are meant to be the same.
         """
@@ -201,7 +202,7 @@ class _Converter:
 
     def _called(self, name: str, argument: Any) -> Any:
         if not argument.free_symbols and name == "sqrt" and self._size(argument)[0] < 0:
-            raise _not_real(f"sqrt({argument})")
+            raise not_real(f"sqrt({argument})")
         return self._checked(getattr(self.sympy, name)(argument))
 
     def _sum(self, operators: Sequence[str], parts: Sequence[Any]) -> Any:
@@ -228,18 +229,18 @@ class _Converter:
         return self._checked(rational(number) * self.sympy.Mul(*others))
 
     def _power(self, base: Any, power: Any) -> Any:
-        """Refused before it is worked out: 9**9**9 is a number of 370 million digits."""
+        """Refused before it is evaluated: 9**9**9 is a number of 370 million digits."""
         if power.free_symbols:
             return self._checked(base**power)
         sign, size = self._size(power)
         if sign and size > 20:
             raise ArgumentError(
-                "expressions", "with powers below a million", f"**({power})", "See `largest`."
+                "expressions", "limited to powers below a million", f"**({power})", "See `largest`."
             )
         if power.is_Rational and int(power.q).bit_length() > _LONGEST_ROOT:  # sympy looks for exact roots
             raise ArgumentError(
                 "expressions",
-                f"with powers whose denominators are below 2^{_LONGEST_ROOT}",
+                f"limited to powers whose denominators are below 2^{_LONGEST_ROOT}",
                 f"**({power})",
                 "Write a third as (1/3).",
             )
@@ -252,7 +253,7 @@ class _Converter:
         if not base.free_symbols:
             sign, size = self._size(base)
             if sign < 0 and not power.is_Integer:
-                raise _not_real(f"({base})**({power})")
+                raise not_real(f"({base})**({power})")
             if sign == 0 and self._size(power)[0] < 0:
                 raise _division(f"0**({power})")
             if abs(size) * most > MOST_BITS:
@@ -268,13 +269,13 @@ class _Converter:
         return expression
 
     def _size(self, constant: Any) -> tuple[int, int]:
-        """Sign of a real constant (0 if it cannot be told from 0), and its size as a power of 2."""
+        """Sign of a real constant (0 if it cannot be distinguished from 0), and its size as a power of 2."""
         value = constant if constant.is_Rational else constant.evalf(20)
         if value.is_Rational:
             size = int(value.p).bit_length() - int(value.q).bit_length()
             return (value.p > 0) - (value.p < 0), size
         if not value.is_Float or not value.is_finite:
-            raise _not_real(str(constant))
+            raise not_real(str(constant))
         negative, mantissa, exponent, bits = value._mpf_
         if not mantissa or value._prec < 30:  # nothing is left of its digits
             return 0, 0
@@ -300,10 +301,6 @@ def _split(term: Any) -> tuple[Fraction, Any]:
     if not coefficient.is_Rational:
         return Fraction(1), term
     return Fraction(int(coefficient.p), int(coefficient.q)), rest
-
-
-def _not_real(came: str) -> ArgumentError:
-    return ArgumentError("expressions", "with real, finite numbers", came, "M-layers compute real functions.")
 
 
 def _division(came: str) -> ArgumentError:

@@ -37,7 +37,7 @@ def exact(number: Any) -> Fraction:
     value = number if number.is_Float else number.evalf(_DIGITS)
     if not (value.is_Float or value.is_Rational) or not value.is_finite:
         raise ArgumentError(
-            "expressions", "with real, finite coefficients", str(number), "Give numbers, not symbols."
+            "expressions", "made of real, finite coefficients", str(number), "Give numbers, not symbols."
         )
     if value.is_Rational:
         return bounded(Fraction(int(value.p), int(value.q)))
@@ -69,7 +69,7 @@ def too_long() -> ArgumentError:
     return ArgumentError(
         "expressions",
         f"made of numbers below 10^{_LARGEST_EXPONENT}, with as small denominators",
-        "a longer one, as it is written or when it is worked out",
+        "a longer one, as written or when evaluated",
         "The weights of a layer are at most 1.8e308.",
     )
 
@@ -90,7 +90,7 @@ def literal(text: str) -> Fraction:
 
 
 def plain_number(value: Any) -> Fraction | None:
-    """A number of Python or numpy as a fraction; None if it is none.
+    """A number of Python or numpy as a fraction; None if it is not one.
 
     >>> plain_number(0.5), plain_number("0.5"), plain_number(True)
     (Fraction(1, 2), None, None)
@@ -103,20 +103,23 @@ def plain_number(value: Any) -> Fraction | None:
         return bounded(Fraction(int(value.numerator), int(value.denominator)))
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise _not_finite(str(value))
+            raise not_real(str(value))
         if abs(value.adjusted()) > _LARGEST_EXPONENT or len(value.as_tuple().digits) > _LONGEST_LITERAL:
             raise too_long()
         return bounded(Fraction(value))
     if isinstance(value, Real):
         number = float(value)
         if not math.isfinite(number):
-            raise _not_finite(str(number))
+            raise not_real(str(number))
         return Fraction(number)
     return None
 
 
-def _not_finite(came: str) -> ArgumentError:
-    return ArgumentError("expressions", "with real, finite numbers", came, "M-layers compute real functions.")
+def not_real(came: str) -> ArgumentError:
+    """The error for a number that is complex, infinite or NaN."""
+    return ArgumentError(
+        "expressions", "made of real, finite numbers", came, "M-layers compute real functions."
+    )
 
 
 def rational(number: Fraction) -> Any:

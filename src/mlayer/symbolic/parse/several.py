@@ -1,4 +1,4 @@
-"""Several formulas, names or numbers: lists, tuples and 1-d arrays, counted before they are gone through.
+"""Several formulas, names or numbers: lists, tuples and 1-d arrays, counted before they are iterated.
 
 Other things that can be iterated over may never end (``sympy.IndexedBase``, generators) or hold more than
 memory does (``range(10**9)``).

@@ -1,7 +1,7 @@
-"""Expressions of sympy, looked through before anything is worked out with them.
+"""Expressions of sympy, checked before anything is computed with them.
 
 A sympy expression may be unevaluated (a tower of powers that no computer can evaluate), may share its parts
-(40 nodes in memory that are 2^40 when they are gone through), and may hold what is no formula (matrices,
+(40 nodes in memory that are 2^40 when traversed), and may hold objects that are not formulas (matrices,
 roots, cases). Its nodes are counted and each is one of a fixed list of kinds, or it is refused.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.symbolic.parse.rationals import MOST_BITS, too_long
+from mlayer.symbolic.parse.rationals import MOST_BITS, not_real, too_long
 
 # Shared parts counted as often as they occur: a polynomial of 20,000 short terms.
 MOST_NODES = 200_000
@@ -35,11 +35,11 @@ def check_algebra(expression: Any) -> None:
         if isinstance(node, sympy.Rational):
             _check_bits(max(int(node.p).bit_length(), int(node.q).bit_length()))
         elif isinstance(node, sympy.Float) and not node.is_finite:
-            raise _not_real(str(node))
+            raise not_real(str(node))
         elif isinstance(node, sympy.Float):
             _check_bits(int(node._mpf_[3]) + abs(int(node._mpf_[2])))
         elif isinstance(node, sympy.Number) or node in (sympy.I, sympy.zoo):
-            raise _not_real(str(node))
+            raise not_real(str(node))
         elif isinstance(node, sympy.logic.boolalg.Boolean):
             raise ArgumentTypeError(
                 "expressions", "algebraic expressions", _kind(node), "Use from_boolean for logic."
@@ -99,9 +99,5 @@ def _foreign(node: Any, must_be: str, hint: str) -> ArgumentTypeError:
 
 
 def _kind(node: Any) -> str:
-    """Not the node itself: to write it may take for ever."""
+    """Not the node itself: printing it may take forever."""
     return f"sympy's {type(node).__name__}"
-
-
-def _not_real(came: str) -> ArgumentError:
-    return ArgumentError("expressions", "with real, finite numbers", came, "M-layers compute real functions.")

@@ -1,4 +1,4 @@
-"""Truth tables of formulas in Boolean logic: strings and sympy's logic, worked out on all rows at once."""
+"""Truth tables of formulas in Boolean logic: strings and sympy's logic, evaluated on all rows at once."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
             return ~parts[0] | parts[1]
         case "Equivalent":
             return np.logical_and.reduce(parts) | ~np.logical_or.reduce(parts)
-        case _:  # ITE: `check_logic` lets nothing else through
+        case _:  # ITE: `check_logic` accepts nothing else
             return np.where(parts[0], parts[1], parts[2])
 
 

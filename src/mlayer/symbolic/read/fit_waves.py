@@ -76,7 +76,7 @@ def _proposals(layer: MLayer, points: Array, m: int) -> Array:
         first = next((w for w in one[1] if abs(w) > 1e-12), 0.0)
         if first < 0:
             one[1] *= -1
-        # A turn of less than a quarter over the data is no wave but a curve; growth by e^8 is none either.
+        # Less than a quarter of a period over the data is a curve, not a wave; so is growth by e^8.
         if (np.abs(one[1]) * spread).max() < 1.5 or (np.abs(one[0]) * spread).max() > 8:
             continue
         if all((np.abs(one - other) * spread).max() > 0.5 for other in kept):

@@ -110,7 +110,7 @@ def read_formula(
             )
     trained = method == "auto" and points is not None and targets is not None
     if formula is not None and formula.method == "waves" and trained:
-        # A trained layer keeps traces of what it did not need; the data tell which waves count.
+        # A trained layer keeps traces of what it did not need; the data decide which waves count.
         fewer = fitted_waves(layer, cast(Array, points), cast(Array, targets), symbols, tolerance)
         own = math.sqrt(float(np.mean((formula(points) - cast(Array, targets)) ** 2)))
         if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(cast(Array, targets))):
@@ -154,7 +154,7 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
     if y is not None and y.shape != (len(x), layer.out_features):
         raise ArgumentError(
             "data",
-            f"with targets of shape ({len(x)}, {layer.out_features})",
+            f"a pair with targets of shape ({len(x)}, {layer.out_features})",
             f"shape {y.shape}",
             "One row per point.",
         )
@@ -172,7 +172,7 @@ def _array(values: Any) -> NDArray[Any]:
         if not (isinstance(values, list | tuple) or hasattr(values, "__array__")) or _has_sympy(values):
             raise TypeError("not an array of numbers")
         array = np.asarray(values)
-        # Python's numbers only: to make one of a sympy expression may take for ever.
+        # Python's numbers only: converting a sympy expression may take forever.
         if array.dtype == object and all(isinstance(one, Real | Decimal) for one in array.flat):
             return array.astype(np.float64)
         if array.dtype.kind not in "biuf":

@@ -23,7 +23,7 @@ Answer = Literal["accepted", "refused", "no claim"]
 
 @dataclass(frozen=True)
 class CheckedRow:
-    """The checker's word on one row.
+    """The checker's verdict on one row.
 
     Attributes:
         answer: "no claim" where the proof says nothing about the row (its radius is 0).

@@ -52,8 +52,8 @@ class Plan:
         test_share: of the rows, held out for the metrics.
         seed: of the split and of the training.
         max_categories: of a text column; the rest is put together as "other".
-        split: "random", "time" (the last dates are held out), or "auto": by time where it drives the target.
-        balanced: weigh classes so that each counts the same.
+        split: "random", "time" (the last dates are held out), or "auto": by time if the target depends on it.
+        balanced: weight the classes equally.
         threshold: of two classes, the probability of the second from which it is predicted; None for half.
         strict: refuse what would otherwise be corrected and reported.
         training: size of the model, epochs, time.

@@ -1,6 +1,6 @@
 """What a fit gives: the model, how good it is on rows it has not seen, and which columns matter.
 
-The importance of a column is how much worse the predictions get when its cells change places: Breiman,
+The importance of a column is how much worse the predictions get when its cells are permuted: Breiman,
 "Random forests", Machine Learning 45 (2001), section 10; here on held-out rows.
 """
 

@@ -79,9 +79,9 @@ def _is_numeric(series: object) -> bool:
 
 
 def drives(days: AnyArray, values: AnyArray) -> bool:
-    """Whether neighbors in time resemble each other, or a season is plain to see, by the means of moments.
+    """Whether neighbors in time resemble each other, or a season is clearly visible, by the means of moments.
 
-    The first is von Neumann's ratio. The second is the highest peak of the spectrum of what is left over a
+    The first is von Neumann's ratio. The second is the highest peak of the spectrum of the residual of a
     line (Fisher's test, Proc. R. Soc. A 125, 1929): that of noise has half the number of moments times its
     share of the variance above log(m / p) with probability p, for m frequencies.
     """

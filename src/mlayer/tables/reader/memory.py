@@ -11,7 +11,7 @@ _CGROUPS = (
 
 
 def available_memory() -> int | None:
-    """Bytes that a process may still take; None where the system does not tell."""
+    """Bytes that a process may still take; None where the system does not say."""
     found = [value for value in (_machine(), _container()) if value is not None]
     return min(found) if found else None
 

@@ -32,7 +32,7 @@ class Metered(io.RawIOBase):
         self._count = 0
 
     def readable(self) -> bool:
-        """Yes: what `io` asks."""
+        """True, as `io` requires."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
