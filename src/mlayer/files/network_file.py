@@ -137,13 +137,15 @@ def _described(module: nn.Module) -> list[Any]:
         if module.structure.name != "full":
             raise ArgumentError(
                 "network",
-                "with M-layers of full structure",
+                "made of M-layers of full structure",
                 f"structure {module.structure.name!r}",
                 "Convert it with layer.with_structure('full').",
             )
         return ["MLayer"]
     if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
-        raise ArgumentError("network", "with Flatten()", str(module), "Leave out its arguments.")
+        raise ArgumentError(
+            "network", "made of Flatten() without arguments", str(module), "Leave out its arguments."
+        )
     if kind not in (nn.Linear, nn.ReLU, nn.Flatten):
         raise ArgumentTypeError(
             "network", "made of Conv2d, Linear, ReLU, Flatten, MLayer", kind.__name__, "Replace it."
