@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from certified_table import certified_table
+
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
 
@@ -380,12 +382,18 @@ def heads() -> str:
     return "\n".join([*lines, "", circumstances(content["circumstances"])])
 
 
+def certified_networks() -> str:
+    content = read("certified_networks")
+    return certified_table(content, made_by(content))
+
+
 # Page -> the tables that stand on it.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
     "docs/results.md": {"paper": paper},
     "docs/images.md": {"rivals": rivals},
     "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
+    "docs/certified.md": {"certified networks": certified_networks},
     "docs/expm.md": {"expm": expm, "accuracy": accuracy, "large norms": large_norms},
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import flint
@@ -12,10 +14,12 @@ from torch import Tensor, nn
 import mlayer
 from certificate_truth import BITS, outputs, stored
 from mlayer import MLayer
-from mlayer.certificates.networks.certifier import NetworkCertifier
+from mlayer.certificates.networks.certifier import EFFORTS, NetworkCertifier
+from mlayer.certificates.networks.linear_end import margin_functions
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed, back, through
 from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+from mlayer.certificates.problem.region import make_region
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 arb = flint.arb
@@ -248,6 +252,73 @@ def test_a_fixed_radius_says_what_the_search_says() -> None:
     assert wrong.method == ("misclassified",) * 3
     scaled = mlayer.certify(model, x, labels, scale=torch.full((4,), 2.0)).radius
     assert torch.allclose(2 * scaled, radius, rtol=1e-2)
+
+
+def note(asked: list[tuple[int, int]], done: int, total: int) -> None:
+    asked.append((done, total))
+
+
+def test_every_effort_is_below_the_exact_margins() -> None:
+    """And more effort settles more rows; all of them together settle what the last one does."""
+    settled = dict.fromkeys(EFFORTS, 0)
+    for make, seed in ((vectors, 0), (vectors, 1), (images, 0), (images, 1)):
+        model, x = make(seed)
+        network = Network(model, tuple(x.shape[1:]))
+        certifier = NetworkCertifier(network, make_region(network.in_features, "linf", None, None))
+        flat, labels = x.flatten(1).double(), model(x).argmax(1)
+        for eps in (0.02, 0.05, 0.1):
+            size = torch.full((len(x),), eps, dtype=torch.float64)
+            found = {effort: certifier.margins(flat, labels, size, effort) for effort in EFFORTS}
+            generator = torch.Generator().manual_seed(seed)
+            for row in range(len(x)):
+                corner = torch.randint(0, 2, flat[row].shape, generator=generator) * 2.0 - 1
+                values = exact_outputs(model, (flat[row] + eps * corner).reshape(x.shape[1:]))
+                for lower in found.values():
+                    for j in range(3):
+                        if j != int(labels[row]):
+                            assert arb(float(lower[row, j])) <= values[int(labels[row])] - values[j]
+            for effort, lower in found.items():
+                settled[effort] += int((lower > 0).all(1).sum())
+            best = torch.stack([(lower > 0).all(1) for lower in found.values()]).any(0)
+            asked: list[tuple[int, int]] = []
+            at = certifier(flat, labels, eps, partial(note, asked))
+            assert at.certified.tolist() == best.tolist()
+            assert asked == sorted(asked)
+            assert asked[-1] == (len(x), len(x))
+    assert 0 < settled["intervals"] < settled["margins"] <= settled["boxes"] < 36
+
+
+def test_a_linear_end_is_bounded_with_its_rounding() -> None:
+    """Slopes that cancel: in floats C W is 0, the exact difference is not."""
+    end = nn.Linear(2, 2, dtype=torch.float64).requires_grad_(False)
+    with torch.no_grad():
+        end.weight.copy_(torch.tensor([[1e16, 1.0], [1e16 - 2, 1.0]]))
+        end.bias.copy_(torch.tensor([0.1, 0.3]))
+    C = torch.tensor([[3.0, -3.0], [1 / 3, 1 / 3]], dtype=torch.float64)
+    box = Box(torch.full((1, 2), -1.0).double(), torch.ones(1, 2).double())
+    found = margin_functions(end, box, C)
+    slopes, constant = found.slopes, found.constant
+    for corner in ([-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]):
+        for k in range(2):
+            truth = sum(
+                (
+                    Fraction(float(C[k, o]))
+                    * (
+                        sum(
+                            Fraction(float(w)) * Fraction(v)
+                            for w, v in zip(end.weight[o], corner, strict=True)
+                        )
+                        + Fraction(float(end.bias[o]))
+                    )
+                    for o in range(2)
+                ),
+                Fraction(0),
+            )
+            below = sum(
+                (Fraction(float(s)) * Fraction(v) for s, v in zip(slopes[0, k], corner, strict=True)),
+                Fraction(float(constant[0, k])),
+            )
+            assert below <= truth
 
 
 def test_relaxations_are_tighter_than_intervals() -> None:

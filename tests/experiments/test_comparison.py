@@ -44,6 +44,7 @@ def test_goals_are_on_every_row_of_a_kind_or_on_none() -> None:
         "rivals": r"(rivals|convolutional|ingredients|baselines)\..*",
         "certified": r"certified\..*\.certified",
         "clean": r"certified\..*\.clean",
+        "certified networks": r"certified_networks\..*",
     }
     for kind, pattern in kinds.items():
         rows = [row for row in all_rows() if re.fullmatch(pattern, row.name)]
@@ -79,6 +80,7 @@ def test_every_row_has_its_figure_in_the_summary() -> None:
         "determinant3.ours_dnn",
         "determinant5.ours_dnn",
         "convolutional.svhn",
+        "certified_networks.cifar10",
     )
     lacking = [name for name in lacking if not name.startswith(later)]
     assert lacking == ["determinant3.paper_recipe_mse_8192_examples"]

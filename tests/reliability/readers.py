@@ -30,6 +30,7 @@ from mlayer.datasets.svhn_mat import _split
 from mlayer.errors import MLayerError
 from mlayer.files import load_authors_model, load_keras_npz
 from mlayer.files.authors import LAYOUT
+from mlayer.files.network_file import load_network, save_network
 from mlayer.files.store import _digest, load_with_notes
 from mlayer.tables import open_table
 from mlayer.tensorfile import digest_of
@@ -96,6 +97,21 @@ def reseal_model(data: bytes) -> bytes | None:
         return save(tensors, {"mlayer": json.dumps(header)})
     except Exception:
         return None
+
+
+def networks() -> list[bytes]:
+    generator = torch.Generator().manual_seed(0)
+    front = [torch.nn.Conv2d(1, 2, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(2, 3)]
+    with torch.no_grad():
+        for parameter in torch.nn.Sequential(*front).parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    both = torch.nn.Sequential(*front, layer()), torch.nn.Sequential(*front)
+    return [written(partial(save_network, one, notes={"eps": 0.1})) for one in both]
+
+
+def read_network(path: Path) -> Any:
+    one, notes = load_network(path)
+    return digest_of(one.state_dict()), json.dumps(notes, sort_keys=True), str(one)
 
 
 # ---- Checkpoints. -------------------------------------------------------------------------------------
@@ -285,6 +301,7 @@ def read_temperatures(path: Path) -> Any:
 
 READERS = {
     "model": Reader("m.safetensors", models, read_model, sealed=True, reseal=reseal_model),
+    "network": Reader("n.safetensors", networks, read_network, sealed=True, reseal=reseal_checkpoint),
     "checkpoint": Reader(
         "s.safetensors", lambda: list(checkpoints()), read_checkpoint, sealed=True, reseal=reseal_checkpoint
     ),

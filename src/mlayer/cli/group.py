@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "predict": ("predict", "Predict the rows of a table."),
     "info": ("info", "Show what a model file holds."),
     "certify": ("certify", "Prove how far each row of a table may move before its class changes."),
+    "certify-images": ("certify_images", "Certify a network of images that an experiment kept."),
     "check-proof": ("check_proof", "Check the proof that certify wrote, with an independent program."),
     "explain": ("explain", "Print the formula of a model."),
     "export": ("export", "Write a model as ONNX."),

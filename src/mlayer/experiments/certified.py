@@ -23,9 +23,9 @@ from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, Where, from_files
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
-from mlayer.experiments.shared.pictures import panels, soft
+from mlayer.experiments.shared.radius_task import RadiusTask
 from mlayer.experiments.shared.robust_training import RobustRecipe, train_robustly
 
 if TYPE_CHECKING:
@@ -82,29 +82,14 @@ ROWS = (
 
 
 @dataclass(frozen=True)
-class CertifiedTask:
+class CertifiedTask(RadiusTask):
     """One set at one radius.
 
     Attributes:
-        set: of images.
-        radius: as it is written, "2/255" or "0.1".
         recipe: of the training.
     """
 
-    set: str
-    radius: str
     recipe: RobustRecipe
-
-    @property
-    def eps(self) -> float:
-        """The radius as a number."""
-        numerator, _, denominator = self.radius.partition("/")
-        return float(numerator) / float(denominator or 1)
-
-    @property
-    def name(self) -> str:
-        """For results."""
-        return f"{self.set}_{self.radius.replace('/', '_')}"
 
 
 DIGITS = RobustRecipe(
@@ -205,53 +190,10 @@ def run(config: Config, where: Where) -> Results:
 
 def headline(results: Results) -> dict[str, float]:
     """Clean, attacked and certified accuracy of every task in percent, means over the seeds."""
-    figures: dict[str, float] = {}
-    for (task, model), rows in _groups(results).items():
-        start = f"certified.{task}" + ("" if model == "M-layer" else ".linear")
-        for kind in KINDS:
-            figures[f"{start}.{kind}"] = round(sum(row[kind] for row in rows) / len(rows), 3)
-        if model == "M-layer":
-            figures[f"{start}.test_images"] = float(rows[0]["test_images"])
-            figures[f"{start}.seeds"] = float(len(rows))
-    return figures
-
-
-KINDS = ("clean", "attacked", "certified")
-
-
-def _groups(results: Results) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in results["rows"]:
-        groups.setdefault((row["task"], row["model"]), []).append(row)
-    return groups
+    return accuracy_figures("certified", results)
 
 
 def plot(results: Results) -> Figure:
     """For every task the three accuracies of our two models and of the published ones."""
-    groups = _groups(results)
-    tasks = list(dict.fromkeys(task for task, _ in groups))
-    figure, all_axes = panels(len(tasks), max(6.4, 3.2 * len(tasks)), 4.2)
-    for axes, task in zip(all_axes, tasks, strict=True):
-        bars = {
-            model: {kind: sum(row[kind] for row in rows) / len(rows) for kind in KINDS}
-            for (of, model), rows in groups.items()
-            if of == task
-        }
-        for source, values in EXPECTED.get(task, {}).items():
-            bars[f"{source}*"] = values
-        for k, kind in enumerate(KINDS):
-            known = [(place, values[kind]) for place, values in enumerate(bars.values()) if kind in values]
-            places, heights = [place + 0.27 * (k - 1) for place, _ in known], [height for _, height in known]
-            drawn = axes.bar(places, heights, 0.25, color=(soft(), NET, M_LAYER)[k], label=kind)
-            axes.bar_label(drawn, fmt="%.0f", fontsize=7)
-        axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
-        name, _, radius = task.partition("_")
-        axes.set_title(f"{name}, eps {radius.replace('_', '/')}")
-        axes.set_ylim(0, 108)
-    figure.axes[0].set_ylabel("test accuracy, %")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(KINDS), fontsize=8)
-    figure.suptitle(
-        "One M-layer and a linear layer, trained alike; *: published, convolutional nets", fontsize=10
-    )
-    return figure
+    title = "One M-layer and a linear layer, trained alike; *: published, convolutional nets"
+    return accuracy_bars(results, EXPECTED, title)

@@ -2,11 +2,13 @@
 
 docs/theory/certificates-networks.md. The box of inputs becomes a box of features; over it the M-layer's
 margins lie above planes; the planes are carried back through the front to the inputs and minimized there.
+At a fixed radius all rows are first tried with intervals alone, and only what is left with more effort.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,8 +23,12 @@ from mlayer.certificates.problem.region import Region
 from mlayer.certificates.result import Certificates
 
 METHOD = "relaxation"
+# "intervals": boxes by interval arithmetic, margins over the box of features. "margins": the margins are
+# carried back to the inputs. "boxes": the boxes of all neurons, too.
+Effort = Literal["intervals", "margins", "boxes"]
+EFFORTS: tuple[Effort, ...] = ("intervals", "margins", "boxes")
 # Rows bounded in one batch, to limit memory.
-_ROWS = 32
+ROWS = {"intervals": 256, "margins": 64, "boxes": 32}
 # Steps of the search for a radius: 2^40 spans twelve decades; 12 halvings are below the tolerance.
 _DOUBLINGS = 40
 _BISECTIONS = 12
@@ -45,34 +51,44 @@ class NetworkCertifier:
         labels: Tensor,
         eps: float | None = None,
         progress: Callable[[int, int], None] | None = None,
+        efforts: tuple[Effort, ...] = EFFORTS,
     ) -> Certificates:
-        """Certify rows (rows, in_features) at eps, or find their radii."""
+        """Certify rows (rows, in_features) at eps by these efforts in turn, or find their radii."""
         labels = as_labels(self.network.layer, labels, len(x))
         inside_box(x, self.region.low, self.region.high)
         asked = None if eps is None else as_radius(eps)
         with torch.no_grad():
             features = self.network.features(x)
             outputs = self.network.layer(features)
-        self._check_agreement(x, features, outputs)
+        for part in torch.arange(len(x)).split(ROWS["intervals"]):
+            self._check_agreement(x[part], features[part], outputs[part])
         others = outputs.scatter(1, labels[:, None], -torch.inf)
         margin = outputs.gather(1, labels[:, None])[:, 0] - others.amax(1)
         right = margin > 0
         radius = torch.zeros(len(x), dtype=torch.float64)
         certified = torch.zeros(len(x), dtype=torch.bool)
         rival = others.argmax(1)
-        for begin in range(0, len(x), _ROWS):
-            part = torch.nonzero(right[begin : begin + _ROWS])[:, 0] + begin
-            if len(part):
-                if asked is not None:
+        ready = len(x) - int(right.sum())  # the wrong ones
+        if asked is not None:
+            for effort in efforts:
+                last = effort == efforts[-1]
+                for part in torch.nonzero(right & ~certified)[:, 0].split(ROWS[effort]):
                     size = torch.full((len(part),), asked, dtype=torch.float64)
-                    least, rival[part] = self.margins(x[part], labels[part], size).min(1)
+                    least, rival[part] = self.margins(x[part], labels[part], size, effort).min(1)
                     certified[part] = least > 0
-                    radius[part] = torch.where(least > 0, size, 0.0)
-                else:
-                    radius[part] = self._radii(x[part], labels[part])
-                    certified[part] = radius[part] > 0
-            if progress is not None:
-                progress(min(begin + _ROWS, len(x)), len(x))
+                    ready += len(part) if last else int((least > 0).sum())
+                    if progress is not None:
+                        progress(ready, len(x))
+            radius[certified] = asked
+        else:
+            for part in torch.nonzero(right)[:, 0].split(ROWS["boxes"]):
+                radius[part] = self._radii(x[part], labels[part])
+                ready += len(part)
+                if progress is not None:
+                    progress(ready, len(x))
+            certified = radius > 0
+        if progress is not None:
+            progress(len(x), len(x))
         return Certificates(
             radius=radius,
             margin=margin,
@@ -110,25 +126,28 @@ class NetworkCertifier:
             low, high = torch.maximum(low, self.region.low), torch.minimum(high, self.region.high)
         return Box(low, high)
 
-    def margins(self, x: Tensor, labels: Tensor, eps: Tensor) -> Tensor:
+    def margins(self, x: Tensor, labels: Tensor, eps: Tensor, effort: Effort = "boxes") -> Tensor:
         """Lower bounds of output[label] - output[j] within eps of each row; inf for j = label.  (rows, c)"""
         c = self.network.out_features
         result = torch.full((len(x), c), torch.inf, dtype=torch.float64)
-        relaxed = Relaxed(self.network.steps, self.box(x, eps))
+        relaxed = Relaxed(self.network.steps, self.box(x, eps), carry=effort == "boxes")
         for label in labels.unique().tolist():
             rows = labels == label
             rivals = [j for j in range(c) if j != label]
             eye = torch.eye(c, dtype=torch.float64)
-            found = self._lower(relaxed.of(rows), eye[label] - eye[rivals])
+            found = self._lower(relaxed.of(rows), eye[label] - eye[rivals], effort)
             places = torch.nonzero(rows)[:, 0]
             result[places[:, None], torch.tensor(rivals)] = found
         return result
 
-    def _lower(self, relaxed: Relaxed, C: Tensor) -> Tensor:
+    def _lower(self, relaxed: Relaxed, C: Tensor, effort: Effort) -> Tensor:
         features = relaxed.features
         best = torch.full((len(features.low), len(C)), -torch.inf, dtype=torch.float64)
-        for slopes, constant in self._behind.lower_planes(features.low, features.high, C):
-            found = relaxed.lower(Functional(slopes, constant), len(relaxed.steps))
+        for plane in self._behind.lower_planes(features.low, features.high, C):
+            below = Functional(*plane)
+            found = (
+                below.minimum(features) if effort == "intervals" else relaxed.lower(below, len(relaxed.steps))
+            )
             best = torch.maximum(best, found.nan_to_num(nan=-torch.inf))
         return best
 

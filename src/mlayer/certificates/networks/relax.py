@@ -161,15 +161,16 @@ class Relaxed:
         steps: of a front.
         box: of the inputs.
         chunk: how many neurons are carried back at once.
+        carry: whether neurons are carried back; otherwise the boxes come from interval arithmetic alone.
     """
 
-    def __init__(self, steps: list[Step], box: Box, chunk: int = 256) -> None:
+    def __init__(self, steps: list[Step], box: Box, chunk: int = 256, carry: bool = True) -> None:
         self.steps = steps
         self.boxes = [box]
         for k, step in enumerate(steps):
             behind = through(step, self.boxes[-1])
             # Interval arithmetic is exact after the first affine map; further on, carry back.
-            needed = k > 0 and (
+            needed = (carry and k > 0) and (
                 isinstance(step, Affine) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
             )
             if needed:

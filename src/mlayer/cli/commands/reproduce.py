@@ -39,8 +39,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     """Run experiment NAME of the paper, or all; write OUT/NAME.json, OUT/NAME.png and OUT/report.html.
 
     Names: spiral, periodic, waves, temperatures, determinant, determinant5, permanent, permanent5, images,
-    baselines, rivals, ingredients, convolutional, timing, robustness, trained_radii, certified; all. The same
-    command resumes a stopped run.
+    baselines, rivals, ingredients, convolutional, timing, robustness, trained_radii, certified,
+    certified_networks; all. The same command resumes a stopped run.
     """
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")

@@ -54,12 +54,14 @@ class Where:
         checkpoints: the folder of this run's checkpoints, or None.
         report: told what is being done.
         keeper: given what is finished so far, see :meth:`keep`.
+        models: the folder for trained models that are kept, or None.
     """
 
     data: Path | None = None
     checkpoints: Path | None = None
     report: Report | None = None
     keeper: Callable[[Results], None] | None = None
+    models: Path | None = None
 
     def checkpoint(self, part: str) -> Path | None:
         """The folder for one training of the experiment."""

@@ -27,6 +27,7 @@ EXPERIMENTS: dict[str, str] = {
     "robustness": "mlayer.experiments.robustness",
     "trained_radii": "mlayer.experiments.trained_radii",
     "certified": "mlayer.experiments.certified",
+    "certified_networks": "mlayer.experiments.certified_networks",
 }
 
 

@@ -2,6 +2,7 @@
 
     OUT/NAME.json       configuration, command, seed, versions, time, the paper's figures and ours
     OUT/NAME.png        the picture
+    OUT/models/         the trained models that an experiment keeps
     OUT/report.html     the page, from all results that are there
     OUT/summary.json    the headline figures of all experiments, each with the command that measured it
 
@@ -113,6 +114,7 @@ def reproduce(
         checkpoints=checkpoints,
         report=None if progress is None else _timed(progress, checkpoints, spent),
         keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
+        models=folder / ("models.smoke" if scale == "smoke" else "models"),
     )
     try:
         results = module.run(config, where)

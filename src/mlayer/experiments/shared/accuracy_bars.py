@@ -1,0 +1,67 @@
+"""Clean, attacked and certified accuracy of several models: groups, figures, the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mlayer.experiments.running.protocol import Results
+from mlayer.experiments.shared.colors import M_LAYER, NET
+from mlayer.experiments.shared.pictures import panels, soft
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("clean", "attacked", "certified")
+
+
+def groups_of(results: Results) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of each task and model, one for each seed."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in results["rows"]:
+        groups.setdefault((row["task"], row["model"]), []).append(row)
+    return groups
+
+
+def accuracy_figures(start: str, results: Results) -> dict[str, float]:
+    """Every task's accuracies in percent, means over the seeds; the M-layer's without its name."""
+    figures: dict[str, float] = {}
+    for (task, model), rows in groups_of(results).items():
+        name = f"{start}.{task}" + ("" if model == "M-layer" else f".{model}")
+        for kind in KINDS:
+            figures[f"{name}.{kind}"] = round(sum(row[kind] for row in rows) / len(rows), 3)
+        if model == "M-layer":
+            figures[f"{name}.test_images"] = float(rows[0]["test_images"])
+            figures[f"{name}.seeds"] = float(len(rows))
+    return figures
+
+
+def accuracy_bars(
+    results: Results, published: Mapping[str, Mapping[str, Mapping[str, float]]], title: str
+) -> Figure:
+    """For every task the three accuracies of our models and of the published ones."""
+    groups = groups_of(results)
+    tasks = list(dict.fromkeys(task for task, _ in groups))
+    figure, all_axes = panels(len(tasks), max(6.4, 3.2 * len(tasks)), 4.2)
+    for axes, task in zip(all_axes, tasks, strict=True):
+        bars: dict[str, Mapping[str, float]] = {
+            model: {kind: sum(row[kind] for row in rows) / len(rows) for kind in KINDS}
+            for (of, model), rows in groups.items()
+            if of == task
+        }
+        for source, values in published.get(task, {}).items():
+            bars[f"{source}*"] = values
+        for k, kind in enumerate(KINDS):
+            known = [(place, values[kind]) for place, values in enumerate(bars.values()) if kind in values]
+            places, heights = [place + 0.27 * (k - 1) for place, _ in known], [height for _, height in known]
+            drawn = axes.bar(places, heights, 0.25, color=(soft(), NET, M_LAYER)[k], label=kind)
+            axes.bar_label(drawn, fmt="%.0f", fontsize=7)
+        axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
+        name, _, radius = task.partition("_")
+        axes.set_title(f"{name}, eps {radius.replace('_', '/')}")
+        axes.set_ylim(0, 108)
+    figure.axes[0].set_ylabel("test accuracy, %")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(KINDS), fontsize=8)
+    figure.suptitle(title, fontsize=10)
+    return figure

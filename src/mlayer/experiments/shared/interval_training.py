@@ -1,0 +1,200 @@
+"""One certified training of a small convolutional network: split, train on interval bounds, test once.
+
+The last images of the training set are set aside: the epoch whose bounds certify most of them is kept. The
+test set is read once, after that.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlayer.certificates.networks.certifier import Effort
+from mlayer.datasets import ImageSet
+from mlayer.disk import make_folder
+from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
+from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCrossEntropy, as_images
+from mlayer.experiments.shared.interval_network import interval_network
+from mlayer.experiments.shared.network_accuracy import network_tally
+from mlayer.files.network_file import save_network
+from mlayer.training import Settings, train
+
+
+@dataclass(frozen=True)
+class IntervalRecipe:
+    """How a network is trained.
+
+    Attributes:
+        channels: of the two convolutions.
+        features: that reach the head.
+        matrix_size: n of the M-layer.
+        embedding_size: d of the M-layer.
+        epochs: of one cycle of the learning rate.
+        learning_rate: its largest, of Adam.
+        gradient_clip: largest norm of a gradient.
+        batch_size: of the optimizer.
+        start: the part of the training with radius 0.
+        ramp: the part of the training over which the radius then grows.
+        stretch: the radius while training, as a multiple of the one in the test.
+        bounded: the share of the bounds in the loss, at the end of the ramp.
+        validation: training images that are set aside.
+        augmentation: of training images.
+        efforts: of the certificates.
+    """
+
+    channels: tuple[int, int] = (16, 32)
+    features: int = 64
+    matrix_size: int = 8
+    embedding_size: int = 16
+    epochs: int = 20
+    learning_rate: float = 2e-3
+    gradient_clip: float = 5.0
+    batch_size: int = 128
+    start: float = 0.04
+    ramp: float = 0.5
+    stretch: float = 1.0
+    bounded: float = 0.5
+    validation: int = 5000
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    efforts: tuple[Effort, ...] = ("intervals", "margins")
+
+    def settings(self, examples: int, eps: float, seed: int) -> Settings:
+        """For `mlayer.training.train`, to be certified at eps."""
+        batches = self.epochs * math.ceil(examples / self.batch_size)
+        loss = IntervalCrossEntropy(
+            self.stretch * eps, eps, round(self.start * batches), round(self.ramp * batches), self.bounded
+        )
+        return Settings(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            loss=loss,
+            optimizer="adam",
+            learning_rate=self.learning_rate,
+            schedule="one_cycle",
+            gradient_clip=self.gradient_clip,
+            metrics=("accuracy",),  # of the bounds: see the loss
+            monitor="accuracy",
+            seed=seed,
+        )
+
+
+def train_network(  # noqa: PLR0917
+    images: ImageSet,
+    recipe: IntervalRecipe,
+    eps: float,
+    head: str,
+    seed: int,
+    where: Where,
+    part: str,
+    *,
+    file: Path | None = None,
+    test_images: int | None = None,
+) -> dict[str, Any]:
+    """Train one network at eps, keep it, and test it once.
+
+    Args:
+        images: the set.
+        recipe: how.
+        eps: L-infinity radius of the test, in pixel values.
+        head: one of `HEADS`.
+        seed: of the weights, the order and the augmentation.
+        where: data, checkpoints, progress.
+        part: the name of this training.
+        file: for the trained network.
+        test_images: how many are tested, the first ones; all if None.
+
+    Returns:
+        Clean, attacked and certified accuracy in percent, and how the training went. What a finished
+        training gave is kept in its checkpoint folder, so that a resumed experiment does not repeat it.
+    """
+
+    def make(name: str) -> dict[str, Any]:
+        return _trained(images, recipe, eps, head, seed, where, name, file, test_images)
+
+    return where.part(part, make)
+
+
+def _trained(  # noqa: PLR0917
+    images: ImageSet,
+    recipe: IntervalRecipe,
+    eps: float,
+    head: str,
+    seed: int,
+    where: Where,
+    part: str,
+    file: Path | None,
+    test_images: int | None,
+) -> dict[str, Any]:
+    shape = (*images.image_shape, 1)[:3]
+    kept = len(images.train) - recipe.validation
+    training, validation = images.train.take(slice(0, kept)), images.train.take(slice(kept, None))
+    network = interval_network(
+        (shape[2], shape[0], shape[1]),
+        len(images.classes),
+        head,
+        channels=recipe.channels,
+        features=recipe.features,
+        matrix_size=recipe.matrix_size,
+        embedding_size=recipe.embedding_size,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    model = BoundedNetwork(network, shape)
+    settings = recipe.settings(len(training), eps, seed)
+    result = train(
+        model,
+        (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
+        settings,
+        validation=(validation.images(), validation.labels),
+        checkpoint=where.checkpoint(part),
+        progress=where.follow(f"{part}: training"),
+        augment=Augment(
+            recipe.augmentation, shape, torch.zeros(shape[2]), torch.ones(shape[2]), training.white
+        ),
+    )
+    parameters = parameter_count(network)
+    network.eval().requires_grad_(False)
+    if file is not None:
+        make_folder(file.parent)
+        notes = {"set": images.name, "eps": eps, "head": head, "seed": seed, "efforts": list(recipe.efforts)}
+        save_network(network, file, notes)
+    started = time.monotonic()
+    with torch.no_grad():
+        right = network(as_images(validation.images(), shape)).argmax(1) == validation.labels
+    tested = images.test if test_images is None else images.test.take(slice(0, test_images))
+    tally = network_tally(
+        network,
+        as_images(tested.images(), shape),
+        tested.labels,
+        eps,
+        efforts=recipe.efforts,
+        progress=lambda done: where.say(f"{part}: certifying", done),
+    )
+    best = result.history[result.best_epoch - 1] if result.best_epoch else {}
+    return {
+        "set": images.name,
+        "eps": eps,
+        "model": head,
+        "seed": seed,
+        "parameters": parameters,
+        **tally.facts(),
+        "validation_clean": round(100 * float(right.double().mean()), 3),
+        "validation_certified": round(100 * best.get("validation_accuracy", 0.0), 3),
+        "training_examples": len(training),
+        "epochs": len(result.history),
+        "best_epoch": result.best_epoch,
+        "training_seconds": round(result.seconds, 1),
+        "test_seconds": round(time.monotonic() - started, 1),
+        # A resumed training brought its time with it.
+        "seconds": round(result.seconds + time.monotonic() - started, 1),
+        "history": [
+            [record["epoch"], round(record["loss"], 4), round(100 * record["validation_accuracy"], 2)]
+            for record in result.history
+        ],
+    }

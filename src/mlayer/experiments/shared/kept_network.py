@@ -1,0 +1,65 @@
+"""A network that an experiment kept, certified and attacked again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mlayer.certificates.networks.certifier import EFFORTS
+from mlayer.datasets import images as load_images
+from mlayer.errors import FileFormatError
+from mlayer.experiments.shared.interval_loss import as_images
+from mlayer.experiments.shared.network_accuracy import Progress, network_tally
+from mlayer.files.network_file import load_network
+from mlayer.nn import MLayer
+
+
+def certify_again(
+    path: Path,
+    eps: float | None = None,
+    *,
+    data: Path | None = None,
+    images: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Clean, attacked and certified accuracy in percent on the test images of the network's own set.
+
+    Args:
+        path: of the file.
+        eps: L-infinity radius in pixel values; the one it was trained for if None.
+        data: the folder of the image sets; ``$MLAYER_DATA`` if None.
+        images: the first test images only; all if None.
+        progress: called with the part that is done.
+    """
+    network, notes = load_network(path)
+    name, named = notes.get("set"), notes.get("efforts")
+    radius: Any = notes.get("eps") if eps is None else eps
+    number = isinstance(radius, float | int) and not isinstance(radius, bool)
+    if not isinstance(name, str) or not number or not 0 <= radius < math.inf:
+        raise FileFormatError(
+            path, "a network of images", "one without the name of its set and its radius", "Use another."
+        )
+    asked = named if isinstance(named, list) else EFFORTS
+    efforts = tuple(effort for effort in EFFORTS if effort in asked) or EFFORTS
+    found = load_images(name, data)
+    shape = (*found.image_shape, 1)[:3]
+    tested = found.test if images is None else found.test.take(slice(0, images))
+    _check_shapes(path, network, shape, len(found.classes))
+    tally = network_tally(
+        network.requires_grad_(False),
+        as_images(tested.images(), shape),
+        tested.labels,
+        float(radius),
+        efforts=efforts,
+        progress=progress,
+    )
+    return {"set": name, "eps": float(radius), "head": notes.get("head"), **tally.facts()}
+
+
+def _check_shapes(path: Path, network: nn.Sequential, shape: tuple[int, ...], classes: int) -> None:
+    end = network[-1]
+    if not isinstance(end, MLayer | nn.Linear) or end.out_features != classes:
+        raise FileFormatError(path, f"a network with {classes} outputs", "another", "Use another.")

@@ -1,0 +1,33 @@
+"""One image set at one L-infinity radius."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RadiusTask:
+    """What the experiments with certified training have in common.
+
+    Attributes:
+        set: of images.
+        radius: as it is written, "2/255" or "0.1".
+
+    >>> task = RadiusTask("cifar10", "2/255")
+    >>> task.name, task.eps == 2 / 255
+    ('cifar10_2_255', True)
+    """
+
+    set: str
+    radius: str
+
+    @property
+    def eps(self) -> float:
+        """The radius as a number."""
+        numerator, _, denominator = self.radius.partition("/")
+        return float(numerator) / float(denominator or 1)
+
+    @property
+    def name(self) -> str:
+        """For results."""
+        return f"{self.set}_{self.radius.replace('/', '_')}"

@@ -1,0 +1,219 @@
+"""A network that ends in an M-layer or a linear map, in one safetensors file.
+
+The metadata have a digest of every byte (`mlayer.tensorfile`) and one entry "mlayer_network", a JSON object:
+
+    format     version of this layout, an integer: 1
+    modules    in order: ["Conv2d", stride, padding], ["Linear"], ["ReLU"], ["Flatten"], ["MLayer"]
+    notes      what the writer wants to keep with the network, a JSON object
+
+Tensors are named by the module's place and their own name. Sizes are those of the tensors, so that no false
+number allocates memory. Nothing in a file names code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlayer.checks import file_path
+from mlayer.disk import absent, replace_bytes
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MLayerError
+from mlayer.nn.layer import MLayer
+from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
+
+FORMAT = 1
+_KEY = "mlayer_network"
+_MUST_BE = "a network written by mlayer"
+_LARGEST_STRIDE = 1000
+_MOST_MODULES = 1000
+_WEIGHTS = (
+    "generators",
+    "readout",
+    "matrix_bias",
+    "output_bias",
+    "embedding",
+    "embedding_bias",
+)
+
+
+def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Mapping[str, Any]) -> None:
+    """Write a network to one file. A crash leaves an old file at ``path`` whole.
+
+    Args:
+        network: made of Conv2d, Linear, ReLU, Flatten and M-layers.
+        path: where to; usually ending in ``.safetensors``.
+        notes: a JSON object to keep with it.
+
+    >>> import tempfile, torch, mlayer
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), mlayer.MLayer(3, 2, 3, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_network(network, f"{folder}/n.safetensors", {"eps": 0.1})
+    ...     same, notes = load_network(f"{folder}/n.safetensors")
+    >>> torch.equal(network(torch.ones(1, 4)), same(torch.ones(1, 4))), notes
+    (True, {'eps': 0.1})
+    """
+    target = file_path("path", path)
+    modules: list[list[Any]] = []
+    tensors: dict[str, Tensor] = {}
+    for place, module in enumerate(network):
+        modules.append(_described(module))
+        tensors |= {
+            f"{place}.{name}": tensor.detach().to("cpu").contiguous()
+            for name, tensor in _tensors_of(module).items()
+        }
+    header = {"format": FORMAT, "modules": modules, "notes": dict(notes)}
+    replace_bytes(target, sealed(tensors, {_KEY: json.dumps(header, sort_keys=True, allow_nan=False)}))
+
+
+def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str, Any]]:
+    """Read what :func:`save_network` wrote: the network in evaluation mode, and the notes.
+
+    Raises:
+        FileFormatError: the file is truncated, changed, not such a file, or of a newer mlayer.
+    """
+    where = file_path("path", path)
+    if not where.is_file():
+        raise absent(where, (".safetensors",), "`mlayer reproduce certified_networks` writes such files.")
+    try:
+        header = _header(where)
+        check_seal(where)
+        tensors = read_tensors(where)
+        network = nn.Sequential(
+            *(
+                _built(entry, _below(tensors, place))
+                for place, entry in enumerate(_modules(where, header["modules"]))
+            )
+        )
+        notes = header["notes"]
+        if not isinstance(notes, dict):
+            raise DamagedError("notes that are no object")
+        _check_names(network, tensors)
+    except FileFormatError:
+        raise
+    except (DamagedError, MLayerError) as error:
+        raise FileFormatError(where, _MUST_BE, f"something else ({error})", "Get it again.") from None
+    except (ValueError, KeyError, TypeError, RecursionError, RuntimeError) as error:
+        raise FileFormatError(
+            where, _MUST_BE, f"a damaged header ({type(error).__name__}: {error})", "Get it again."
+        ) from None
+    return network.eval(), notes
+
+
+def _header(where: Path) -> dict[str, Any]:
+    found = read_header(where)
+    if _KEY not in found.metadata:
+        raise FileFormatError(where, _MUST_BE, "another safetensors file", "Load it with mlayer.load.")
+    header: dict[str, Any] = json.loads(found.metadata[_KEY])
+    version = header["format"]
+    if type(version) is not int or version < 1:
+        raise DamagedError(f"format {version!r}")
+    if version > FORMAT:
+        raise FileFormatError(
+            where,
+            f"of format {FORMAT}",
+            f"format {version}, written by a newer mlayer",
+            "Upgrade: pip install --upgrade mlayer",
+        )
+    return header
+
+
+def _described(module: nn.Module) -> list[Any]:
+    kind = type(module)
+    if isinstance(module, nn.Conv2d) and kind is nn.Conv2d:
+        (stride, other), padding = module.stride, module.padding
+        simple = stride == other and padding in {(p, p) for p in range(_LARGEST_STRIDE)}
+        if not simple or module.dilation != (1, 1) or module.groups != 1 or module.padding_mode != "zeros":
+            raise ArgumentError(
+                "network", "of plain Conv2d", str(module), "One stride and padding for both directions."
+            )
+        return ["Conv2d", stride, padding[0]]
+    if isinstance(module, MLayer) and kind is MLayer:
+        if module.structure.name != "full":
+            raise ArgumentError(
+                "network",
+                "made of M-layers of full structure",
+                f"structure {module.structure.name!r}",
+                "Convert it with layer.with_structure('full').",
+            )
+        return ["MLayer"]
+    if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
+        raise ArgumentError(
+            "network", "made of Flatten() without arguments", str(module), "Leave out its arguments."
+        )
+    if kind not in (nn.Linear, nn.ReLU, nn.Flatten):
+        raise ArgumentTypeError(
+            "network", "made of Conv2d, Linear, ReLU, Flatten, MLayer", kind.__name__, "Replace it."
+        )
+    return [kind.__name__]
+
+
+def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    if isinstance(module, MLayer):
+        found = {name: getattr(module, name) for name in _WEIGHTS}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+    return dict(module.named_parameters())
+
+
+def _below(tensors: dict[str, Tensor], place: int) -> dict[str, Tensor]:
+    start = f"{place}."
+    return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+
+
+def _modules(where: Path, entries: Any) -> list[list[Any]]:
+    if not isinstance(entries, list) or not 1 <= len(entries) <= _MOST_MODULES:
+        raise DamagedError("no list of modules")
+    for entry in entries:
+        if not isinstance(entry, list) or not entry:
+            raise DamagedError(f"the module {str(entry)[:60]}")
+    return entries
+
+
+def _built(entry: list[Any], tensors: dict[str, Tensor]) -> nn.Module:
+    kind, *numbers = entry
+    if len(numbers) != (2 if kind == "Conv2d" else 0):
+        raise DamagedError(f"the module {str(entry)[:60]}")
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (torch.float32, torch.float64) or not bool(tensor.isfinite().all()):
+            raise DamagedError(f"{name[:60]} that is not of finite numbers")
+    if kind in ("ReLU", "Flatten"):
+        return nn.ReLU() if kind == "ReLU" else nn.Flatten()
+    if kind == "MLayer":
+        weights = {name: tensors[name] for name in _WEIGHTS if name in tensors}
+        generators, readout = weights.pop("generators"), weights.pop("readout")
+        return MLayer.from_weights(generators, readout, **weights)  # type: ignore[arg-type]
+    if kind not in ("Conv2d", "Linear"):
+        raise DamagedError(f"the module {str(kind)[:60]!r}")
+    weight, bias = tensors["weight"], tensors.get("bias")
+    if weight.dim() != (4 if kind == "Conv2d" else 2) or 0 in weight.shape:
+        raise DamagedError(f"{kind} with a weight of shape {tuple(weight.shape)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise DamagedError(f"{kind} with a bias of shape {tuple(bias.shape)}")
+    outputs, inputs = weight.shape[:2]
+    module: nn.Conv2d | nn.Linear
+    if kind == "Conv2d":
+        stride, padding = numbers
+        if not all(type(n) is int for n in numbers) or not 1 <= stride <= _LARGEST_STRIDE:
+            raise DamagedError(f"the module {str(entry)[:60]}")
+        if not 0 <= padding < _LARGEST_STRIDE:
+            raise DamagedError(f"the module {str(entry)[:60]}")
+        size = (int(weight.shape[2]), int(weight.shape[3]))
+        module = nn.Conv2d(inputs, outputs, size, stride, padding, bias=bias is not None, device="meta")
+    else:
+        module = nn.Linear(inputs, outputs, bias=bias is not None, device="meta")
+    module.weight = nn.Parameter(weight)
+    if bias is not None:
+        module.bias = nn.Parameter(bias)
+    return module
+
+
+def _check_names(network: nn.Sequential, tensors: dict[str, Tensor]) -> None:
+    """Every tensor of the file has a place in the network."""
+    known = {f"{place}.{name}" for place, module in enumerate(network) for name in _tensors_of(module)}
+    if known != set(tensors):
+        raise DamagedError(f"tensors without a place: {', '.join(sorted(set(tensors) ^ known))[:120]}")
