@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from mlayer.numerics.arrays import Array
 from mlayer.symbolic.draw_board import figure
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.several import listed
+from mlayer.symbolic.read.ends import Ends, worst_ends
 from mlayer.symbolic.read.formula import Formula, evaluate
 from mlayer.symbolic.read.to_sympy import read_formula, split_data
 
@@ -26,6 +28,7 @@ _BELIEVABLE = 0.99  # of the model's variance
 _NEAR_THE_MODEL = 0.9  # the same, where the data speak for the formula too
 _AS_GOOD = 1.1  # times the model's own error
 _USELESS = 0.1  # of the data's variance
+_ROUNDING = 1e-6  # of the data's deviation: smaller errors are compared with nothing
 _SKETCH = "a sketch, not to be relied on; try another --degree"
 
 
@@ -113,9 +116,38 @@ class Explanation:
         said += f" and {_percent(of_data)} of the data's"
         if of_data < _USELESS:
             return f"{said}: there is little to believe"
-        if self.data_error <= _AS_GOOD * self.model_data_error and of_model > _NEAR_THE_MODEL:
-            return f"{said}, as much as the model itself: believe it within the range of the data"
+        rounding = _ROUNDING * float(self.targets.std())
+        as_good = self.data_error <= _AS_GOOD * self.model_data_error + rounding
+        if as_good and of_model > _NEAR_THE_MODEL:
+            return f"{said}, as much as the model itself: {self._reach}"
         return f"{said} (the model itself: {_percent(of_own)}): {_SKETCH}"
+
+    @cached_property
+    def ends(self) -> Ends | None:
+        """How the formula, fitted to the middle of the data, predicts the ends of the input it does worst at.
+
+        None without targets, and where no input has ends that can be held out.
+        """
+        if self.targets is None:
+            return None
+        variables = list(self.formula.variables)
+        found = [
+            worst_ends(one, variables, self.points, self.targets[:, m]) for m, one in enumerate(self.formulas)
+        ]
+        return max((ends for ends in found if ends is not None), key=lambda ends: ends.ratio, default=None)
+
+    @property
+    def _reach(self) -> str:
+        """Whether a formula that is as good as the model is the law or follows it within the data."""
+        if self.ends is None:
+            return "believe it within the range of the data"
+        if self.ends.reached:
+            return "believe it within the range of the data; fitted to the middle of it, it predicts the ends"
+        return (
+            "a fit within the range of the data, not the law (fitted to the middle of "
+            f"{self.ends.variable}, it misses the ends by {self.ends.error:.3g}; a law would by "
+            f"{min(self.ends.expected, self.ends.largest):.3g})"
+        )
 
     def plot(self, output: int = 0) -> Any:
         """Layer, formula and data for one input as curves, for two as maps; a matplotlib Figure."""

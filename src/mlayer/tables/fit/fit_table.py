@@ -17,6 +17,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
+from mlayer.numerics.spread import Spread
 from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
@@ -85,7 +86,7 @@ def fit_table(
         column.check(frame[column.name])
     encoded = schema.encode(frame.iloc[train])
     suspicious = giveaways(schema, encoded.numbers, target, truth[train])
-    remarks = merged([*suspicious, *rows.remarks, *_single(target, truth), *learned])
+    remarks = merged([*suspicious, *rows.remarks, *_copies(split), *_single(target, truth), *learned])
     if plan.strict:
         refuse(remarks)
     start = time.monotonic()
@@ -126,6 +127,11 @@ def fit_table(
         "versions": versions(),
     }
     facts |= {} if errors is None else {"errors": kept_errors(errors)}
+    scores = None
+    if errors is not None and trained.spread is not None and split.date is None:
+        sizes = trained.spread.at(schema.encode(frame.iloc[test]).numbers, predictions.outputs)
+        scores = errors / sizes[predictions.finite]
+        facts |= {"spread": trained.spread.as_json(), "scores": kept_errors(scores)}
     facts |= {"periods": trained.periods} if trained.periods else {}
     half = None
     if split.date is not None and not target.classifies:
@@ -165,6 +171,7 @@ def fit_table(
         if split.date is None or half is None
         else series_of(split, rows, predictions.outputs, half),
         half=half,
+        scores=scores,
     )
 
 
@@ -218,6 +225,13 @@ def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
     return Schema(tuple(column for column, _ in held)), [remark for _, said in held for remark in said]
 
 
+def _copies(split: TableSplit) -> list[Remark]:
+    said = "rows are exact copies of earlier ones"
+    if split.together:
+        said += "; copies were held out together"
+    return [Remark("copies", "", split.copies, said)] if split.copies else []
+
+
 def _single(target: Target, truth: AnyArray) -> list[Remark]:
     if not target.classifies:
         return []
@@ -269,6 +283,7 @@ class TrainedTable:
     periods: list[tuple[int, float]]
     continues: str = ""  # how a series continues after its last row; empty if it is held there
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
+    spread: Spread | None = None  # how the size of errors depends on the row
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -303,4 +318,5 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     way = getattr(estimator, "way_", None)
     continues = "waves" if periods and way is None else "" if way is None else way.said
     rolling = getattr(estimator, "rolling_", None)
-    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling)
+    spread = getattr(estimator, "_spread", None)
+    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling, spread)
