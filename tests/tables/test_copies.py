@@ -63,3 +63,21 @@ def test_nearly_all_copies() -> None:
     frame = pd.concat([table(5)] * 10, ignore_index=True)
     result = fit_table(frame, Plan("y"), estimator=LeastSquares())
     assert [remark.count for remark in result.remarks if remark.kind == "copies"] == [45]
+
+
+def test_an_identifier_is_left_out_though_copies_repeat_it() -> None:
+    frame = table(80).assign(order_id=[f"A-{k:05d}" for k in range(80)])
+    result = fit_table(pd.concat([frame] * 3, ignore_index=True), Plan("y"), estimator=LeastSquares())
+    assert [column.name for column in result.model.schema.columns] == ["a", "city"]
+    assert any(remark.column == "order_id" and remark.kind == "dropped" for remark in result.remarks)
+
+
+def test_targets_far_from_the_others_are_reported() -> None:
+    frame = table(200)
+    frame.loc[:3, "y"] = [9e5, -8e5, 7e5, 6e5]
+    result = fit_table(frame, Plan("y"), estimator=LeastSquares())
+    (far,) = [remark for remark in result.remarks if remark.kind == "far target"]
+    assert far.count == 4
+    assert "900,000" in str(far)
+    usual = fit_table(table(200), Plan("y"), estimator=LeastSquares())
+    assert not [remark for remark in usual.remarks if remark.kind == "far target"]

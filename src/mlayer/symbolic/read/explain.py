@@ -92,12 +92,13 @@ class Explanation:
         lines = [
             *(f"{name} = {_capped(one, self)}" for name, one in zip(self._names, self.formulas, strict=True)),
             f"({self.formula.method}: {kind})",
-            f"error against the model: {self.error:.3g} root mean square, {self.largest_error:.3g} at most",
+            f"error against the model: {_figure(self.error)} root mean square, "
+            f"{_figure(self.largest_error)} at most",
         ]
         if self.data_error is not None:
             lines.append(
-                f"error against the data: {self.data_error:.3g} "
-                f"(the model's own: {self.model_data_error:.3g})"
+                f"error against the data: {_figure(self.data_error)} "
+                f"(the model's own: {_figure(self.model_data_error or 0.0)})"
             )
         lines.append(self.verdict)
         return "\n".join(lines)
@@ -145,8 +146,8 @@ class Explanation:
             return "believe it within the range of the data; fitted to the middle of it, it predicts the ends"
         return (
             "a fit within the range of the data, not the law (fitted to the middle of "
-            f"{self.ends.variable}, it misses the ends by {self.ends.error:.3g}; a law would by "
-            f"{min(self.ends.expected, self.ends.largest):.3g})"
+            f"{self.ends.variable}, it misses the ends by {_figure(self.ends.error)}; a law would by "
+            f"{_figure(min(self.ends.expected, self.ends.largest))})"
         )
 
     def plot(self, output: int = 0) -> Any:
@@ -251,6 +252,11 @@ def _share(difference: Array, whole: Array) -> float:
     """The part of the variance that is explained."""
     spread = float(np.square(whole - whole.mean(0)).sum())
     return 1 - float(np.square(difference).sum()) / spread if spread > 0 else 1.0
+
+
+def _figure(value: float) -> str:
+    """Of an error: 15,812 and not 1.58e+04."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def _percent(share: float) -> str:

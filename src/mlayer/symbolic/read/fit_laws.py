@@ -29,6 +29,7 @@ _FLOOR = 1e-7
 _OF_ONE_SIGN = 0.8
 # Terms smaller than this part of the largest are rounding.
 _NOTHING = 1e-9
+_CANDIDATES = 20  # of terms: each may fit by chance
 # Of a link: terms besides the constant; more of them follow any curve.
 _MOST_TERMS = 2
 _NEAR = 0.1  # of an exponent to a multiple of one half
@@ -79,8 +80,8 @@ def fitted_law(points: Array, targets: Array, symbols: list[Any]) -> Formula | N
 
 
 def _score(mean: float, count: int, numbers: int) -> float:
-    """Schwarz's criterion."""
-    return count * math.log(max(mean, 1e-300)) + math.log(count) * numbers
+    """Schwarz's criterion, a number priced as that of one of many candidates."""
+    return count * math.log(max(mean, 1e-300)) + (math.log(count) + 2 * math.log(_CANDIDATES)) * numbers
 
 
 def _proposals(points: Array, target: Array, symbols: list[Any], usable: list[int]) -> Iterator[Any]:

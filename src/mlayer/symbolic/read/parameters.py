@@ -159,25 +159,34 @@ class Parametrized:
             floor: root mean square below which a residual counts as 0.
         """
         allowed = math.hypot(found.residual, floor) * (1 + _SIGMAS**2 / len(target))
-        shown = [self._shown(v, e) for v, e in zip(found.values, found.errors, strict=True)]
+        shown: list[Any] = []
+        for more in range(
+            2, _MOST_DIGITS
+        ):  # numbers that go together need more digits than their errors leave
+            shown = [self._shown(v, e, more) for v, e in zip(found.values, found.errors, strict=True)]
+            if self._residual(points, target, shown) <= allowed:
+                break
         near = [_fraction(v, e) for v, e in zip(found.values, found.errors, strict=True)]
         for place, value in enumerate(near):
             if value is None:
                 continue
             trial = [*shown[:place], value, *shown[place + 1 :]]
-            left = target - self.at(points, np.array([float(each) for each in trial]))
-            if math.sqrt(float(left @ left) / len(target)) <= allowed:
+            if self._residual(points, target, trial) <= allowed:
                 shown = trial
         return self.expression(shown)
 
-    def _shown(self, value: float, error: float) -> Any:
-        """A decimal with two digits more than its standard error leaves: rounding must not count."""
+    def _residual(self, points: Array, target: Array, numbers: list[Any]) -> float:
+        left = target - self.at(points, np.array([float(each) for each in numbers]))
+        return math.sqrt(float(left @ left) / len(target))
+
+    def _shown(self, value: float, error: float, more: int) -> Any:
+        """A decimal with some digits more than its standard error leaves: rounding must not count."""
         whole = round(value)
         if abs(value - whole) <= 1e-12 * abs(whole):
             return self._sympy.Integer(whole)
         digits = _MOST_DIGITS
         if error > 0 and value:
-            digits = max(2, min(_MOST_DIGITS, math.ceil(math.log10(abs(value) / error)) + 2))
+            digits = max(2, min(_MOST_DIGITS, math.ceil(math.log10(abs(value) / error)) + more))
         return self._sympy.Float(f"{value:.{digits}g}", 15)
 
 

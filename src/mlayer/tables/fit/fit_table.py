@@ -18,6 +18,7 @@ from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
 from mlayer.numerics.spread import Spread
+from mlayer.tables.columns.measured import far_out
 from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
@@ -25,7 +26,7 @@ from mlayer.tables.fit.plan import RANDOM, TIME, Plan
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
 from mlayer.tables.horizon import horizon_facts
-from mlayer.tables.metrics import classification_metrics, regression_metrics
+from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
 from mlayer.tables.remarks import Remark, merged
@@ -81,12 +82,12 @@ def fit_table(
     if split.date is not None:
         counts += f", the last ones by {split.date.name!r}"
     say(f"{target.task} of {target.name!r} ({rows.reason}): {counts}")
-    schema, learned = _learned(rows, train, plan)
+    schema, learned = _learned(rows, train, plan, split.same)
     for column in schema.columns:  # in the held-out rows too
         column.check(frame[column.name])
     encoded = schema.encode(frame.iloc[train])
     suspicious = giveaways(schema, encoded.numbers, target, truth[train])
-    remarks = merged([*suspicious, *rows.remarks, *_copies(split), *_single(target, truth), *learned])
+    remarks = merged([*suspicious, *rows.remarks, *_copies(split), *_about_target(target, truth), *learned])
     if plan.strict:
         refuse(remarks)
     start = time.monotonic()
@@ -143,7 +144,7 @@ def fit_table(
     importance = column_importance(model, frame.iloc[test], truth[test], plan.seed)
     if again:
         say("fitting again to all rows, the last dates included")
-        schema, trained = _again(rows, plan, estimator, Watch(left, on_progress))
+        schema, trained = _again(rows, plan, estimator, Watch(left, on_progress), split.same)
         facts = {name: value for name, value in facts.items() if name != "periods"}
         facts |= {"periods": trained.periods} if trained.periods else {}
         if half is not None:
@@ -175,20 +176,26 @@ def fit_table(
     )
 
 
-def _learned(rows: Labeled, chosen: AnyArray, plan: Plan) -> tuple[Schema, list[Remark]]:
-    """The columns, from the chosen rows."""
+def _learned(
+    rows: Labeled, chosen: AnyArray, plan: Plan, same: AnyArray | None
+) -> tuple[Schema, list[Remark]]:
+    """The columns, from the chosen rows; of rows with the same number, if any, from the first."""
+    if same is not None:  # with copies an identifier would not differ in every row
+        chosen = np.sort(chosen[np.unique(same[chosen], return_index=True)[1]])
     part = rows.frame.iloc[chosen]
     schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
     schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
     return schema, [*learned, *codes]
 
 
-def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema, TrainedTable]:
+def _again(
+    rows: Labeled, plan: Plan, before: Any, watch: Watch, same: AnyArray | None
+) -> tuple[Schema, TrainedTable]:
     """The same kind of model with the same ridge, learned from all rows.
 
     A forecast starts where the table ends; a model that has not seen the last fifth starts too early.
     """
-    schema, _ = _learned(rows, np.arange(len(rows.truth)), plan)
+    schema, _ = _learned(rows, np.arange(len(rows.truth)), plan, same)
     estimator = default_estimator(rows.target, plan, schema)
     way = getattr(before, "way_", None)
     if way is None and hasattr(before, "alpha_"):
@@ -232,13 +239,23 @@ def _copies(split: TableSplit) -> list[Remark]:
     return [Remark("copies", "", split.copies, said)] if split.copies else []
 
 
-def _single(target: Target, truth: AnyArray) -> list[Remark]:
+def _about_target(target: Target, truth: AnyArray) -> list[Remark]:
+    """Classes of a single row; values that are far from the others."""
     if not target.classifies:
-        return []
+        count, least, most = far_out(truth)
+        if not count:
+            return []
+        said = (
+            f"rows have a target far from the others, beyond {readable(least)} to {readable(most)}: they "
+            "decide the fit and its errors. Correct them, or empty those cells to leave the rows out"
+        )
+        example = readable(float(truth[np.abs(truth - np.median(truth)).argmax()]))
+        return [Remark("far target", target.name, count, said, True, example)]
     single = [target.classes[k] for k in np.flatnonzero(np.bincount(truth) == 1)]
     if not single:
         return []
-    said = "classes have one row only, which is used for training and tests nothing"
+    said = "classes have" if len(single) > 1 else "class has"
+    said += " one row only, which is used for training and tests nothing"
     return [Remark("single", target.name, len(single), said, True, str(single[0]))]
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _ROWS = 1000
 _TIMES = 3
 _ERRORS = 500  # that are kept for intervals
+_SEEN = 2.0  # times the range of a column: the longest period that is named
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class FitResult:
         """A description of the periods of the model's waves; empty if it has none."""
         starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
         found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
-        return [column.length(amount) for column, amount in found]
+        # A wave that is much longer than the data is a bend: its period says nothing.
+        return [column.length(amount) for column, amount in found if amount <= _SEEN * column.extent]
 
     def _places(self, column: Column) -> range:
         before = 0

@@ -44,15 +44,20 @@ class TableSplit:
         train: row numbers, sorted.
         test: likewise.
         date: the date column that orders them, or None.
-        copies: how many rows are exact copies of earlier ones.
+        same: a number for each row of the table, equal for exact copies; None without copies.
         together: whether copies are all on one side.
     """
 
     train: AnyArray
     test: AnyArray
     date: Date | None = None
-    copies: int = 0
+    same: AnyArray | None = None
     together: bool = False
+
+    @property
+    def copies(self) -> int:
+        """How many rows are exact copies of earlier ones."""
+        return 0 if self.same is None else len(self.same) - int(self.same.max() + 1)
 
 
 def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str, ...] = ()) -> TableSplit:
@@ -67,7 +72,6 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
     """
     classes = rows.target.classifies
     copied = copies(rows.frame.drop(columns=[n for n in rows.frame.columns if str(n) in drop]), rows.truth)
-    count = 0 if copied is None else len(copied) - int(copied.max() + 1)
     date = None if how == RANDOM else _date(rows.frame, drop)
     if how == TIME and date is None:
         raise ArgumentError("split", "'random' without a column of dates", "'time'", "Use --split random.")
@@ -76,13 +80,13 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
         if how == TIME or (not classes and (is_series(days) or drives(days, rows.truth))):
             _check(rows.truth, share)
             train, test = last_dates(days, share)
-            return TableSplit(train, test, date, count)
+            return TableSplit(train, test, date, copied)
     if copied is None or copied.max() + 1 < FEWEST:
-        return TableSplit(*held_out(rows.truth, share, seed, classes=classes), copies=count)
+        return TableSplit(*held_out(rows.truth, share, seed, classes=classes), same=copied)
     # Copies stay together: a row that was learned tests nothing.
     first = np.unique(copied, return_index=True)[1]
     test = np.isin(copied, held_out(rows.truth[first], share, seed, classes=classes)[1])
-    return TableSplit(np.flatnonzero(~test), np.flatnonzero(test), copies=count, together=True)
+    return TableSplit(np.flatnonzero(~test), np.flatnonzero(test), same=copied, together=True)
 
 
 def copies(frame: DataFrame, truth: AnyArray) -> AnyArray | None:
