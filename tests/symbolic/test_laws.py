@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sympy
+import torch
 
-from mlayer.symbolic import explain, from_function
+from mlayer import MLayer
+from mlayer.symbolic import explain, from_polynomial
 from mlayer.symbolic.read.ends import MISSED, worst_ends
 from mlayer.symbolic.read.fit_laws import fitted_law
 from mlayer.symbolic.read.parameters import Parametrized
@@ -123,12 +125,21 @@ def test_numbers_are_refitted_against_scipy() -> None:
     np.testing.assert_allclose(found.errors[order], theirs_errors, rtol=1e-3)
 
 
-def test_the_verdict_tells_a_law_from_a_fit() -> None:
-    """The layer is the same polynomial approximation in both; the formula and the verdict follow the data."""
+def test_a_quartic_that_follows_a_decay_is_not_believed() -> None:
+    """The layer is the quartic itself: its formula is as good as the model, which is not enough."""
     points, values = drawn(sympy.exp(-t / 5), 0, 20, 0.0)
-    layer = from_function(lambda x: (-x[:, 0] / 5).exp(), (0, 20), 1e-4).double()
-    quartic = explain(layer, (points, values), "t", degree=4)
-    assert "believe" not in quartic.verdict
-    assert "not" in quartic.verdict
-    found = explain(layer, (points, values), "t", method="auto")
-    assert found.ends is not None
+    layer = from_polynomial(str(polynomial(points, values, 4)), "t").double()
+    found = explain(layer, (points, values), "t")
+    assert found.formula.exact
+    assert "a fit within the range of the data, not the law" in found.verdict
+    assert "believe" not in found.verdict
+    cubic = explain(
+        from_polynomial("t**3 - t", "t").double(), (points, points[:, 0] ** 3 - points[:, 0]), "t"
+    )
+    assert "it predicts the ends" in cubic.verdict
+
+
+def test_the_formula_of_a_decay_is_the_decay() -> None:
+    points, values = drawn(sympy.exp(-t / 5), 0, 20, 0.0)
+    layer = MLayer(1, 1, matrix_size=4, init="balanced", generator=torch.Generator().manual_seed(0)).double()
+    assert explain(layer, (points, values), "t").text == "p = exp(-t/5)"
