@@ -11,7 +11,7 @@ from mlayer import MLayer
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.symbolic.read.ends import MISSED, worst_ends
 from mlayer.symbolic.read.fit_laws import fitted_law
-from mlayer.symbolic.read.parameters import Parametrized
+from mlayer.symbolic.read.parameters import FormulaNumbers
 
 t = sympy.Symbol("t")
 ROWS = 300
@@ -113,7 +113,7 @@ def test_numbers_are_refitted_against_scipy() -> None:
     draw = np.random.default_rng(2)
     points = draw.uniform(0, 6, (200, 1))
     values = 2 + 3 * np.exp(-0.7 * points[:, 0]) + 0.05 * draw.standard_normal(200)
-    form = Parametrized(sympy.Float(1.5) + sympy.Float(2.0) * sympy.exp(sympy.Float(-0.5) * t), [t])
+    form = FormulaNumbers(sympy.Float(1.5) + sympy.Float(2.0) * sympy.exp(sympy.Float(-0.5) * t), [t])
     found = form.solve(points, values)
     assert found is not None
     theirs, covariance = curve_fit(

@@ -97,7 +97,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     def watcher(layer: Any, outer: Callable[[Tensor], None] | None) -> Callable[[Tensor], None]:
         def both(exponentials: Tensor) -> None:
             watch(layer, exponentials)
-            if outer is not None:  # one that watches around this one goes on
+            if outer is not None:  # one that watches around this one continues
                 outer(exponentials)
 
         return both

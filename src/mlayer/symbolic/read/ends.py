@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mlayer.numerics.arrays import Array
-from mlayer.symbolic.read.parameters import Parametrized
+from mlayer.symbolic.read.parameters import FormulaNumbers
 
 # The part of the rows at each end of an input, and the distinct values that an input with ends has.
 _END = 0.15
@@ -72,7 +72,7 @@ def worst_ends(expression: Any, variables: list[Any], points: Array, target: Arr
     if len(points) > _MOST_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(points), _MOST_ROWS, replace=False))
         points, target = points[chosen], target[chosen]
-    formula = Parametrized(expression, variables)
+    formula = FormulaNumbers(expression, variables)
     slopes = formula.slopes(points, formula.start)
     left = target - formula.at(points, formula.start)
     usable = np.isfinite(slopes).all(1) & np.isfinite(left)

@@ -19,7 +19,7 @@ import numpy as np
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.formula import Formula
-from mlayer.symbolic.read.parameters import Parametrized, Solution
+from mlayer.symbolic.read.parameters import FormulaNumbers, Solution
 
 _FEWEST = 20  # rows
 _MOST_INPUTS = 6
@@ -56,10 +56,10 @@ def fitted_law(points: Array, targets: Array, symbols: list[Any]) -> Formula | N
     if len(points) > _MOST_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(points), _MOST_ROWS, replace=False))
         few, wanted = points[chosen], target[chosen]
-    best: tuple[float, Parametrized, Solution] | None = None
+    best: tuple[float, FormulaNumbers, Solution] | None = None
     with np.errstate(all="ignore"):
         for expression in _proposals(few, wanted, symbols, usable):
-            form = Parametrized(expression, symbols)
+            form = FormulaNumbers(expression, symbols)
             found = form.solve(few, wanted)
             if found is None or not found.residual < 0.5 * float(wanted.std()):
                 continue

@@ -35,7 +35,7 @@ class Solution:
     rank: int
 
 
-class Parametrized:
+class FormulaNumbers:
     """An expression with a symbol in place of each number.
 
     Args:
@@ -44,7 +44,7 @@ class Parametrized:
 
     >>> import sympy
     >>> t = sympy.Symbol("t")
-    >>> Parametrized(3 * sympy.exp(-t / 5) + 1, [t]).start.tolist()
+    >>> FormulaNumbers(3 * sympy.exp(-t / 5) + 1, [t]).start.tolist()
     [1.0, 3.0, -0.2]
     """
 
@@ -205,7 +205,7 @@ def numbers_in(formula: Formula, points: Array) -> int:
     """How many numbers of a formula matter at these points: the rank of its derivatives by them."""
     total = 0
     for expression in formula.expressions:
-        form = Parametrized(expression, list(formula.variables))
+        form = FormulaNumbers(expression, list(formula.variables))
         slopes = form.slopes(points, form.start)
         slopes = slopes[np.isfinite(slopes).all(1)]
         if not slopes.size:
