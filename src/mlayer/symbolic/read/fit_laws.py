@@ -135,7 +135,7 @@ def _chosen(
         columns = columns if weight is None else columns * weight[:, None]
         scales = np.maximum(np.sqrt((columns**2).mean(0)), 1e-300)
         # One factorization; the sets are solved in its small triangle.
-        R = np.linalg.qr(columns / scales, mode="r")
+        R: Any = np.linalg.qr(columns / scales, mode="r")
         triangle, right = R[:, :-1], R[:, -1]
         start = (0,) if constant else ()
         sets = [(*start, *more) for size in (1, 2) for more in combinations(range(1, len(names)), size)]
@@ -161,7 +161,7 @@ def _keep_better(
     right: Array,
 ) -> None:
     """Try a set of columns against the best of its size."""
-    found = np.linalg.lstsq(triangle[:, places], right, rcond=1e-10)[0]
+    found: Array = np.asarray(np.linalg.lstsq(triangle[:, places], right, rcond=1e-10)[0], dtype=np.float64)
     left = float(np.square(right - triangle[:, places] @ found).sum())
     if len(places) not in best or left < best[len(places)][0]:
         best[len(places)] = left, places, found
@@ -240,12 +240,18 @@ def _shifted(x: Any, column: Array, target: Array) -> Iterator[Any]:
     """log(x + b), 1 / (x + b), sqrt(x + b)."""
     sympy = sympy_module()
     low, width = float(column.min()), float(np.ptp(column))
-    shapes = ((np.log, sympy.log), (lambda u: 1 / u, lambda u: 1 / u), (np.sqrt, sympy.sqrt))
+    shapes: list[tuple[Any, Any]] = [(np.log, sympy.log), (np.reciprocal, _one_over), (np.sqrt, sympy.sqrt)]
     for values, symbol in shapes:
-        for b, factor, level in _best_starts(
-            _SHIFTS, lambda b, of=values: of(column - low + b * width), target, True, 1
-        ):
+
+        def shape(b: float, of: Any = values) -> Array:
+            return np.asarray(of(column - low + b * width))
+
+        for b, factor, level in _best_starts(_SHIFTS, shape, target, True, 1):
             yield factor * symbol(x + (b * width - low)) + level
+
+
+def _one_over(u: Any) -> Any:
+    return 1 / u
 
 
 def _steps(x: Any, column: Array, target: Array) -> Iterator[Any]:
