@@ -85,3 +85,14 @@ def test_a_backward_pass_does_not_count_layers_of_a_function_that_runs_them() ->
         loss = net(inputs()).sum() + checkpoint(net, inputs(), use_reentrant=False).sum()
         gradients(net, loss + torch.stack(penalties).sum())
     assert len(penalties) == 4
+
+
+def test_one_inside_another_leaves_the_outer_one_watching() -> None:
+    net = model()
+    with watch_activity(net) as outer:
+        with watch_activity(net) as inner:
+            net(inputs())
+        net(inputs())
+    net(inputs())
+    assert len(inner) == 2
+    assert len(outer) == 4

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mlayer import MLayer
+from mlayer.errors import ArgumentError
 from mlayer.nn import BlockDiagonal
 
 VARIANTS: list[dict[str, Any]] = [
@@ -81,3 +82,11 @@ def test_export_with_a_dynamic_batch(variant: dict[str, Any]) -> None:
         expected = layer(x)
         scale = expected.abs().amax(-1, keepdim=True)
         assert ((exported(x) - expected).abs() <= 1e-4 * scale).all()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("inside", [False, True])
+def test_jit_script_is_refused_with_advice(inside: bool) -> None:
+    layer = MLayer(2, 1, matrix_size=2)
+    with pytest.raises(ArgumentError, match=r"must be torch\.export .* got torch\.jit\.script"):
+        torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 2), layer) if inside else layer)

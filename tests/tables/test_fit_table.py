@@ -99,7 +99,7 @@ def test_rows_without_target_and_single_classes_are_said() -> None:
     result = fit_table(table, Plan("y"), estimator=LeastSquares())
     said = " ".join(map(str, result.remarks))
     assert "1 rows without a target were left out" in said
-    assert "1 classes have one row only" in said
+    assert "1 class has one row only" in said
     assert result.model.target.classes == ("a", "b", "c")
 
 

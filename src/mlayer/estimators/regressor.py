@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from mlayer.estimators.rows import Rows, standard_rows
 from mlayer.estimators.scaling import Scale
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.conformal import half_width
+from mlayer.numerics.spread import Spread
 
 
 class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # type: ignore[misc]
@@ -117,6 +119,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         with self._all_or_nothing():
             rows = self._rows(X, y, sample_weight, reset=True)
             self._fit(rows, Scale.of(rows.y, rows.weight, "y"))
+            self._spread = self._spread_of(rows)
         return self
 
     def partial_fit(
@@ -134,6 +137,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
                 self._check_same_shape(rows, rows.y.shape[1])
             # Later batches keep the scale of the first; theirs may well be that of a constant.
             self._partial_fit(rows, Scale.of(rows.y, rows.weight, "y") if first else self._outputs)
+            self._spread = None  # that of other weights
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -153,23 +157,43 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         outputs, _ = self._raw_outputs(inputs)
         if not self._flat:
             raise ArgumentError("y", "one target", f"{outputs.shape[1]} targets", "Fit one model for each.")
-        self.errors_ = np.sort(np.abs(outputs[:, 0] - np.asarray(truth, dtype=np.float64)))
+        errors = np.abs(outputs[:, 0] - np.asarray(truth, dtype=np.float64))
+        self.errors_ = np.sort(errors)
+        self._scores = np.sort(errors / self._sizes(inputs, outputs[:, 0]))
         return self
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
         """Intervals that hold the truth with probability ``coverage``: (rows, 2), low and high.
 
         Conformal: needs :meth:`calibrate` first, with rows from the same source as the new ones. Infinite
-        where the rows of the calibration are too few for this coverage.
+        where the rows of the calibration are too few for this coverage. Where the errors on the training rows
+        depend on the row, so does the width of the intervals (docs/estimators.md).
         """
         check_is_fitted(self)
         if not hasattr(self, "errors_"):
             raise ArgumentError(
                 "the estimator", "calibrated", "one that is not", "Call calibrate(X, y) with unseen rows."
             )
-        middle = self.predict(X)
-        half = half_width(self.errors_, coverage)
+        inputs = self._validated(X, dtype=np.float64, reset=False)
+        middle = self._raw_outputs(inputs)[0][:, 0]
+        quantile = half_width(getattr(self, "_scores", self.errors_), coverage)
+        half = quantile * self._sizes(inputs, middle)
         return np.stack([middle - half, middle + half], axis=1)
+
+    def _sizes(self, inputs: Array, outputs: Array) -> Array:
+        """The size of errors of each row; 1 where one size is as good."""
+        spread: Spread | None = getattr(self, "_spread", None)
+        return np.ones(len(inputs)) if spread is None else spread.at(inputs, outputs)
+
+    def _spread_of(self, rows: Rows) -> Spread | None:
+        """How errors depend on the row, from those on the training rows."""
+        if not self._flat or getattr(self, "way_", None) is not None:
+            return None  # those of a series depend on the horizon
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            outputs = self._raw_outputs(rows.x)[0][:, 0]
+        with np.errstate(all="ignore"):
+            return Spread.of(rows.x, outputs, np.abs(outputs - rows.y[:, 0]), rows.weight)
 
     def _rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool) -> Rows:
         inputs, y = self._validated(X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset)

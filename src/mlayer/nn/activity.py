@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, cast
 
@@ -63,6 +63,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     Under ``torch.utils.checkpoint`` with ``use_reentrant=False`` each forward pass counts once, however
     often it is recomputed; exp(M) of the watched layers is kept for the penalty. With
     ``use_reentrant=True`` the forward pass has no gradient, and a :class:`DetachedPenaltyError` says so.
+    One inside another collects too: both then hold the penalties of the passes inside them.
 
     >>> import torch, mlayer
     >>> model = torch.nn.Sequential(mlayer.MLayer(3, 4, matrix_size=2), mlayer.MLayer(4, 2, matrix_size=2))
@@ -91,13 +92,23 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
         with _outside_checkpoint():
             penalties.append(activity_of(exponentials, kind))
 
-    for layer in layers:
-        layer.watcher = lambda exponentials, layer=layer: watch(layer, exponentials)
+    before = [layer.watcher for layer in layers]
+
+    def watcher(layer: Any, outer: Callable[[Tensor], None] | None) -> Callable[[Tensor], None]:
+        def both(exponentials: Tensor) -> None:
+            watch(layer, exponentials)
+            if outer is not None:  # one that watches around this one continues
+                outer(exponentials)
+
+        return both
+
+    for layer, outer in zip(layers, before, strict=True):
+        layer.watcher = watcher(layer, outer)
     try:
         yield penalties
     finally:
-        for layer in layers:
-            layer.watcher = None
+        for layer, outer in zip(layers, before, strict=True):
+            layer.watcher = outer
 
 
 def _trains(layer: nn.Module) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from mlayer.checks import brief, flag, positive_integer
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential.arguments import HALVES
 from mlayer.nn.activity import ActivityKind, activity_of
 from mlayer.nn.arguments import (
@@ -260,6 +260,15 @@ class MLayer(nn.Module):
             embedding=self.embedding,
             embedding_bias=self.embedding_bias,
             structure=structure,
+        )
+
+    def __prepare_scriptable__(self) -> MLayer:
+        """For torch.jit.script, which cannot read this module and would name an annotation as the reason."""
+        raise ArgumentError(
+            "the exporter",
+            "torch.export or torch.onnx.export(..., dynamo=True)",
+            "torch.jit.script, which has no matrix exponential of this layer",
+            "Export with one of the two.",
         )
 
     if TYPE_CHECKING:  # torch gives calls no type

@@ -16,6 +16,7 @@ from mlayer.files import load_with_notes, save
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width
+from mlayer.numerics.spread import Spread
 from mlayer.tables.horizon import check_horizon, widths_of_forecasts
 from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, regression_metrics
 from mlayer.tables.remarks import Remark
@@ -146,16 +147,22 @@ class TableModel:
     def half_widths(self, frame: DataFrame, coverage: float, outputs: AnyArray | None = None) -> AnyArray:
         """Half of the width for each row of a raw table; that of a forecast grows with its horizon.
 
+        Otherwise it depends on the row where the errors on the training rows did (`mlayer.numerics.spread`).
+
         Args:
             frame: the raw table.
             coverage: the probability that an interval is to have.
             outputs: the predictions for it, where they are known.
         """
         entry = self.facts.get("horizon")
-        if entry is None or self.target.classifies:
+        if self.target.classifies or (entry is None and "spread" not in self.facts):
             return np.full(len(frame), self.half_width(coverage))
-        forecasts = self.predict(frame).outputs if outputs is None else outputs
-        return widths_of_forecasts(entry, self.schema, frame, forecasts, coverage)
+        predictions = self.predict(frame).outputs if outputs is None else outputs
+        if entry is not None:
+            return widths_of_forecasts(entry, self.schema, frame, predictions, coverage)
+        spread = Spread.from_json(self.facts["spread"], self.layer.in_features)
+        quantile = half_width(np.asarray(self.facts["scores"], dtype=np.float64), coverage)
+        return quantile * spread.at(self.schema.encode(frame).numbers, predictions)
 
     @torch.inference_mode()
     def outputs(self, inputs: torch.Tensor) -> AnyArray:
@@ -217,6 +224,8 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
         facts = _checked_facts(entry["facts"])
         if "horizon" in facts:
             check_horizon(facts["horizon"], schema)
+        if "spread" in facts:
+            Spread.from_json(facts["spread"], layer.in_features)
         threshold = entry.get("threshold")
         if not (threshold is None or (isinstance(threshold, float) and 0 < threshold < 1)):
             raise ValueError(f"threshold {threshold!r}")
@@ -244,9 +253,11 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
     for name in ("metrics", "baseline"):
         if not isinstance(facts.get(name, {}), dict) or not _are_numbers(facts.get(name, {}).values()):
             raise ValueError(f"{name} that are not numbers")
-    errors, periods = facts.get("errors", []), facts.get("periods", [])
-    if not isinstance(errors, list) or not _are_numbers(errors):
-        raise ValueError("errors that are not numbers")
+    for name in ("errors", "scores") if "spread" in facts else ("errors",):
+        values = facts.get(name, []) if name == "errors" else facts[name]
+        if not isinstance(values, list) or not _are_numbers(values):
+            raise ValueError(f"{name} that are not numbers")
+    periods = facts.get("periods", [])
     if not isinstance(periods, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods
     ):

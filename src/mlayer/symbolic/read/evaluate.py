@@ -16,6 +16,8 @@ _FUNCTIONS = {
     "cos": np.cos,
     "sinh": np.sinh,
     "cosh": np.cosh,
+    "tanh": np.tanh,
+    "log": np.log,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from mlayer.numerics.arrays import Array
 from mlayer.symbolic.draw_board import figure, plainly
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.several import listed
+from mlayer.symbolic.read.ends import Ends, worst_ends
 from mlayer.symbolic.read.formula import Formula, evaluate
 from mlayer.symbolic.read.to_sympy import read_formula, split_data
 
@@ -26,6 +28,7 @@ _BELIEVABLE = 0.99  # of the model's variance
 _NEAR_THE_MODEL = 0.9  # the same, where the data support the formula too
 _AS_GOOD = 1.1  # times the model's own error
 _USELESS = 0.1  # of the data's variance
+_ROUNDING = 1e-6  # of the data's deviation: smaller errors are compared with nothing
 _SKETCH = "a sketch, not to be relied on; try another --degree"
 
 
@@ -89,12 +92,13 @@ class Explanation:
         lines = [
             *(f"{name} = {_capped(one, self)}" for name, one in zip(self._names, self.formulas, strict=True)),
             f"({self.formula.method}: {kind})",
-            f"error against the model: {self.error:.3g} root mean square, {self.largest_error:.3g} at most",
+            f"error against the model: {_figure(self.error)} root mean square, "
+            f"{_figure(self.largest_error)} at most",
         ]
         if self.data_error is not None:
             lines.append(
-                f"error against the data: {self.data_error:.3g} "
-                f"(the model's own: {self.model_data_error:.3g})"
+                f"error against the data: {_figure(self.data_error)} "
+                f"(the model's own: {_figure(self.model_data_error or 0.0)})"
             )
         lines.append(self.verdict)
         return "\n".join(lines)
@@ -113,9 +117,38 @@ class Explanation:
         said += f" and {_percent(of_data)} of the data's"
         if of_data < _USELESS:
             return f"{said}: there is little to believe"
-        if self.data_error <= _AS_GOOD * self.model_data_error and of_model > _NEAR_THE_MODEL:
-            return f"{said}, as much as the model itself: believe it within the range of the data"
+        rounding = _ROUNDING * float(self.targets.std())
+        as_good = self.data_error <= _AS_GOOD * self.model_data_error + rounding
+        if as_good and of_model > _NEAR_THE_MODEL:
+            return f"{said}, as much as the model itself: {self._reach}"
         return f"{said} (the model itself: {_percent(of_own)}): {_SKETCH}"
+
+    @cached_property
+    def ends(self) -> Ends | None:
+        """How the formula, fitted to the middle of the data, predicts the ends of the input it does worst at.
+
+        None without targets, and where no input has ends that can be held out.
+        """
+        if self.targets is None:
+            return None
+        variables = list(self.formula.variables)
+        found = [
+            worst_ends(one, variables, self.points, self.targets[:, m]) for m, one in enumerate(self.formulas)
+        ]
+        return max((ends for ends in found if ends is not None), key=lambda ends: ends.ratio, default=None)
+
+    @property
+    def _reach(self) -> str:
+        """Whether a formula that is as good as the model is the law or follows it within the data."""
+        if self.ends is None:
+            return "believe it within the range of the data"
+        if self.ends.reached:
+            return "believe it within the range of the data; fitted to the middle of it, it predicts the ends"
+        return (
+            "a fit within the range of the data, not the law (fitted to the middle of "
+            f"{self.ends.variable}, it misses the ends by {_figure(self.ends.error)}; a law would by "
+            f"{_figure(min(self.ends.expected, self.ends.largest))})"
+        )
 
     def plot(self, output: int = 0) -> Any:
         """Layer, formula and data for one input as curves, for two as maps; a matplotlib Figure."""
@@ -219,6 +252,11 @@ def _share(difference: Array, whole: Array) -> float:
     """The part of the variance that is explained."""
     spread = float(np.square(whole - whole.mean(0)).sum())
     return 1 - float(np.square(difference).sum()) / spread if spread > 0 else 1.0
+
+
+def _figure(value: float) -> str:
+    """Of an error: 15,812 and not 1.58e+04."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def _percent(share: float) -> str:

@@ -50,18 +50,19 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
         (tolerance or _FLOOR) * max(float(targets[:, m].std()), 1e-300) for m in range(layer.out_features)
     ]
     judge = _judges(len(points))
-    best: list[tuple[float, list[tuple[int, ...]]] | None] = [None] * layer.out_features
+    best: list[tuple[float, int, list[tuple[int, ...]]] | None] = [None] * layer.out_features
     in_vain = 0
     for d in degrees:
         expansion = taylor(weights, point, d)
         improved = False
         for m in range(layer.out_features):
             candidates = _candidates(shifted(expansion[m], point), points, len(points))
-            error = _held_out_error(points, targets[:, m], candidates, judge, floors[m])
+            error, terms = _held_out_error(points, targets[:, m], candidates, judge, floors[m])
             before = best[m]
-            # A higher degree must be clearly better: of equal ones the lower is the simpler claim.
-            if before is None or error < _CLEARLY * before[0]:
-                best[m] = (error, candidates)
+            # A higher degree must be clearly better, or as good with fewer terms: else the lower is simpler.
+            fewer = before is not None and terms < before[1] and _CLEARLY * error <= before[0]
+            if before is None or error < _CLEARLY * before[0] or fewer:
+                best[m] = (error, terms, candidates)
                 improved = True
         in_vain = 0 if improved else in_vain + 1
         done = all(b is not None and b[0] <= 2 * f for b, f in zip(best, floors, strict=True))
@@ -71,7 +72,7 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
     for m, found in enumerate(best):
         if found is None:  # pragma: no cover - degrees is never empty
             raise ArgumentError("degree", "0 or more", str(degree), "For example 3.")
-        _, candidates = found
+        candidates = found[-1]
         columns = _columns(points, candidates)
         chosen = select(columns, targets[:, m], floors[m])
         values = snapped(columns, targets[:, m], chosen, floors[m])
@@ -97,15 +98,15 @@ def _judges(count: int) -> Flags:
 
 def _held_out_error(
     points: Array, target: Array, candidates: list[tuple[int, ...]], judge: Flags, floor: float
-) -> float:
-    """Root mean square error on the judging rows of what the others choose."""
+) -> tuple[float, int]:
+    """Root mean square error on the judging rows of what the others choose, and how many terms that are."""
     learn = np.ones_like(judge) if judge.all() else ~judge
     columns = _columns(points, candidates)
     chosen = select(columns[learn], target[learn], floor)
     left = target[judge] - columns[judge][:, chosen.terms] @ chosen.coefficients
     # Few rows judge themselves; then each term has a price.
     price = math.exp(len(chosen.terms) / len(target)) if judge.all() else 1.0
-    return price * math.sqrt(float(np.mean(left**2)))
+    return price * math.sqrt(float(np.mean(left**2))), len(chosen.terms)
 
 
 def _affordable(variables: int, degree: int, n: int) -> bool:

@@ -10,6 +10,7 @@ on a line (matrix pencil), propose the waves; `mlayer.numerics.waves` refines th
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from mlayer.symbolic.read.term_selection import near_fraction
 _MOST_WAVES = 8
 _FLOOR = 1e-7
 _MOST_ROWS = 3000
+_PARTS_OF_PI = 12  # the largest denominator of a multiple of pi
 
 
 def fitted_waves(
@@ -152,7 +154,9 @@ def _snapped(waves: Waves, problem: WaveProblem, floor: float) -> Waves:
         width = max(3 * math.sqrt(base / count) / lever, 1e-9 * abs(rate))
         options = [near_fraction(rate, width)]
         over_pi = near_fraction(rate / math.pi, width / math.pi)
-        options.append(None if over_pi is None else over_pi * math.pi)
+        # Periods of days, weeks and months are such multiples; 21 pi / 22 is nobody's.
+        told = over_pi is not None and Fraction(over_pi).limit_denominator(100).denominator <= _PARTS_OF_PI
+        options.append(over_pi * math.pi if over_pi is not None and told else None)
         for option in options:
             rates = [waves.growth.copy(), waves.frequencies.copy()]
             free: list[Flags] = [waves.free_growth.copy(), waves.free_frequencies.copy()]
@@ -189,8 +193,6 @@ def _expression(waves: Waves, symbols: list[Any], problem: WaveProblem) -> Any:
 
 
 def _rate(value: float) -> Any:
-    from fractions import Fraction
-
     sympy = sympy_module()
     for unit, symbol in ((1.0, sympy.Integer(1)), (math.pi, sympy.pi)):
         near = Fraction(value / unit).limit_denominator(100)
@@ -204,8 +206,6 @@ def _decimal(value: float, error: float) -> Any:
     sympy = sympy_module()
     near = near_fraction(value, error) if error > 0 else None
     if near is not None:
-        from fractions import Fraction
-
         fraction = Fraction(near).limit_denominator(100)
         return sympy.Rational(fraction.numerator, fraction.denominator)
     digits = 12 if error <= 0 else max(2, min(12, math.ceil(math.log10(max(abs(value) / error, 1))) + 2))

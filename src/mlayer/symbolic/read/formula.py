@@ -29,8 +29,8 @@ class Formula:
     Attributes:
         expressions: sympy expressions.
         variables: sympy symbols, the inputs in order.
-        method: how they were read: "polynomial" and "waves" are exact up to rounding, "taylor", "fit" (waves)
-            and "power law" hold where they were fitted.
+        method: how they were read: "polynomial" and "waves" are exact up to rounding, "taylor", "fit"
+            (waves), "power law" and "law" hold where they were fitted.
         residual: largest change of a number by rounding and leaving out small terms (exact methods), or
             the root mean square difference from the target of the fit.
     """

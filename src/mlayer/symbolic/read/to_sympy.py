@@ -17,6 +17,7 @@ from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.exact import acyclic_board, polynomials_of_board, term, wave_blocks
+from mlayer.symbolic.read.fit_laws import fitted_law
 from mlayer.symbolic.read.fit_polynomial import fitted_polynomial
 from mlayer.symbolic.read.fit_power_law import fitted_power_law
 from mlayer.symbolic.read.fit_waves import fitted_waves
@@ -30,12 +31,15 @@ from mlayer.symbolic.read.formula import (
     symbols_for,
     weights_of,
 )
+from mlayer.symbolic.read.parameters import numbers_in
 
 # Gaps of eigenvalues below which they count as equal, tried from wide to narrow: the first that agrees with
 # the layer gives the fewest terms.
 _GAPS = (0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 _PROBES = 200
 _NO_WORSE = 1.1
+# The part of another formula's error from which on a law need not have fewer numbers.
+_MUCH_NEARER = 0.5
 METHODS = ("auto", "exact", "taylor", "fit")
 
 
@@ -121,6 +125,13 @@ def read_formula(
             formula = law
     if formula is None:
         formula = _approximate(layer, weights, symbols, points, targets, method, degree, tolerance)
+    if trained and degree is None and formula.method not in ("polynomial", "power law"):
+        x, y = cast(Array, points), cast(Array, targets)
+        if formula.method in ("waves", "fit") and (x != x[0]).any():
+            rival = fitted_polynomial(layer, weights, x, y, symbols, None, tolerance)
+            formula = _simpler(rival, formula, x, y)
+        law = fitted_law(x, y, symbols)
+        formula = formula if law is None else _simpler(law, formula, x, y)
     if factor:
         sympy = sympy_module()
         formula = Formula(
@@ -236,7 +247,21 @@ def _approximate(  # noqa: PLR0917 - one caller
         # The polynomial stays unless waves are much nearer: it is the simpler claim.
         if waves is not None and waves.residual < 0.7 * formula.residual:
             return waves
+        if waves is not None and targets is not None:
+            return _simpler(waves, formula, points, targets)
     return formula
+
+
+def _simpler(rival: Formula, formula: Formula, points: Array, targets: Array) -> Formula:
+    """The rival if it is no worse with fewer numbers, or much nearer to the targets; else the formula."""
+    own, theirs = (math.sqrt(float(np.mean((each(points) - targets) ** 2))) for each in (formula, rival))
+    floor = 1e-7 * float(targets.std())
+    if theirs <= max(_MUCH_NEARER * own, floor) < own:
+        return rival
+    if not theirs <= _NO_WORSE * own + floor:
+        return formula
+    fewer = numbers_in(rival, points) < numbers_in(formula, points)
+    return rival if fewer else formula
 
 
 # ---- Exact. ------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class Number(_Measured):
         written: dict[str, Any] = {}
         if notation is not None:
             written |= {"decimal": notation.decimal, "unit": notation.unit}
-        far, least, most = _far_out(values)
+        far, least, most = far_out(values)
         if far:
             said = (
                 f"cells lie far from the others: they count as {least:.4g} or {most:.4g}, "
@@ -365,7 +365,7 @@ def duration(days: float) -> str:
     return f"{days * 86400:.1f} seconds"
 
 
-def _far_out(values: Floats) -> tuple[int, float, float]:
+def far_out(values: Floats) -> tuple[int, float, float]:
     """How many values are extreme outliers, and the limits that they are clipped to."""
     first, middle, third = np.percentile(values, (25, 50, 75))
     reach = _FAR * (third - first)

@@ -17,6 +17,8 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
+from mlayer.numerics.spread import Spread
+from mlayer.tables.columns.measured import far_out
 from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
@@ -24,7 +26,7 @@ from mlayer.tables.fit.plan import RANDOM, TIME, Plan
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
 from mlayer.tables.horizon import horizon_facts
-from mlayer.tables.metrics import classification_metrics, regression_metrics
+from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
 from mlayer.tables.remarks import Remark, merged
@@ -80,12 +82,12 @@ def fit_table(
     if split.date is not None:
         counts += f", the last ones by {split.date.name!r}"
     say(f"{target.task} of {target.name!r} ({rows.reason}): {counts}")
-    schema, learned = _learned(rows, train, plan)
+    schema, learned = _learned(rows, train, plan, split.same)
     for column in schema.columns:  # in the held-out rows too
         column.check(frame[column.name])
     encoded = schema.encode(frame.iloc[train])
     suspicious = giveaways(schema, encoded.numbers, target, truth[train])
-    remarks = merged([*suspicious, *rows.remarks, *_single(target, truth), *learned])
+    remarks = merged([*suspicious, *rows.remarks, *_copies(split), *_about_target(target, truth), *learned])
     if plan.strict:
         refuse(remarks)
     start = time.monotonic()
@@ -126,6 +128,11 @@ def fit_table(
         "versions": versions(),
     }
     facts |= {} if errors is None else {"errors": kept_errors(errors)}
+    scores = None
+    if errors is not None and trained.spread is not None and split.date is None:
+        sizes = trained.spread.at(schema.encode(frame.iloc[test]).numbers, predictions.outputs)
+        scores = errors / sizes[predictions.finite]
+        facts |= {"spread": trained.spread.as_json(), "scores": kept_errors(scores)}
     facts |= {"periods": trained.periods} if trained.periods else {}
     half = None
     if split.date is not None and not target.classifies:
@@ -137,7 +144,7 @@ def fit_table(
     importance = column_importance(model, frame.iloc[test], truth[test], plan.seed)
     if again:
         say("fitting again to all rows, the last dates included")
-        schema, trained = _again(rows, plan, estimator, Watch(left, on_progress))
+        schema, trained = _again(rows, plan, estimator, Watch(left, on_progress), split.same)
         facts = {name: value for name, value in facts.items() if name != "periods"}
         facts |= {"periods": trained.periods} if trained.periods else {}
         if half is not None:
@@ -165,23 +172,30 @@ def fit_table(
         if split.date is None or half is None
         else series_of(split, rows, predictions.outputs, half),
         half=half,
+        scores=scores,
     )
 
 
-def _learned(rows: Labeled, chosen: AnyArray, plan: Plan) -> tuple[Schema, list[Remark]]:
-    """The columns, from the chosen rows."""
+def _learned(
+    rows: Labeled, chosen: AnyArray, plan: Plan, same: AnyArray | None
+) -> tuple[Schema, list[Remark]]:
+    """The columns, from the chosen rows; of rows with the same number, if any, from the first."""
+    if same is not None:  # with copies an identifier would not differ in every row
+        chosen = np.sort(chosen[np.unique(same[chosen], return_index=True)[1]])
     part = rows.frame.iloc[chosen]
     schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
     schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
     return schema, [*learned, *codes]
 
 
-def _again(rows: Labeled, plan: Plan, before: Any, watch: Watch) -> tuple[Schema, TrainedTable]:
+def _again(
+    rows: Labeled, plan: Plan, before: Any, watch: Watch, same: AnyArray | None
+) -> tuple[Schema, TrainedTable]:
     """The same kind of model with the same ridge, learned from all rows.
 
     A forecast starts where the table ends; a model that has not seen the last fifth starts too early.
     """
-    schema, _ = _learned(rows, np.arange(len(rows.truth)), plan)
+    schema, _ = _learned(rows, np.arange(len(rows.truth)), plan, same)
     estimator = default_estimator(rows.target, plan, schema)
     way = getattr(before, "way_", None)
     if way is None and hasattr(before, "alpha_"):
@@ -218,13 +232,30 @@ def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
     return Schema(tuple(column for column, _ in held)), [remark for _, said in held for remark in said]
 
 
-def _single(target: Target, truth: AnyArray) -> list[Remark]:
+def _copies(split: TableSplit) -> list[Remark]:
+    said = "rows are exact copies of earlier ones"
+    if split.together:
+        said += "; copies were held out together"
+    return [Remark("copies", "", split.copies, said)] if split.copies else []
+
+
+def _about_target(target: Target, truth: AnyArray) -> list[Remark]:
+    """Classes of a single row; values that are far from the others."""
     if not target.classifies:
-        return []
+        count, least, most = far_out(truth)
+        if not count:
+            return []
+        said = (
+            f"rows have a target far from the others, beyond {readable(least)} to {readable(most)}: they "
+            "decide the fit and its errors. Correct them, or empty those cells to leave the rows out"
+        )
+        example = readable(float(truth[np.abs(truth - np.median(truth)).argmax()]))
+        return [Remark("far target", target.name, count, said, True, example)]
     single = [target.classes[k] for k in np.flatnonzero(np.bincount(truth) == 1)]
     if not single:
         return []
-    said = "classes have one row only, which is used for training and tests nothing"
+    said = "classes have" if len(single) > 1 else "class has"
+    said += " one row only, which is used for training and tests nothing"
     return [Remark("single", target.name, len(single), said, True, str(single[0]))]
 
 
@@ -269,6 +300,7 @@ class TrainedTable:
     periods: list[tuple[int, float]]
     continues: str = ""  # how a series continues after its last row; empty if it is held there
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
+    spread: Spread | None = None  # how the size of errors depends on the row
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -303,4 +335,5 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     way = getattr(estimator, "way_", None)
     continues = "waves" if periods and way is None else "" if way is None else way.said
     rolling = getattr(estimator, "rolling_", None)
-    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling)
+    spread = getattr(estimator, "_spread", None)
+    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling, spread)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _ROWS = 1000
 _TIMES = 3
 _ERRORS = 500  # that are kept for intervals
+_SEEN = 2.0  # times the range of a column: the longest period that is named
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class FitResult:
         importance: by column, worsening by shuffling it: mean and half the spread.
         series: the target over time, where the last dates were held out.
         half: of a series, half of the widths of the held-out rows' intervals for 90 %, from earlier rows.
+        scores: absolute errors on the held-out rows over their size, where that depends on the row.
     """
 
     model: TableModel
@@ -100,6 +102,7 @@ class FitResult:
     importance: dict[str, tuple[float, float]]
     series: TimeSeries | None = None
     half: AnyArray | None = None
+    scores: AnyArray | None = None
 
     @property
     def errors(self) -> AnyArray:
@@ -112,7 +115,8 @@ class FitResult:
         """A description of the periods of the model's waves; empty if it has none."""
         starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
         found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
-        return [column.length(amount) for column, amount in found]
+        # A wave that is much longer than the data is a bend: its period says nothing.
+        return [column.length(amount) for column, amount in found if amount <= _SEEN * column.extent]
 
     def _places(self, column: Column) -> range:
         before = 0
@@ -154,12 +158,28 @@ class FitResult:
             covered = np.mean(np.abs(self.predictions.outputs - self.truth) <= self.half)
             ends = [readable(float(end)) for end in (self.half.min(), self.half.max())]
             said += f" Intervals for 90 %, +- {ends[0]} to +- {ends[1]}, held {covered:.0%} of them."
-        elif (
-            not self.model.target.classifies and (covered := measured_coverage(self.errors, 0.9)) is not None
-        ):
-            half = half_width(self.errors, 0.9)
-            said += f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
+        elif not self.model.target.classifies:
+            said += self._constant_intervals() if self.scores is None else self._intervals(self.scores)
         return said
+
+    def _constant_intervals(self) -> str:
+        covered = measured_coverage(self.errors, 0.9)
+        if covered is None:
+            return ""
+        half = half_width(self.errors, 0.9)
+        return f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
+
+    def _intervals(self, scores: AnyArray) -> str:
+        """Of intervals whose width depends on the row, by the sizes that belong to the scores."""
+        covered = measured_coverage(scores, 0.9)
+        if covered is None:
+            return ""
+        sizes = np.divide(self.errors, scores, out=np.full(len(scores), np.nan), where=scores > 0)
+        halves = half_width(scores, 0.9) * np.nanquantile(sizes, [0.1, 0.9])
+        return (
+            f" A prediction +- {readable(float(halves[0]))} to +- {readable(float(halves[1]))}, by the row, "
+            f"held {covered:.0%} of them (90 % requested)."
+        )
 
     def _imbalanced(self, rows: int) -> str:
         rare = rarer_class(self.truth)

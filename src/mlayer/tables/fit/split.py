@@ -32,13 +32,32 @@ _UNEVEN = 0.12  # months have 28 to 31 days
 _CHANCE = 1e-4
 
 
+# Rows with a column of this part of different cells do not agree by chance.
+_DIFFERENT = 0.5
+
+
 @dataclass(frozen=True)
 class TableSplit:
-    """Row numbers to learn from and to test on, each sorted; the date column that orders them, or None."""
+    """Rows to learn from and to test on.
+
+    Attributes:
+        train: row numbers, sorted.
+        test: likewise.
+        date: the date column that orders them, or None.
+        same: a number for each row of the table, equal for exact copies; None without copies.
+        together: whether copies are all on one side.
+    """
 
     train: AnyArray
     test: AnyArray
     date: Date | None = None
+    same: AnyArray | None = None
+    together: bool = False
+
+    @property
+    def copies(self) -> int:
+        """How many rows are exact copies of earlier ones."""
+        return 0 if self.same is None else len(self.same) - int(self.same.max() + 1)
 
 
 def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str, ...] = ()) -> TableSplit:
@@ -52,6 +71,7 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
         drop: columns that are not used.
     """
     classes = rows.target.classifies
+    copied = copies(rows.frame.drop(columns=[n for n in rows.frame.columns if str(n) in drop]), rows.truth)
     date = None if how == RANDOM else _date(rows.frame, drop)
     if how == TIME and date is None:
         raise ArgumentError("split", "'random' without a column of dates", "'time'", "Use --split random.")
@@ -60,8 +80,32 @@ def split_rows(rows: Labeled, share: float, seed: int, how: str, drop: tuple[str
         if how == TIME or (not classes and (is_series(days) or drives(days, rows.truth))):
             _check(rows.truth, share)
             train, test = last_dates(days, share)
-            return TableSplit(train, test, date)
-    return TableSplit(*held_out(rows.truth, share, seed, classes=classes))
+            return TableSplit(train, test, date, copied)
+    if copied is None or copied.max() + 1 < FEWEST:
+        return TableSplit(*held_out(rows.truth, share, seed, classes=classes), same=copied)
+    # Copies stay together: a row that was learned tests nothing.
+    first = np.unique(copied, return_index=True)[1]
+    test = np.isin(copied, held_out(rows.truth[first], share, seed, classes=classes)[1])
+    return TableSplit(np.flatnonzero(~test), np.flatnonzero(test), same=copied, together=True)
+
+
+def copies(frame: DataFrame, truth: AnyArray) -> AnyArray | None:
+    """A number for each row, equal for rows that agree in every cell and the target; None without any.
+
+    Rows of a table whose columns all have few values agree by chance: they are not copies.
+    """
+    import pandas
+
+    if not frame.shape[1]:
+        return None
+    cells = pandas.util.hash_pandas_object(frame, index=False).to_numpy()
+    both = np.column_stack([cells, pandas.factorize(truth)[0].astype(np.uint64)])
+    _, first, place = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(both):
+        return None
+    distinct = frame.iloc[np.sort(first)]
+    most = max(distinct[name].nunique() for name in distinct.columns)
+    return place.reshape(-1) if most >= _DIFFERENT * len(first) else None
 
 
 def _date(frame: DataFrame, drop: tuple[str, ...]) -> Date | None:
