@@ -151,7 +151,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--random", type=int, metavar="COUNT", help="only random matrices, this many of a kind")
+    parser.add_argument("--random", type=int, metavar="COUNT", help="only random ones, this many of a kind")
     parser.add_argument("--seed", type=int, default=1, help="of the random matrices")
     options = parser.parse_args()
     rows = [] if options.random else of_gallery()

@@ -14,7 +14,12 @@ from mlayer.tables.fit.split import split_rows
 
 def table(rows: int = 100, seed: int = 0) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
-    frame = pd.DataFrame({"a": draw.normal(size=rows), "city": draw.choice(["Rome", "Oslo", None], rows)})
+    frame = pd.DataFrame(
+        {
+            "a": draw.normal(size=rows),
+            "city": draw.choice(np.array(["Rome", "Oslo", None], dtype=object), rows),
+        }
+    )
     return frame.assign(y=frame["a"] + draw.normal(size=rows))
 
 
