@@ -36,7 +36,7 @@ def tensor_digest(tensor: Tensor) -> str:
 
 
 def array_digest(array: AnyArray) -> str:
-    """Of the cells of an array that holds no objects; dates too, which have no buffer of their own."""
+    """Of the cells of an array that holds no objects; dates too, which have no separate buffer."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return bulk_digest(flat.view(np.uint8).data if flat.nbytes else memoryview(b""))
 

@@ -36,7 +36,7 @@ def read_proof(path: str | Path) -> dict[str, Any]:
     if place.exists() and not place.is_file():  # a pipe would be waited for
         raise ProofError("not a file")
     with place.open("rb") as file:
-        # Before it is read whole: gigabytes of nothing take no space on a disk.
+        # Before it is read whole: a sparse file of gigabytes takes no space on a disk.
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
         length = int.from_bytes(start, "little")
