@@ -147,5 +147,5 @@ def headline(results: Results) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """For every task the three accuracies of our networks and of the published ones."""
-    title = "One convolutional front with three heads, trained alike; *: published, larger networks"
+    title = "One convolutional front, its heads trained alike; *: published, larger networks"
     return accuracy_bars(results, EXPECTED, title)
