@@ -81,17 +81,7 @@ ROWS = (
 )
 
 
-@dataclass(frozen=True)
-class CertifiedTask(RadiusTask):
-    """One set at one radius.
-
-    Attributes:
-        recipe: of the training.
-    """
-
-    recipe: RobustRecipe
-
-
+CertifiedTask = RadiusTask[RobustRecipe]
 DIGITS = RobustRecipe(
     (4, 8, 4), 32, epochs=60, gradient_clip=2.0, attack_steps=3, ramp=0.3, batch_size=32, weight_decay=1e-4
 )

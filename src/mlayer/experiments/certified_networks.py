@@ -60,17 +60,7 @@ ROWS = tuple(
 )
 
 
-@dataclass(frozen=True)
-class NetworkTask(RadiusTask):
-    """One set at one radius.
-
-    Attributes:
-        recipe: of the training.
-    """
-
-    recipe: IntervalRecipe
-
-
+NetworkTask = RadiusTask[IntervalRecipe]
 DIGITS = IntervalRecipe(
     (4, 8), 24, matrix_size=5, embedding_size=8, epochs=8, learning_rate=0.02, batch_size=32, validation=200
 )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Recipe = TypeVar("Recipe")
 
 
 @dataclass(frozen=True)
-class RadiusTask:
+class RadiusTask(Generic[Recipe]):
     """What the experiments with certified training have in common.
 
     Attributes:
         set: of images.
         radius: as it is written, "2/255" or "0.1".
+        recipe: of the training.
 
-    >>> task = RadiusTask("cifar10", "2/255")
+    >>> task = RadiusTask("cifar10", "2/255", None)
     >>> task.name, task.eps == 2 / 255
     ('cifar10_2_255', True)
     """
 
     set: str
     radius: str
+    recipe: Recipe
 
     @property
     def eps(self) -> float:
