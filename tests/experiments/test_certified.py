@@ -236,7 +236,7 @@ def test_one_training_on_digits(tmp_path: Path) -> None:
     recipe = RobustRecipe(
         (3, 4, 3), 12, epochs=12, attack_steps=2, ramp=0.3, batch_size=32, gradient_clip=2.0
     )
-    where = Where(checkpoints=tmp_path)
+    where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
     images = digits()
     row = train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60)
     assert row["test_images"] == 60

@@ -162,7 +162,8 @@ def test_one_training_on_digits_is_kept_and_certified_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = certified_networks.DIGITS
-    where, file = Where(checkpoints=tmp_path / "c"), tmp_path / "models" / "m.safetensors"
+    where = Where(checkpoints=tmp_path / "c", parts=tmp_path / "parts")
+    file = tmp_path / "models" / "m.safetensors"
     row = train_network(digits(), recipe, 0.05, "M-layer", 0, where, "part", file=file, test_images=80)
     assert row["test_images"] == 80
     assert 40 < row["certified"] <= row["attacked"] <= row["clean"] <= 100

@@ -158,13 +158,13 @@ QUICK = ImageRecipe(
 
 
 def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
-    where = Where(checkpoints=tmp_path)
+    where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path)
     row = train_images(digits(), QUICK, 0, where, "part", build=BuildLayer(6, 8))
     assert row["test_accuracy"] > 85
     assert row["training_examples"] == 1293
-    kept = json.loads((tmp_path / "part" / "finished.json").read_text())
+    kept = json.loads((tmp_path / "part.json").read_text())
     assert kept == row
-    (tmp_path / "part" / "finished.json").write_text(json.dumps(kept | {"test_accuracy": 1.5}))
+    (tmp_path / "part.json").write_text(json.dumps(kept | {"test_accuracy": 1.5}))
     assert train_images(digits(), QUICK, 0, where, "part", build=BuildLayer())["test_accuracy"] == 1.5
 
 

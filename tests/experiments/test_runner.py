@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlayer.errors import ArgumentError, MissingDataError, MissingPackageError
+from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, MissingPackageError
 from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all
 from mlayer.experiments import spiral as spiral_module
 from mlayer.experiments.running import runner
@@ -293,6 +294,48 @@ def test_finished_parts_are_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(spiral_module, "run", whole)
     reproduce("spiral", out=tmp_path)
     assert not (tmp_path / "spiral.partial.json").exists()
+
+
+def test_finished_parts_are_used_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the small files of OUT/parts are carried over; checkpoints stay where they are."""
+    made: list[str] = []
+
+    def run(config: Any, where: Where) -> dict[str, Any]:
+        def make(name: str) -> dict[str, Any]:
+            if name == "third" and len(made) == 2:
+                raise CutOffError
+            made.append(name)
+            return {"value": float(len(made))}
+
+        return {"rows": [where.part(name, make) for name in ("first", "second", "third")]}
+
+    monkeypatch.setattr(spiral_module, "headline", lambda results: {})
+    monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
+    monkeypatch.setattr(spiral_module, "run", run)
+    with pytest.raises(CutOffError):
+        reproduce("spiral", out=tmp_path / "here")
+    shutil.copytree(tmp_path / "here" / "parts", tmp_path / "there" / "parts")
+    made.append("elsewhere")
+    record = reproduce("spiral", out=tmp_path / "there")
+    assert made == ["first", "second", "elsewhere", "third"]
+    assert [row["value"] for row in record["results"]["rows"]] == [1.0, 2.0, 4.0]
+    assert not (tmp_path / "there" / "parts").exists()
+    (damaged,) = (tmp_path / "here" / "parts").rglob("first.json")
+    damaged.write_text("[1")
+    with pytest.raises(
+        FileFormatError, match=r"first\.json must be a result of mlayer reproduce; got no JSON"
+    ):
+        reproduce("spiral", out=tmp_path / "here")
+    reproduce("spiral", out=tmp_path / "here", resume=False)
+    assert made[4:] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("name", ["determinant", "determinant5"])
+def test_results_are_the_same_when_every_part_was_finished_before(name: str, tmp_path: Path) -> None:
+    """Nothing is measured of a model whose training was left out."""
+    module = experiment(name)
+    first = module.run(module.SCALES["smoke"], Where(parts=tmp_path))
+    assert module.run(module.SCALES["smoke"], Where(parts=tmp_path)) == first
 
 
 def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:

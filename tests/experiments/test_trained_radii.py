@@ -24,7 +24,7 @@ def test_smoke_run_certifies_what_it_trained(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_does_not_train_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = Where(checkpoints=tmp_path)
+    where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
     config = trained_radii.SCALES["smoke"]
     whole = trained_radii.run(config, where)
     monkeypatch.setattr(trained_radii, "radii", None)

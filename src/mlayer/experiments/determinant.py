@@ -224,21 +224,25 @@ def ours(problem: PolynomialProblem, config: Config, where: Where) -> dict[str, 
 def by_least_squares(
     problem: PolynomialProblem, model: nn.Module, config: Config, where: Where, *, steps: int, part: str
 ) -> dict[str, Any]:
-    """A model in float64, trained by Levenberg-Marquardt."""
-    x = problem.training(config.ours_examples).x.double()
-    history = Levenberg(steps=steps, rows=config.ours_rows, seed=config.seed, target=1e-14)(
-        model, x, problem.exact(x), checkpoint=where.checkpoint(part), where=where, what=part
-    )
-    double = problem.test_error(model, config.test)
-    return {
-        "parameters": parameter_count(model),
-        "examples": config.ours_examples,
-        "steps": len(history),
-        "seconds": round(history[-1]["seconds"], 1) if history else 0.0,
-        "test_mse": double,
-        "test_mse_float32": problem.test_error(model.float(), config.test),
-        "history": [[record["step"], float(f"{record['after']:.3g}")] for record in history],
-    }
+    """A model in float64, trained by Levenberg-Marquardt, unless that was done before."""
+
+    def make(name: str) -> dict[str, Any]:
+        x = problem.training(config.ours_examples).x.double()
+        history = Levenberg(steps=steps, rows=config.ours_rows, seed=config.seed, target=1e-14)(
+            model, x, problem.exact(x), checkpoint=where.checkpoint(name), where=where, what=name
+        )
+        double = problem.test_error(model, config.test)
+        return {
+            "parameters": parameter_count(model),
+            "examples": config.ours_examples,
+            "steps": len(history),
+            "seconds": round(history[-1]["seconds"], 1) if history else 0.0,
+            "test_mse": double,
+            "test_mse_float32": problem.test_error(model.float(), config.test),
+            "history": [[record["step"], float(f"{record['after']:.3g}")] for record in history],
+        }
+
+    return where.part(part, make)
 
 
 def headline(results: Results) -> dict[str, float]:

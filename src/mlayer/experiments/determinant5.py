@@ -159,7 +159,8 @@ def run(config: Config, where: Where) -> Results:
                 penalty=penalty,
                 part=f"text-{name}",
                 where=where,
-            ) | {"scatter": _scatter(problem, other)}
+                then=lambda model: {"scatter": _scatter(problem, model)},
+            )
             where.keep(results)
     return results
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlayer.errors import FileFormatError
 from mlayer.experiments.running.comparison import compare
 from mlayer.experiments.running.protocol import Experiment
+from mlayer.experiments.running.records import not_a_result, read_record
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
 from mlayer.experiments.running.summary import cards
 from mlayer.experiments.shared.pictures import Look, rendered
@@ -40,28 +39,13 @@ def write_page(folder: Path, smoke: bool = False) -> Path:
     return path
 
 
-def read_record(file: Path) -> dict[str, Any]:
-    """The JSON object of a file; a FileFormatError if it holds something else."""
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise _not_a_result(file, f"no JSON ({error})") from None
-    if not isinstance(record, dict):
-        raise _not_a_result(file, f"JSON that is no object ({type(record).__name__})")
-    return record
-
-
 @contextmanager
 def _of_a_run(file: Path) -> Iterator[None]:
     """Records come from files, which others may have written: what they lack is an error that names them."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise _not_a_result(file, f"one that lacks something ({error!r:.200})") from error
-
-
-def _not_a_result(file: Path, came: str) -> FileFormatError:
-    return FileFormatError(file, "a result of mlayer reproduce", came, "Remove it, and run it again.")
+        raise not_a_result(file, f"one that lacks something ({error!r:.200})") from error
 
 
 def chapter(module: Experiment, record: dict[str, Any]) -> Chapter:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.experiments.running.provenance import commit
+from mlayer.experiments.running.records import read_record
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.training.result import Record
 
@@ -52,6 +53,8 @@ class Where:
     Attributes:
         data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
         checkpoints: the folder of this run's checkpoints, or None.
+        parts: the folder for the results of finished parts, or None. Unlike checkpoints they are small, so
+            that they can be copied or committed, and the run resumed on another machine.
         report: told what is being done.
         keeper: given what is finished so far, see :meth:`keep`.
         models: the folder for trained models that are kept, or None.
@@ -59,6 +62,7 @@ class Where:
 
     data: Path | None = None
     checkpoints: Path | None = None
+    parts: Path | None = None
     report: Report | None = None
     keeper: Callable[[Results], None] | None = None
     models: Path | None = None
@@ -72,11 +76,9 @@ class Where:
 
         It says by which commit it was made, so that a result put together from several runs shows it.
         """
-        folder = self.checkpoint(name)
-        file = None if folder is None else folder / "finished.json"
+        file = None if self.parts is None else self.parts / f"{name}.json"
         if file is not None and file.exists():
-            known: Results = json.loads(file.read_text())
-            return known
+            return read_record(file)
         made = make(name) | {"commit": commit()}
         if file is not None:
             make_folder(file.parent)

@@ -8,7 +8,8 @@
 
 Files are replaced as a whole. A smoke run writes NAME.smoke.json and NAME.smoke.png and leaves the summary
 alone; so does a default run, as NAME.default, where a complete full one exists. During a run its
-checkpoints are in OUT/.checkpoints; the same call resumes it. Long experiments report finished parts as they
+checkpoints are in OUT/.checkpoints and the results of its finished parts in OUT/parts; the same call resumes
+it, also on another machine to which OUT/parts was copied. Long experiments report finished parts as they
 go: these are written with "complete": false, under the same names, or as NAME.partial.json
 next to a complete result, which they do not replace.
 """
@@ -29,9 +30,10 @@ from mlayer.checks import file_path, flag, function, integer, one_of
 from mlayer.datasets import data_folder
 from mlayer.disk import make_folder, replace_bytes, replace_file
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, MissingPackageError
-from mlayer.experiments.running.page import read_record, write_page
+from mlayer.experiments.running.page import write_page
 from mlayer.experiments.running.protocol import Experiment, Report, Results, Scale, Where
 from mlayer.experiments.running.provenance import circumstances
+from mlayer.experiments.running.records import read_record
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
 from mlayer.report.reproduction import commits
 from mlayer.version import __version__
@@ -83,9 +85,11 @@ def reproduce(
         raise ArgumentError("out", "a folder", f"the file {folder}", "Name a folder for the results.")
     if scale != "smoke" and (folder / "summary.json").exists():
         read_record(folder / "summary.json")  # a damaged one is said now, not after hours
-    checkpoints = folder / ".checkpoints" / f"{name}-{scale}-{_digest(config)}"
+    run = f"{name}-{scale}-{_digest(config)}"
+    checkpoints, parts = folder / ".checkpoints" / run, folder / "parts" / run
     if not resume:
         shutil.rmtree(checkpoints, ignore_errors=True)
+        shutil.rmtree(parts, ignore_errors=True)
     spent = _seconds_before(checkpoints)
     make_folder(checkpoints)
     started = time.monotonic()
@@ -112,6 +116,7 @@ def reproduce(
     where = Where(
         data=None if data is None else Path(data),
         checkpoints=checkpoints,
+        parts=parts,
         report=None if progress is None else _timed(progress, checkpoints, spent),
         keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
         models=folder / ("models.smoke" if scale == "smoke" else "models"),
@@ -123,7 +128,9 @@ def reproduce(
     record = record_of(results, True)
     _keep(folder, record, module)
     shutil.rmtree(checkpoints)
-    _remove_if_empty(checkpoints.parent)
+    shutil.rmtree(parts, ignore_errors=True)
+    for emptied in (checkpoints.parent, parts.parent):
+        _remove_if_empty(emptied)
     if page:
         write_page(folder, scale == "smoke")
     return record

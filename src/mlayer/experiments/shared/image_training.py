@@ -52,8 +52,8 @@ def train_images(
 ) -> dict[str, Any]:
     """Train one model and test it once.
 
-    The seed draws the validation set, the initial weights, the order and the augmentation. What a finished
-    training gave is kept in its checkpoint folder, so that a resumed experiment does not repeat it.
+    The seed draws the validation set, the initial weights, the order and the augmentation. A resumed
+    experiment does not repeat a finished training.
 
     Args:
         images: training and test set.

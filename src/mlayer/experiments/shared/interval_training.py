@@ -111,8 +111,8 @@ def train_network(  # noqa: PLR0917
         test_images: how many are tested, the first ones; all if None.
 
     Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went. What a finished
-        training gave is kept in its checkpoint folder, so that a resumed experiment does not repeat it.
+        Clean, attacked and certified accuracy in percent, and how the training went. A resumed experiment
+        does not repeat a finished training.
     """
 
     def make(name: str) -> dict[str, Any]:

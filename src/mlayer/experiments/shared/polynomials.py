@@ -144,26 +144,36 @@ def by_the_text(
     part: str,
     where: Where,
     recipe: Callable[[int, int, float], Settings] = text_settings,
+    then: Callable[[nn.Module], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Train ``model`` by the text's recipe, or by another, and test it."""
-    training, validation = problem.training(examples), problem.validation(max(1, examples // 4))
-    result = train(
-        model,
-        (training.x, training.y),
-        recipe(epochs, problem.seed, penalty),
-        validation=(validation.x, validation.y),
-        checkpoint=where.checkpoint(part),
-        progress=where.follow(part),
-    )
-    return {
-        "parameters": parameter_count(model),
-        "examples": examples,
-        "epochs": len(result.history),
-        "stopped": result.stopped,
-        "seconds": round(result.seconds, 1),
-        "validation_mse": result.best_value,
-        "test_mse": problem.test_error(model, test),
-    }
+    """Train ``model`` by the text's recipe, or by another, and test it.
+
+    A resumed experiment does not repeat this, and leaves ``model`` untrained: what else is measured of the
+    trained model is measured by ``then``.
+    """
+
+    def make(name: str) -> dict[str, Any]:
+        training, validation = problem.training(examples), problem.validation(max(1, examples // 4))
+        result = train(
+            model,
+            (training.x, training.y),
+            recipe(epochs, problem.seed, penalty),
+            validation=(validation.x, validation.y),
+            checkpoint=where.checkpoint(name),
+            progress=where.follow(name),
+        )
+        row = {
+            "parameters": parameter_count(model),
+            "examples": examples,
+            "epochs": len(result.history),
+            "stopped": result.stopped,
+            "seconds": round(result.seconds, 1),
+            "validation_mse": result.best_value,
+            "test_mse": problem.test_error(model, test),
+        }
+        return row if then is None else row | then(model)
+
+    return where.part(part, make)
 
 
 def powers_of_two(examples: Sequence[int]) -> list[str]:
