@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from mlayer.exponential import native, node
@@ -23,6 +24,7 @@ settings.register_profile("deterministic", derandomize=True, deadline=None, max_
 settings.load_profile("deterministic")
 
 Case = TypeVar("Case")
+TESTS = Path(__file__).parent
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
 
 
@@ -76,6 +78,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
     most, calls = metafunc.config.getoption("--at-most"), getattr(metafunc, "_calls", [])
     if most and len(calls) > most:
         metafunc._calls = spread(calls, most)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """No examples are looked for in the docstrings of the tests; there are none."""
+    found = yield
+    return [part for part in found if not (isinstance(part, DoctestModule) and TESTS in file_path.parents)]
 
 
 def pytest_collection() -> None:
