@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("MLAYER_TEST_STRICT"):  # with the pinned versions: what is deprecated must go
         for category in ("DeprecationWarning", "FutureWarning"):
             config.addinivalue_line("filterwarnings", f"error::{category}:mlayer")
-        # Of NumPy, in the name of the library that was given a tensor in place of an array: by a page or by us.
+        # NumPy's, in the name of a library that was given a tensor in place of an array, by a page or by us.
         config.addinivalue_line("filterwarnings", "error:__array__ implementation:DeprecationWarning")
 
 

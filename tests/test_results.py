@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 FACTS = ("command", "commit", "date", "instruction_set", "threads")
 # Collected from the other files, which name their own sources.
