@@ -15,6 +15,8 @@ export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
 # Without them every process compiles torch's thousands of files anew, which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(abspath $(VENV))/bytecode
+# Python without assert statements: the tests would check nothing, and pytest does not start.
+unexport PYTHONOPTIMIZE
 
 # What libraries keep while the tests run (onnxruntime does) goes here too; pip's own cache stays where it is.
 CACHE := XDG_CACHE_HOME="$(abspath $(VENV))/cache"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from mlayer.exponential import native, node
@@ -23,6 +24,7 @@ settings.register_profile("deterministic", derandomize=True, deadline=None, max_
 settings.load_profile("deterministic")
 
 Case = TypeVar("Case")
+TESTS = Path(__file__).parent
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
 
 
@@ -46,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("MLAYER_TEST_STRICT"):  # with the pinned versions: what is deprecated must go
         for category in ("DeprecationWarning", "FutureWarning"):
             config.addinivalue_line("filterwarnings", f"error::{category}:mlayer")
+        # NumPy's, in the name of a library that was given a tensor in place of an array, by a page or by us.
+        config.addinivalue_line("filterwarnings", "error:__array__ implementation:DeprecationWarning")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,6 +78,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
     most, calls = metafunc.config.getoption("--at-most"), getattr(metafunc, "_calls", [])
     if most and len(calls) > most:
         metafunc._calls = spread(calls, most)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """No examples are looked for in the docstrings of the tests; there are none."""
+    found = yield
+    return [part for part in found if not (isinstance(part, DoctestModule) and TESTS in file_path.parents)]
 
 
 def pytest_collection() -> None:

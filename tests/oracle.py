@@ -67,6 +67,16 @@ def relative_error(computed: Tensor, exact: flint.arb_mat) -> float:
         return float(difference / size)
 
 
+def acceptable(error: float, unit: float, norm: float, by_condition: Tensor | None = None) -> bool:
+    """Whether error <= unit * max(norm, condition number of exp at the matrix, if one is given).
+
+    The condition number takes a hundred times longer than all the rest, and most errors are below the norm's.
+    """
+    return error <= unit * norm or (
+        by_condition is not None and error <= unit * condition_number(by_condition)
+    )
+
+
 def condition_number(matrix: Tensor) -> float:
     """Relative condition number of exp at A, ||L(A, .)||_F ||A||_F / ||exp(A)||_F, by power iteration.
 

@@ -122,27 +122,26 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", head) for head in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for link in LINK.findall(FENCE.sub("", page.read_text())):
-        if "://" in link:
-            continue
-        path, _, anchor = link.partition("#")
-        there = (page.parent / path).resolve() if path else page
-        assert there.exists(), link
-        assert not anchor or anchor in anchors(there), link
-        # The site has the pages and pictures below docs/ and nothing else.
-        assert page.name == "README.md" or there.is_relative_to(DOCS), link
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in LINK.findall(FENCE.sub("", page.read_text())):
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            there = (page.parent / path).resolve() if path else page
+            assert there.exists(), (page, link)
+            assert not anchor or anchor in anchors(there), (page, link)
+            # The site has the pages and pictures below docs/ and nothing else.
+            assert page.name == "README.md" or there.is_relative_to(DOCS), (page, link)
 
 
 RESULT = re.compile(r"\bresults/([a-z0-9_]+\.(?:json|csv|png|html))")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_results_that_a_page_cites_exist(page: Path) -> None:
+def test_results_that_a_page_cites_exist() -> None:
     """A figure may be quoted only from a file that is there; `results/NAME.json` is a pattern, not a file."""
-    missing = {file for file in RESULT.findall(page.read_text()) if not (ROOT / "results" / file).exists()}
-    assert not missing
+    cited = [(name(page), file) for page in PAGES for file in RESULT.findall(page.read_text())]
+    assert [pair for pair in cited if not (ROOT / "results" / pair[1]).exists()] == []
 
 
 def settings() -> dict[str, Any]:
@@ -218,10 +217,13 @@ OTHERS = [ROOT / file for file in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.
 OTHERS += sorted((ROOT / "src").rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
-def test_lines_are_short(page: Path) -> None:
-    lines = GENERATED.sub("", FENCE.sub("", page.read_text())).splitlines()
-    assert [line for line in lines if len(line) > 120 and not UNBREAKABLE.match(line)] == []
+def test_lines_are_short() -> None:
+    lines = [
+        (name(page), line)
+        for page in [*PAGES, *OTHERS]
+        for line in GENERATED.sub("", FENCE.sub("", page.read_text())).splitlines()
+    ]
+    assert [pair for pair in lines if len(pair[1]) > 120 and not UNBREAKABLE.match(pair[1])] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "theory"], ids=name)

@@ -29,6 +29,15 @@ SAID = {
 }
 
 
+def quick_first(files: list[Path], slow: set[str]) -> list[Any]:
+    """Those that take many seconds run with the slow tests."""
+    assert slow < {file.stem for file in files}
+    return [
+        pytest.param(file, id=file.stem, marks=[pytest.mark.slow] if file.stem in slow else [])
+        for file in files
+    ]
+
+
 @pytest.fixture
 def _quiet_pictures() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -36,7 +45,7 @@ def _quiet_pictures() -> None:
 
 
 @pytest.mark.usefixtures("_quiet_pictures")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("script", quick_first(SCRIPTS, {"expm_at_work", "convolutional_head"}))
 def test_script_runs_and_draws(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +76,7 @@ def printed(cell: dict[str, Any]) -> str:
 
 
 @pytest.mark.usefixtures("_quiet_pictures")
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("notebook", quick_first(NOTEBOOKS, {"certificates"}))
 def test_notebook_runs_and_prints_what_it_holds(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,8 +112,8 @@ def run(*command: str, cwd: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "contender"),
     [
-        ("expm", "mlayer"),
         ("heads", "recipe"),
+        pytest.param("expm", "mlayer", marks=pytest.mark.slow),
         pytest.param("expm_action", "scipy / mlayer", marks=pytest.mark.slow),
         pytest.param("expm_in_your_code", "original / mlayer", marks=pytest.mark.slow),
         pytest.param("layer", "mlayer", marks=pytest.mark.slow),

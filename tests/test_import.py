@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,17 +14,28 @@ HEAVY = {
     *("click", "typer", "rich", "mpmath", "flint", "hypothesis", "pytest"),
 }
 
+# One process for all: starting torch is what takes long.
 SCRIPT = """
-import json, sys
-import {module}
-print(json.dumps(sorted(sys.modules)))
+import json, random, sys
+import torch
+states = lambda: [torch.get_rng_state().tolist(), repr(random.getstate()), repr(torch.get_default_dtype())]
+before, threads, modules = states(), torch.get_num_threads(), [set(sys.modules)]
+import mlayer
+modules.append(set(sys.modules))
+import mlayer.exponential
+modules.append(set(sys.modules))
+mlayer.expm(torch.ones(3, 4, 4))
+unchanged = before == states() and threads == torch.get_num_threads()
+print(json.dumps([unchanged, *(sorted(after - modules[0]) for after in modules[1:])]))
 """
 
 
-def _loaded(module: str, folder: Path) -> set[str]:
-    script = SCRIPT.format(module=module)
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, set[str], set[str]]:
+    """Whether nothing was seeded; what mlayer loads that torch does not, and what its exponential loads."""
+    folder = tmp_path_factory.mktemp("empty")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
+        [sys.executable, "-W", "error", "-c", SCRIPT],
         capture_output=True,
         text=True,
         timeout=900,
@@ -34,22 +44,18 @@ def _loaded(module: str, folder: Path) -> set[str]:
     )
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1, "the library prints nothing"
-    names: list[str] = json.loads(done.stdout)
-    return set(names)
-
-
-@pytest.fixture(scope="module")
-def extra(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What `import mlayer` loads that `import torch` does not."""
-    folder = tmp_path_factory.mktemp("empty")
-    difference = _loaded("mlayer", folder) - _loaded("torch", folder)
     assert not list(folder.iterdir()), "the library writes no file"
-    return difference
+    unchanged, package, exponential = json.loads(done.stdout)
+    return unchanged, set(package), set(exponential)
 
 
-@pytest.mark.parametrize("name", sorted(HEAVY))
-def test_nothing_heavy(name: str, extra: set[str]) -> None:
-    assert not {module for module in extra if module.split(".")[0] == name}
+@pytest.fixture
+def extra(fresh: tuple[bool, set[str], set[str]]) -> set[str]:
+    return fresh[1]
+
+
+def test_nothing_heavy(extra: set[str]) -> None:
+    assert {module for module in extra if module.split(".")[0] in HEAVY} == set()
 
 
 def test_only_torch_and_the_standard_library(extra: set[str]) -> None:
@@ -67,22 +73,12 @@ def test_torch_parts_that_are_heavy_stay_out(extra: set[str]) -> None:
         assert not {module for module in extra if module == name or module.startswith(name + ".")}
 
 
-def test_importing_seeds_no_generator(tmp_path: Path) -> None:
-    script = (
-        "import random, torch\n"
-        "states = lambda: (torch.get_rng_state().tolist(), random.getstate(), torch.get_default_dtype())\n"
-        "before = states()\n"
-        "threads = torch.get_num_threads()\n"
-        "import mlayer\n"
-        "mlayer.expm(torch.ones(3, 4, 4))\n"
-        "assert before == states()\n"
-        "assert threads == torch.get_num_threads()\n"
-    )
-    subprocess.run([sys.executable, "-c", script], timeout=900, cwd=tmp_path, check=True)
+def test_importing_seeds_no_generator(fresh: tuple[bool, set[str], set[str]]) -> None:
+    assert fresh[0]
 
 
-def test_the_exponential_alone_loads_torch_only(tmp_path: Path) -> None:
-    difference = _loaded("mlayer.exponential", tmp_path) - _loaded("torch", tmp_path)
+def test_the_exponential_alone_loads_torch_only(fresh: tuple[bool, set[str], set[str]]) -> None:
+    difference = fresh[2]
     # The command that builds the node is not loaded, or python -m would begin with a warning.
     assert "mlayer.exponential.build" in difference
     assert "mlayer.exponential.compile" not in difference

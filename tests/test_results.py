@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 FACTS = ("command", "commit", "date", "instruction_set", "threads")
 # Collected from the other files, which name their own sources.
@@ -35,15 +33,10 @@ def _missing(path: Path) -> list[str]:
     return [name for name in FACTS if facts.get(name) is None]
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
-def test_a_result_names_its_source(path: Path) -> None:
-    if path.name in COLLECTED:
-        return
-    missing = _missing(path)
-    if path.name in EARLIER:
-        assert missing, f"{path.name} names its source now: take it off EARLIER"
-    else:
-        assert not missing
+def test_a_result_names_its_source() -> None:
+    missing = {path.name: _missing(path) for path in RESULTS.glob("*.json") if path.name not in COLLECTED}
+    assert {name: parts for name, parts in missing.items() if parts and name not in EARLIER} == {}
+    assert [name for name in EARLIER if not missing[name]] == [], "names its source now: take it off EARLIER"
 
 
 def test_the_list_of_earlier_results_names_files() -> None:

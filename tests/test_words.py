@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,7 @@ def name(file: Path) -> str:
     return str(file.relative_to(ROOT))
 
 
+@cache
 def text_of(file: Path) -> str:
     """What a person reads; of a notebook the cells, not the pictures that they drew."""
     text = file.read_text()

@@ -64,7 +64,8 @@ def test_truncated_gzip(share: float, command: str, capsys: pytest.CaptureFixtur
     data = gzip.compress(Path("good.csv").read_bytes())
     Path("cut.csv.gz").write_bytes(data[: int(share * len(data))])
     if command == "predict":
-        assert fits("good.csv") == 0
+        table(300).to_csv("few.csv", index=False)
+        assert fits("few.csv") == 0
         code = main(["predict", "m.safetensors", "cut.csv.gz", "-o", "p.csv"])
         assert not Path("p.csv").exists()
     else:
@@ -75,19 +76,28 @@ def test_truncated_gzip(share: float, command: str, capsys: pytest.CaptureFixtur
     assert "cut.csv.gz must be a complete gzip file; got something else, or a damaged one" in err
 
 
-@pytest.mark.parametrize("kind", ["csv.gz", "csv", "parquet"])
-def test_damaged(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "trials"),
+    [
+        ("csv.gz", 60),
+        ("csv", 6),  # most can be read, and a fit follows
+        ("parquet", 30),
+        pytest.param("csv", 60, marks=pytest.mark.fuzz),
+        pytest.param("parquet", 150, marks=pytest.mark.fuzz),
+    ],
+)
+def test_damaged(kind: str, trials: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Seeded changes of whole files."""
     name = f"t.{kind}"
     good = table(600)
     good.to_parquet(name, row_group_size=200) if kind == "parquet" else good.to_csv(name, index=False)
     data, draw, refused = Path(name).read_bytes(), np.random.default_rng(21), 0
-    for trial in range(150 if kind == "parquet" else 60):
+    for trial in range(trials):
         Path(name).write_bytes(damaged(data, draw))
         code = fits(name)
         check(code, capsys.readouterr().err, trial)
         refused += code == 2
-    assert refused >= (100 if kind == "parquet" else 0)
+    assert refused >= (2 * trials // 3 if kind == "parquet" else 0)
 
 
 def test_the_end_of_a_file_is_no_ctrl_c(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import re
 import tarfile
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -257,9 +259,14 @@ def test_a_bad_content_length_is_an_error_that_names_the_file(
 def test_an_address_that_sends_one_on_to_nowhere(place: str, server: Server, tmp_path: Path) -> None:
     file = source(server, b"right")
     server.moved = place.encode().decode("latin-1")
-    with pytest.raises(MissingDataError, match="The download failed"):
-        fetch(tmp_path, [file])
+    gc.collect()  # what earlier tests left
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(MissingDataError, match="The download failed"):
+            fetch(tmp_path, [file])
+        gc.collect()
     assert leftovers(tmp_path) == []
+    assert [str(warning.message) for warning in said] == []  # no connection is left open
 
 
 def test_plain_http_is_refused(tmp_path: Path) -> None:

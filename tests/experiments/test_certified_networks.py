@@ -158,6 +158,7 @@ def test_a_broken_certificate_is_counted(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.false_certificates > 0
 
 
+@pytest.mark.slow  # the smoke run below trains, keeps and certifies too, for fewer steps
 def test_one_training_on_digits_is_kept_and_certified_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,7 +229,9 @@ def test_tasks_and_goals_have_published_figures() -> None:
     assert isinstance(SCALES["full"].tasks[0].recipe, IntervalRecipe)
 
 
-def test_smoke_run_writes_results_picture_and_models(tmp_path: Path) -> None:
+def test_smoke_run_writes_results_picture_and_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     record = reproduce("certified_networks", "smoke", out=tmp_path)
     figures, start = record["headline"], "certified_networks.digits_0.05"
     for head in ("", ".ReLU", ".linear"):
@@ -242,8 +245,11 @@ def test_smoke_run_writes_results_picture_and_models(tmp_path: Path) -> None:
         assert notes["head"] == head
         assert isinstance(network[-1], mlayer.MLayer if head == "M-layer" else nn.Linear)
     images = record["results"]["rows"][0]["test_images"]
-    again = certify_again(tmp_path / "models.smoke" / "digits_0.05-M-layer-0.safetensors", images=images)
-    assert again["certified"] == figures[f"{start}.certified"]
+    file = tmp_path / "models.smoke" / "digits_0.05-M-layer-0.safetensors"
+    assert certify_again(file, images=images)["certified"] == figures[f"{start}.certified"]
+    capsys.readouterr()
+    assert main(["certify-images", str(file), "--images", str(images), "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["certified"] == figures[f"{start}.certified"]
 
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"

@@ -154,13 +154,19 @@ def test_the_spectral_layer_is_the_sum_of_the_waves() -> None:
     np.testing.assert_allclose(outputs, exact, atol=1e-6)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_ours_extrapolates_a_periodic_function(whole: bool) -> None:
+@pytest.mark.parametrize(
+    ("seed", "whole"),
+    [
+        (3, True),
+        (4, False),
+        *(pytest.param(*other, marks=pytest.mark.slow) for other in ((4, True), (3, False))),
+    ],
+)
+def test_ours_extrapolates_a_periodic_function(seed: int, whole: bool) -> None:
     """The goal itself, at a small scale: functions of the text's kind, noise included."""
-    for seed in (3, 4):
-        outcome = periodic.ours(random_cosines(seed, whole=whole), 0)[1]
-        assert outcome["parameters"] == 115
-        assert outcome["rmse"] < 1e-3
+    outcome = periodic.ours(random_cosines(seed, whole=whole), 0)[1]
+    assert outcome["parameters"] == 115
+    assert outcome["rmse"] < 1e-3
 
 
 def test_the_cramer_rao_bound_against_its_closed_form() -> None:

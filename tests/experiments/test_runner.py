@@ -29,7 +29,13 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+# One program with other figures; the determinant also runs in tests/cli/test_more_commands.py.
+SLOW = {"permanent", "determinant", "determinant5"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES]
+)
 def test_every_experiment_runs(name: str, tmp_path: Path) -> None:
     said: list[tuple[str, float | None]] = []
     record = reproduce(

@@ -18,6 +18,9 @@ def _batch(shape: tuple[int, ...], n: int, dtype: torch.dtype, scale: float = 1.
     return torch.randn(*shape, n, n, dtype=torch.float64, generator=generator).mul(scale).to(dtype)
 
 
+SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (3,), (2, 3), (2, 0, 3), (2, 1, 2, 2), (17,), (33,))
+
+
 def _one_by_one(a: Tensor) -> Tensor:
     """Each matrix on its own, from fresh memory."""
     n = a.shape[-1]
@@ -25,19 +28,17 @@ def _one_by_one(a: Tensor) -> Tensor:
     return torch.stack(out).reshape(a.shape) if out else torch.empty(a.shape, dtype=a.dtype)
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (0,), (1,), (3,), (2, 3), (2, 0, 3), (2, 1, 2, 2), (17,), (33,)], ids=str
-)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 9, 16, 17, 33])
-def test_batch_shapes(shape: tuple[int, ...], n: int, dtype: torch.dtype, path: str) -> None:
-    a = _batch(shape, n, dtype).requires_grad_()
-    value = mlayer.expm(a)
-    assert value.shape == a.shape
-    assert value.dtype == dtype
-    assert value.is_contiguous()
-    (gradient,) = torch.autograd.grad(value, a, torch.ones_like(value))
-    assert gradient.shape == a.shape
-    agree(value, _one_by_one(a.detach()), a)
+def test_batch_shapes(n: int, dtype: torch.dtype, path: str) -> None:
+    for shape in SHAPES:
+        a = _batch(shape, n, dtype).requires_grad_()
+        value = mlayer.expm(a)
+        assert value.shape == a.shape
+        assert value.dtype == dtype
+        assert value.is_contiguous()
+        (gradient,) = torch.autograd.grad(value, a, torch.ones_like(value))
+        assert gradient.shape == a.shape
+        agree(value, _one_by_one(a.detach()), a)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0, 0), (0, 0, 0)], ids=str)
@@ -74,20 +75,19 @@ def _views(a: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 20])
-@pytest.mark.parametrize("name", _views(torch.zeros(4, 6, 2, 2)))
-def test_any_strides(name: str, n: int, dtype: torch.dtype, path: str) -> None:
-    view = _views(_batch((4, 6), n, dtype))[name]
-    before = view.clone()
-    value = mlayer.expm(view)
-    assert value.is_contiguous()
-    assert torch.equal(view, before)
-    agree(value, _one_by_one(view), view)
-    leaf = view.detach().requires_grad_()
-    g = _batch(tuple(view.shape[:-2]), n, dtype, seed=3)
-    (gradient,) = torch.autograd.grad(mlayer.expm(leaf), leaf, g.mT)
-    plain = view.clone(memory_format=torch.contiguous_format).requires_grad_()
-    (expected,) = torch.autograd.grad(mlayer.expm(plain), plain, g.mT.contiguous())
-    agree(gradient, expected, view)
+def test_any_strides(n: int, dtype: torch.dtype, path: str) -> None:
+    for name, view in _views(_batch((4, 6), n, dtype)).items():
+        before = view.clone()
+        value = mlayer.expm(view)
+        assert value.is_contiguous(), name
+        assert torch.equal(view, before), name
+        agree(value, _one_by_one(view), view)
+        leaf = view.detach().requires_grad_()
+        g = _batch(tuple(view.shape[:-2]), n, dtype, seed=3)
+        (gradient,) = torch.autograd.grad(mlayer.expm(leaf), leaf, g.mT)
+        plain = view.clone(memory_format=torch.contiguous_format).requires_grad_()
+        (expected,) = torch.autograd.grad(mlayer.expm(plain), plain, g.mT.contiguous())
+        agree(gradient, expected, view)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 20])
@@ -120,7 +120,7 @@ def test_conjugate_views_of_complex_matrices() -> None:
 
 def test_argument_and_incoming_gradient_are_never_changed(dtype: torch.dtype, implementation: str) -> None:
     for n in (1, 2, 6, 12, 20, 40):
-        for norm in (0.0, 1e-3, 1.0, 50.0, 1e20):
+        for norm in (0.0, 1e-3, 1.0, 50.0, *([1e20] if n in (2, 20) else [])):  # the last takes its time
             a = random_matrix(n, norm, dtype=dtype).expand(5, n, n).clone().requires_grad_()
             g = random_matrix(n, 1.0, seed=1, dtype=dtype).expand(5, n, n).clone()
             a_before, g_before = a.detach().clone(), g.clone()

@@ -72,7 +72,7 @@ def trial() -> Iterator[Trial]:
     yield ask
     stdin.close()
     stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(900) == 0
 
 
 def check(found: dict[str, Any], what: str) -> None:

@@ -136,6 +136,7 @@ def test_pictures_of_formulas_with_any_name_are_well_formed(label: str) -> None:
             warnings.simplefilter("ignore", UserWarning)
             figure.savefig(buffer, format="svg")
         well_formed(buffer.getvalue())
+        assert len(buffer.getvalue()) < 200_000  # colored maps are pixels, not thousands of shapes
 
 
 def test_settings_of_the_user_change_no_report() -> None:

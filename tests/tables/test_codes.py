@@ -75,13 +75,13 @@ def test_frequent_categories_stand_alone() -> None:
 
 def test_far_out_cells_are_limited_and_said() -> None:
     draw = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": draw.normal(size=600), "b": draw.normal(size=600)})
+    frame = pd.DataFrame({"a": draw.normal(size=300), "b": draw.normal(size=300)})
     frame["y"] = 3 * frame["a"] + frame["b"]
-    frame.loc[[5, 100, 333], "a"] = [99999.0, -99999.0, 4e6]
+    frame.loc[[5, 100, 133], "a"] = [99999.0, -99999.0, 4e6]
     found = infer_column(frame["a"], 20)
     assert isinstance(found.column, Number)
     assert any(r.kind == "far" and r.count == 3 for r in found.remarks)
-    result = fit_table(frame, Plan("y", training=Training(epochs=60)))
+    result = fit_table(frame, Plan("y", training=Training(epochs=30)))
     assert result.metrics["RMSE"] < 1.5  # 3 if the column drowns in three of its cells
     far = result.model.predict(pd.DataFrame({"a": [1e9, 1e12], "b": [0.0, 0.0]})).outputs
     assert far[0] == pytest.approx(far[1], rel=1e-9)

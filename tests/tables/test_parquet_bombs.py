@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,29 @@ def references(text: str, rows: int) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
 
 
-BOMBS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "one text in every row": (references(LONG, 300), {"store_schema": False}),
-    "one text in every row, as categories": (references(LONG, 300), {}),
-    "lists": (pa.array([[1.0] * 20_000] * 500), {}),
-    "lists of one text": (pa.array([["y" * 200_000] * 100] * 10), {}),
-    "lists of two texts": (pa.array([["y" * 100_000, "x"] * 5] * 200), {"row_group_size": 70}),
-    "rows": (references("u", 30_000_000), {"store_schema": False}),
-    "fixed lengths": (pa.array([b"z" * 100_000] * 1000, pa.binary(100_000)), {"store_schema": False}),
+# Built when asked for, not when the tests are collected: half a gigabyte.
+BOMBS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "one text in every row": (lambda: references(LONG, 300), {"store_schema": False}),
+    "one text in every row, as categories": (lambda: references(LONG, 300), {}),
+    "lists": (lambda: pa.array([[1.0] * 20_000] * 500), {}),
+    "lists of one text": (lambda: pa.array([["y" * 200_000] * 100] * 10), {}),
+    "lists of two texts": (lambda: pa.array([["y" * 100_000, "x"] * 5] * 200), {"row_group_size": 70}),
+    "rows": (lambda: references("u", 30_000_000), {"store_schema": False}),
+    "fixed lengths": (
+        lambda: pa.array([b"z" * 100_000] * 1000, pa.binary(100_000)),
+        {"store_schema": False},
+    ),
 }
 
 
-def bomb(path: Path, name: str) -> None:
-    column, options = BOMBS[name]
+def bomb(path: Path, name: str) -> Any:
+    """Writes the file; its column."""
+    build, options = BOMBS[name]
+    column = build()
     table = pa.table({"a": pa.nulls(len(column), pa.int8()), "b": column})
     pq.write_table(table, path, compression="zstd", **options)
     assert path.stat().st_size < 200_000
+    return column
 
 
 @pytest.fixture
@@ -72,9 +79,7 @@ def test_a_bomb_is_refused_whole(name: str, tmp_path: Path, small: None) -> None
 
 @pytest.mark.parametrize("name", ["one text in every row", "lists of two texts"])
 def test_a_bomb_is_read_in_pieces_that_fit(name: str, tmp_path: Path, small: None) -> None:
-    bomb(tmp_path / "t.parquet", name)
-    column, _ = BOMBS[name]
-    rows = 0
+    column, rows = bomb(tmp_path / "t.parquet", name), 0
     with counted() as pool:
         for piece in open_table(tmp_path / "t.parquet").pieces():
             first = column[rows].as_py()

@@ -57,8 +57,7 @@ def test_the_same_numbers_as_predict(folder: Path) -> None:
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-12, atol=1e-9)
     outputs = runtime.InferenceSession("t.onnx").run(["p"], {"x": found})[0][:, 0]
     np.testing.assert_allclose(outputs, model.outputs(wanted).ravel(), rtol=1e-6)
-    assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 0
-    Path("other.onnx").unlink()
+    Path("t_rows.py").rename("other_rows.py")
     assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 2  # other_rows.py is there
 
 

@@ -70,13 +70,14 @@ def test_compiled_modules_are_kept_in_the_environment() -> None:
     show = subprocess.run(
         ["make", "-s", "--eval", "show: ; @env", "show", "VENV=elsewhere"],
         cwd=ROOT,
-        env={**inherited, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**inherited, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONOPTIMIZE": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
     seen = dict(line.split("=", 1) for line in show.stdout.splitlines() if line.startswith("PYTHON"))
     assert "PYTHONDONTWRITEBYTECODE" not in seen
+    assert "PYTHONOPTIMIZE" not in seen  # nor is a test without its assert statements
     assert seen["PYTHONPYCACHEPREFIX"] == str(ROOT / "elsewhere/bytecode")
 
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mlayer.checks import flag, function
 from mlayer.datasets.local_files import (
@@ -98,11 +98,25 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                 progress(name, come, total)
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """urllib's, which leaves the connection open if the address that it is sent on to cannot be read."""
+
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError:
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
 def _open(url: str) -> tuple[IO[bytes], int | None]:
     """The response, and the length that it announces."""
     if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
         raise OSError(f"{url} is not an https address")
-    answer = urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "mlayer"}), timeout=30)
+    request = urllib.request.Request(url, headers={"User-Agent": "mlayer"})
+    answer = urllib.request.build_opener(_Redirects).open(request, timeout=30)
     length = answer.headers.get("Content-Length")
     if length and not (length.isdecimal() and length.isascii() and len(length) < 16):
         answer.close()

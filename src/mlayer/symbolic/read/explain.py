@@ -192,7 +192,7 @@ class Explanation:
             (("layer", layer, limits), ("formula", formula, limits), ("difference", formula - layer, {}))
         ):
             axes = drawing.add_subplot(1, 3, k + 1)
-            picture = axes.pcolormesh(*grids, values, shading="auto", **style)
+            picture = axes.pcolormesh(*grids, values, shading="auto", rasterized=True, **style)
             drawing.colorbar(picture, ax=axes)
             axes.set_title(title, fontsize=9)
             axes.set_xlabel(names[0])
