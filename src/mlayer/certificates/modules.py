@@ -149,8 +149,8 @@ def check_mlayer(argument: str, layer: MLayer, hooks: bool) -> None:
 
 
 def is_plain(layer: MLayer) -> bool:
-    """Whether the structure is one of ours: it puts parameters into matrices, without arithmetic."""
-    return type(layer.structure) in STRUCTURES.values()
+    """Whether the structure is one of ours that puts parameters into matrices without arithmetic."""
+    return type(layer.structure) in STRUCTURES.values() and layer.structure.exact
 
 
 def with_plain_structure(argument: str, layer: MLayer) -> MLayer:
