@@ -41,6 +41,7 @@ class Prediction:
         rows: predicted.
         remarks: notes for the user.
         metrics: if the table had the target column; else empty.
+        measured_rows: the rows behind the metrics: with a known target and a finite prediction.
     """
 
     rows: int = 0
