@@ -45,15 +45,15 @@ def read_record(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise _not_a_result(file, f"no JSON ({error})") from None
+        raise _not_a_result(file, f"something that is not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise _not_a_result(file, f"JSON that is no object ({type(record).__name__})")
+        raise _not_a_result(file, f"JSON of another kind than an object ({type(record).__name__})")
     return record
 
 
 @contextmanager
 def _of_a_run(file: Path) -> Iterator[None]:
-    """Records come from files, which others may have written: what they lack is an error that names them."""
+    """Turn an error about a record into one that names its file, which others may have written."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -48,7 +48,7 @@ class Blocks(Scattered):
     @staticmethod
     @abstractmethod
     def _mask(blocks: tuple[int, ...]) -> Tensor:
-        """Where a matrix may be nonzero.  (n, n)"""
+        """The mask of the entries that may be nonzero.  (n, n)"""
 
     def balancing_mask(self) -> Tensor:
         """The blocks on the diagonal."""
@@ -70,7 +70,7 @@ class Blocks(Scattered):
         return cls(blocks)
 
     def extra_repr(self) -> str:
-        """For repr()."""
+        """The sizes that repr() shows."""
         return f"{list(self.blocks)}"
 
 

@@ -89,7 +89,7 @@ class Structure(nn.Module, ABC):
         )
 
     def balancing_mask(self) -> Tensor:
-        """Where a symmetric X may be nonzero for the similarity exp(X) to keep the structure.  (n, n)"""
+        """The mask of a symmetric X for which the similarity exp(X) keeps the structure.  (n, n)"""
         return torch.zeros(self.size, self.size, dtype=torch.bool)
 
     def config(self) -> Config:
@@ -102,5 +102,5 @@ class Structure(nn.Module, ABC):
         return cls(size)
 
     def extra_repr(self) -> str:
-        """For repr()."""
+        """The size that repr() shows."""
         return f"{self.size}"

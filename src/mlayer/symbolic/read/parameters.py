@@ -109,7 +109,7 @@ class FormulaNumbers:
         return result
 
     def expression(self, values: list[Any]) -> Any:
-        """With numbers in place of the symbols."""
+        """The expression with numbers in place of the symbols."""
         known = dict(zip(self.symbols, values, strict=True))
         return self._sympy.Add(*(term.xreplace(known) for term, _ in self._terms))
 
