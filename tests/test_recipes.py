@@ -62,3 +62,16 @@ def test_lists_of_attributes_are_complete() -> None:
         str(file.relative_to(SOURCE)): fields_left_out(file.read_text()) for file in SOURCE.rglob("*.py")
     }
     assert {file: names for file, names in found.items() if names} == {}
+
+
+ROOT = SOURCE.parents[1]
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda page: page.stem)
+def test_files_that_a_decision_names_exist(page: Path) -> None:
+    """A decision that names a file that was moved is out of date."""
+    folders = ("src", "docs", "tests", "benchmarks", "tools", "examples", "results")
+    files = [f"/{file.relative_to(ROOT)}" for name in folders for file in (ROOT / name).rglob("*.*")]
+    files += [f"/{file.name}" for file in ROOT.glob("*.*")]
+    named = re.findall(r"`([\w./-]+\.(?:py|h|cpp|json|yml))`", page.read_text())
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
