@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.datasets import ImageSet
-from mlayer.disk import replace_bytes
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
@@ -110,11 +108,25 @@ def train_robustly(  # noqa: PLR0917
         Clean, attacked and certified accuracy in percent, and how the training went. What a finished
         training gave is kept in its checkpoint folder, so that a resumed experiment does not repeat it.
     """
+
+    def make(name: str) -> dict[str, Any]:
+        return _trained(images, recipe, eps, seed, where, name, linear, test_images, fit_steps)
+
+    return where.part(part, make)
+
+
+def _trained(  # noqa: PLR0917
+    images: ImageSet,
+    recipe: RobustRecipe,
+    eps: float,
+    seed: int,
+    where: Where,
+    part: str,
+    linear: bool,
+    test_images: int | None,
+    fit_steps: int,
+) -> dict[str, Any]:
     folder = where.checkpoint(part)
-    finished = None if folder is None else folder / "finished.json"
-    if finished is not None and finished.exists():
-        known: dict[str, Any] = json.loads(finished.read_text())
-        return known
     training = images.train
     shape = (*images.image_shape, 1)[:3]
     pixels = shape[0] * shape[1]
@@ -143,7 +155,7 @@ def train_robustly(  # noqa: PLR0917
         folder=folder,
         progress=lambda done: where.say(f"{part}: certifying", done),
     )
-    row = {
+    return {
         "set": images.name,
         "eps": eps,
         "model": "linear" if linear else "M-layer",
@@ -158,9 +170,6 @@ def train_robustly(  # noqa: PLR0917
         "seconds": round(result.seconds + time.monotonic() - trained, 1),
         "losses": [round(record["loss"], 4) for record in result.history],
     }
-    if finished is not None:
-        replace_bytes(finished, json.dumps(row).encode())
-    return row
 
 
 def evenly(total: int, count: int) -> slice:
