@@ -83,7 +83,7 @@ def condition(a: Tensor) -> float:
 
 
 def broken(row: dict[str, Any], who: str = "mlayer", other: str = "scipy") -> list[str]:
-    """Where the rule does not hold."""
+    """The cases in which the rule does not hold."""
     return [
         what for k, what in enumerate(("value", "derivative")) if row[who][k] > max(SMALL, 2 * row[other][k])
     ]

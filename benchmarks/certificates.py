@@ -121,18 +121,18 @@ class Work:
 
 
 def start_worker(data: Path, log: Path) -> None:
-    """In each process of the pool."""
+    """Build the certifier, once in each process of the pool."""
     global work  # noqa: PLW0603
     work = Work(data, log)
 
 
 def work_on(task: tuple[list[int], dict[int, float]]) -> list[dict[str, Any]]:
-    """In a process of the pool."""
+    """Certify and attack the images of a task, in a process of the pool."""
     return work(*task)
 
 
 def check_on(task: tuple[int, float, int | None]) -> list[dict[str, Any]]:
-    """In a process of the pool."""
+    """Check the certificates of one image, in a process of the pool."""
     return [work.check(*task)]
 
 

@@ -79,7 +79,7 @@ def grid(dtype: torch.dtype, path: str = "auto") -> list[Spec]:
 
 
 def small_and_large(dtypes: tuple[torch.dtype, ...], path: str) -> list[Spec]:
-    """From the smallest matrix to one that the kernel leaves to torch's products."""
+    """Cells from the smallest matrix to one that the kernel leaves to torch's products."""
     sizes = [(n, b) for n in (2, 3, 6, 16, 32) for b in (1, 32, 512)] + [(64, 64), (128, 8), (200, 2)]
     return [Spec(n, batch, dtype, path) for dtype in dtypes for n, batch in sizes]
 
@@ -95,7 +95,7 @@ PARTS: dict[str, list[Spec]] = {
 
 
 def fingerprint() -> str:
-    """Of the code that is measured and of the code that measures."""
+    """A digest of the code that is measured and of the code that measures."""
     package = ROOT / "src/mlayer/exponential"
     files = [p for ext in ("py", "h", "cpp") for p in package.rglob(f"*.{ext}")]
     files += [Path(__file__).with_name(name) for name in ("expm_cells.py", "expm_others.py", "measure.py")]
@@ -138,7 +138,7 @@ def open_specs(isa: str, part: str) -> list[Spec]:
 
 
 def measure_part(isa: str, part: str, seconds: float) -> None:
-    """In a process that is held to the instruction set; saved after every cell."""
+    """Measure in a process that is restricted to the instruction set; save after every cell."""
     begun = time.monotonic()
     facts = circumstances()
     if f"{isa} instructions" not in facts["path"]:

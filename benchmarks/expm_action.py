@@ -84,7 +84,7 @@ def beside_scipy(side: int, repetitions: int) -> list[Row]:
 
 
 def random_sparse(n: int, density: float) -> Tensor:
-    """Of norm about 5, float32."""
+    """A random sparse matrix of norm about 5, float32."""
     generator = torch.Generator().manual_seed(n)
     A = torch.randn(n, n, generator=generator)
     if density < 1:

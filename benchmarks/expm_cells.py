@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def rate_fraction(self) -> float:
-        """Of the large product's rate, all products of both passes counted."""
+        """The fraction of the large product's rate, all products of both passes counted."""
         assert self.floor_products is not None
         return self.floor_products / self.both["mlayer"].median
 

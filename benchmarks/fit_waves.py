@@ -5,7 +5,7 @@
 
 Each table has a date column and a target: 500 days of one to three waves with real periods of 5 to 120
 days, a trend, and noise of 5 or 20 % of the waves' deviation. The command fits it with its defaults and
-predicts the 250 days after it. Measured is the root of the mean squared error against the function without
+predicts the 250 days after it. The measure is the root mean squared error against the function without
 noise, compared with two fits that know how many waves there are: least squares with the periods given, and
 nonlinear least squares over the periods too, started at the true ones, which is as near as an estimate of
 them can come. Processor time is that of the whole command, with Python's start and the imports.

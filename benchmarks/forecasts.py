@@ -168,7 +168,7 @@ def seasonal_naive(series: Series) -> Any:
 
 
 def boosting(series: Series) -> Any:
-    """On the calendar."""
+    """Gradient boosting on the features of the calendar."""
 
     def features(frame: pd.DataFrame) -> pd.DataFrame:
         dates = frame["date"].dt

@@ -153,7 +153,7 @@ def main() -> int:
     repetitions, seconds = (2, 0.01) if options.quick else (15, 0.5)
     results = measure(repetitions, seconds)
     exponential, passes = shares(repetitions, seconds)
-    print("\nmilliseconds a training step: median (quartiles)")
+    print("\nmilliseconds per training step: median (quartiles)")
     for batch, timings in results.items():
         for name, t in timings.items():
             print(

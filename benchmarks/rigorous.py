@@ -41,7 +41,7 @@ from mlayer.files import load_authors_model
 from mlayer.nn import BlockDiagonal, MLayer
 
 METHOD = "second_order"
-TUNED_ON = 500  # images at the begin of the order of benchmarks/certificates.py that thresholds were tuned on
+TUNED_ON = 500  # first images of the order of benchmarks/certificates.py: thresholds were tuned on them
 STRUCTURES = ("full", "nilpotent", "skew", "blocks")
 Line = dict[str, Any]
 

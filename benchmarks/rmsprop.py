@@ -5,7 +5,7 @@
 
 Two models of the paper's section 4.3: the M-layer for 5 x 5 determinants (3 tensors, 14,977 parameters) and
 the dense net compared with it (12 tensors, 43,101 parameters). Three contenders take turns on the same
-gradients: torch's RMSprop as it comes, torch's with foreach=True, and ours. The net is measured a second time
+gradients: torch's RMSprop with its defaults, torch's with foreach=True, and ours. The net is measured again
 as training leaves it: with a part of its weights behind dead units, whose gradients are 0 and whose running
 squares torch's update leaves at subnormal numbers. How far the weights are apart after the same steps is the
 accuracy next to it.
@@ -34,7 +34,7 @@ BEFORE = 1000
 
 
 def gradients(model: nn.Module, dead: float) -> list[Tensor]:
-    """Of a batch's size, with whole rows of zeros for the dead units."""
+    """Gradients of the size that a batch gives, with whole rows of zeros for the dead units."""
     g = torch.Generator().manual_seed(0)
     drawn = [torch.randn(p.shape, generator=g) for p in model.parameters()]
     for gradient in drawn:

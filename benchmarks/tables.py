@@ -138,7 +138,7 @@ def ranks(means: dict[str, float]) -> dict[str, float]:
 
 
 def mean_ranks(record: dict[str, Any]) -> dict[str, float]:
-    """Over all sets of the record."""
+    """Mean ranks over all sets of the record."""
     return {
         name: statistics.mean(entry["methods"][name]["rank"] for entry in record.values())
         for name in CLASSIFIERS
@@ -146,7 +146,7 @@ def mean_ranks(record: dict[str, Any]) -> dict[str, float]:
 
 
 def _save(record: dict[str, Any]) -> None:
-    """After every set, so that a stopped run is not lost."""
+    """Write the record after every set, so that a stopped run is not lost."""
     setting = circumstances() | {"scikit-learn": sklearn.__version__, "numpy": np.__version__}
     complete = set(tables()) <= set(record)
     overall = mean_ranks(record) if complete else None

@@ -62,7 +62,7 @@ def ours(case: Case) -> Any:
 
 
 def features(frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Without the target and identifiers; dates as four numbers."""
+    """The inputs without the target and identifiers; dates as four numbers."""
     frame = frame.drop(columns=[target, *(name for name in frame if name.endswith("_id"))])
     if "date" in frame:
         dates = pd.to_datetime(frame.pop("date"))
@@ -132,7 +132,7 @@ METHODS: dict[str, Method] = {
 
 
 def processor_seconds() -> float:
-    """Of this process and of those it started and waited for: Prophet computes in a child process."""
+    """Processor time of this process and of its children: Prophet computes in a child process."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

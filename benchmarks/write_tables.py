@@ -62,7 +62,7 @@ def ratio(cell: dict[str, Any] | None, kind: str) -> str:
 
 
 def floors(cell: dict[str, Any] | None) -> tuple[str, str]:
-    """Of forward+backward: times the sum of both floors, and the fraction of the large-product rate."""
+    """Forward+backward as a multiple of both floors, and as a fraction of the large-product rate."""
     if cell is None or cell["floor_products"] is None:
         return "", ""
     time = cell["both"]["mlayer"]["median"]

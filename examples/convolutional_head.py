@@ -22,7 +22,7 @@ FEATURES = 32
 
 
 def convolutions() -> list[nn.Module]:
-    """From 8 x 8 pixels to 32 features."""
+    """Convolutions from 8 x 8 pixels to 32 features."""
     torch.manual_seed(0)
     return [
         nn.Conv2d(1, 16, 3, padding=1),

@@ -37,7 +37,7 @@ def main() -> None:
     letters = sympy.symbols("a b c d e f g h i")
     assert sympy.expand(formula - sympy.Matrix(3, 3, letters).det()) == 0
 
-    # Any polynomial will do, and M may be smaller than one would think.
+    # Any polynomial can be compiled, and M may be smaller than one would expect.
     product = symbolic.plan("(a + b + 1)*(c + d + 2)*(e + f + 3)", "a b c d e f")
     print(f"(a + b + 1)(c + d + 2)(e + f + 3) has 27 terms and needs n = {product.matrix_size}")
 

@@ -82,6 +82,12 @@ PHRASES = {
     r"\btime an (?:image|epoch)\b": "per",
     r"\bgigabytes of nothing\b|\bterabytes of nothing\b": "sparse file",
     r"\b(?:slope|weight|number|bit|term) an? (?:layer|row|step|pair)\b": "per",
+    r"\bat hand\b|\bworth the name\b|\bto speak of\b": "available, known",
+    r"\b(?:are|is) summed up\b|\bwhat \w+ (?:are|is) made of\b": "terms of the sum",
+    r"\b(?:is|are) no (?:object|parameter|zero|JSON)\b|\bthat is none\b": "is not a",
+    r"\b(?:Measured|Minimized|Compared|Asserted|Counted|Left out)(?:, [^,.]*,)? (?:is|are) ": "subject first",
+    r"\b(?:[Uu]nless|if) told\b|\bis told (?:about|what|the)\b|\bcannot be told\b": "given, seen",
+    r"; a few words\b|pip's (?:own )?words\b|\bin writing\b|\bat the begin\b": "message, text, start",
 }
 # CONTRIBUTING and the decisions speak of rooms for subpackages; a table of the benchmarks is about houses.
 SPEAKS_OF_ROOMS = {"CONTRIBUTING.md", "table_data.py"}
@@ -108,6 +114,29 @@ def over_lines(phrase: str) -> re.Pattern[str]:
 
 def slips(pattern: re.Pattern[str], text: str) -> list[str]:
     return [f"line {text[: m.start()].count(chr(10)) + 1}: {m[0]}" for m in pattern.finditer(text)]
+
+
+# A docstring is a sentence or names what is returned; it does not continue the name of its function.
+CONTINUES = {"About", "Along", "Also", "As", "At", "Behind", "By", "From", "In", "Of", "On", "Over", "Past"}
+CONTINUES |= {"Per", "Some", "Those", "To", "With", "Without"}
+
+
+def docstrings_that_continue_a_name(code: str) -> list[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    texts = [
+        (node.name, ast.get_docstring(node) or "-")
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, kinds)
+    ]
+    return [f"{name}: {text.splitlines()[0]}" for name, text in texts if text.split()[0] in CONTINUES]
+
+
+def test_docstrings_do_not_continue_the_name() -> None:
+    assert docstrings_that_continue_a_name('def norm(x):\n    """Of the rows."""') == ["norm: Of the rows."]
+    found = {
+        name(file): docstrings_that_continue_a_name(file.read_text()) for file in READ if file.suffix == ".py"
+    }
+    assert {file: texts for file, texts in found.items() if texts} == {}
 
 
 def test_files_are_found() -> None:

@@ -45,7 +45,7 @@ def questions() -> list[Question]:
 
 
 def as_bytes(question: Question) -> bytes:
-    """As answers.cpp reads them."""
+    """The matrices as answers.cpp reads them."""
     a, e = question
     head = np.array([a.element_size(), a.shape[-1], len(a), e is not None], dtype=np.int32)
     table = native.KernelTable.of(schedule_for(a.dtype, e is not None))

@@ -25,7 +25,7 @@ sys.exit(not (native.available() and node.available()))
 
 
 def build(compiler: str, folder: Path) -> str | None:
-    """Kernel and node in a copy of the sources; a few words if that fails."""
+    """Build kernel and node in a copy of the sources; a message if that fails."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for part in PARTS:
@@ -50,7 +50,7 @@ def build(compiler: str, folder: Path) -> str | None:
 
 
 def run_tests(folder: Path) -> str:
-    """Those that call the kernel."""
+    """Run the tests that call the kernel."""
     paths = os.pathsep.join(str(part.resolve()) for part in (folder / "src", Path("tests")))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "progress", "--at-most", "4"]

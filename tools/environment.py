@@ -3,7 +3,7 @@
     python3 tools/environment.py .venv demo              what `mlayer demo` needs
     python3 tools/environment.py .venv test,lint,bench   what tests, linters and benchmarks need
 
-pip's own words go to install.log in the environment; what is shown is what takes time. The kernel compiles
+pip's output goes to install.log in the environment; what is shown is what takes time. The kernel compiles
 while pip downloads, without its autograd node, which would wait for torch and which the demo does not need
 (make builds it for the tests). Whether this Python is new enough was asked before, by old_python.py.
 """
@@ -96,7 +96,7 @@ def requirements(extras: str) -> list[str]:
 
 
 def run(command: list[str], log: TextIO, shown: bool = True) -> bool:
-    """Runs it with its words in the log; True if it failed."""
+    """Run it with its output in the log; True if it failed."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
@@ -117,10 +117,10 @@ def explanation(log_name: str) -> str:
         text = file.read()
     for pattern, words in CAUSES:
         if re.search(pattern, text):
-            return f"{words} (pip's words: {log_name})"
+            return f"{words} (pip's output: {log_name})"
     errors = [line.strip() for line in text.splitlines() if "error" in line.lower()]
     last = errors[-1] if errors else "no reason given"
-    return f"the installation failed: {last} (pip's words: {log_name})"
+    return f"the installation failed: {last} (pip's output: {log_name})"
 
 
 def kernel_in_use(folder: str) -> str:

@@ -3,7 +3,7 @@
 Each variation changes what differs between machines and must not matter: the order in which a BLAS sums, the
 vector instructions of the libraries, the number of threads, the instruction set of our kernel, or that there
 is none. A test looks whether the variation is in force. make test is the variation of one thread.
-Of every test function one case or two are run (`--at-most`); make test runs them all. Left out are files
+One case or two of every test function are run (`--at-most`); make test runs them all. Files are left out
 whose tests read text, bytes or formulas and compute nothing that a variation could change, and, where only
 the kernel differs, those that compute without an exponential. tests/exponential has every instruction set in
 make test.

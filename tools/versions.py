@@ -52,11 +52,11 @@ def interpreter(version: str, uv: list[str]) -> str | None:
 
 
 def make(name: str, uv: list[str], log: Path) -> str | None:
-    """The environment; a few words if it cannot be had."""
+    """Make the environment; a message if that fails."""
     version, options = ENVIRONMENTS[name]
     python = interpreter(version, uv)
     if python is None:
-        return f"skipped: no Python {version} here, and none to be had"
+        return f"skipped: no Python {version} here, and none can be downloaded"
     folder = FOLDER / name
     venv = [*uv, "venv", "--quiet", "--allow-existing", "--python", python, str(folder)]
     install = [*uv, "pip", "install", "--python", str(folder / "bin/python"), *options]
@@ -68,7 +68,7 @@ def make(name: str, uv: list[str], log: Path) -> str | None:
 
 
 def run_tests(name: str, log: Path) -> str:
-    """With this tree's package: the kernel serves every Python, the autograd node is built for each."""
+    """Run the tests on this tree's package: one kernel for every Python, an autograd node for each."""
     python = str(FOLDER / name / "bin/python")
     paths = os.pathsep.join(str(Path(part).resolve()) for part in ("src", "tests"))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}

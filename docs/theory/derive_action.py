@@ -1,4 +1,4 @@
-"""Thresholds of `expm_action`: the largest norms for which Taylor's polynomial of degree m will do.
+"""Thresholds of `expm_action`: the largest norms for which Taylor's polynomial of degree m suffices.
 
     python docs/theory/derive_action.py
 
@@ -27,7 +27,7 @@ def backward_error(m: int, x: mpmath.mpf) -> mpmath.mpf:
 
 
 def theta(m: int, u: mpmath.mpf) -> mpmath.mpf:
-    """By bisection: the bound grows with x."""
+    """The threshold, by bisection: the bound grows with x."""
     low, high = mpmath.mpf(0), mpmath.mpf(40)
     for _ in range(120):
         middle = (low + high) / 2

@@ -29,48 +29,23 @@ if TYPE_CHECKING:
     from mlayer.training import Settings, train
 
 # Everything loads when it is first asked for: torch takes seconds, and `mlayer --help` should not.
-_PACKAGE_OF = {
-    "Attack": "certificates",
-    "Certificates": "certificates",
-    "Certifier": "certificates",
-    "ExpmPath": "exponential",
-    "MLayer": "nn",
-    "MLayerClassifier": "estimators",
-    "MLayerRegressor": "estimators",
-    "Settings": "training",
-    "OutputBounds": "certificates.boxes",
-    "attack": "certificates",
-    "bounds": "certificates.boxes",
-    "certify": "certificates",
-    "explain": "symbolic",
-    "expm": "exponential",
-    "expm_action": "exponential",
-    "expm_path": "exponential",
-    "export_onnx": "files",
-    "from_boolean": "symbolic",
-    "from_function": "symbolic",
-    "from_polynomial": "symbolic",
-    "load": "files",
-    "logm": "exponential",
-    "save": "files",
-    "sqrtm": "exponential",
-    "to_sympy": "symbolic",
-    "train": "training",
+_NAMES_IN = {
+    "certificates": ("Attack", "Certificates", "Certifier", "attack", "certify"),
+    "certificates.boxes": ("OutputBounds", "bounds"),
+    "datasets": (),
+    "errors": (),
+    "estimators": ("MLayerClassifier", "MLayerRegressor"),
+    "experiments": (),
+    "exponential": ("ExpmPath", "expm", "expm_action", "expm_path", "logm", "sqrtm"),
+    "files": ("export_onnx", "load", "save"),
+    "nn": ("MLayer",),
+    "report": (),
+    "symbolic": ("explain", "from_boolean", "from_function", "from_polynomial", "to_sympy"),
+    "tables": (),
+    "training": ("Settings", "train"),
 }
-_PACKAGES = (
-    "certificates",
-    "datasets",
-    "errors",
-    "estimators",
-    "experiments",
-    "exponential",
-    "files",
-    "nn",
-    "report",
-    "symbolic",
-    "tables",
-    "training",
-)
+_PACKAGES = tuple(package for package in _NAMES_IN if "." not in package)
+_PACKAGE_OF = {name: package for package, names in _NAMES_IN.items() for name in names}
 # Packages that need more than torch, and what to install for them.
 _EXTRA = {"estimators": ("scikit-learn", "sklearn", "pip install 'mlayer[estimators]'")}
 

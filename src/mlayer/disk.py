@@ -95,7 +95,7 @@ def replace_bytes(path: Path, data: bytes, *, keep: Path | None = None, follow: 
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """What the system refuses while ``path`` is written is an error that names it and says what to do."""
+    """Turn errors of the system while ``path`` is written into ones that name it and say what to do."""
     try:
         yield
     except OSError as error:
@@ -138,7 +138,7 @@ def remove_left_over(path: Path) -> None:
 
 
 def followed(path: Path) -> Path:
-    """Where a link leads, also to a file that is not there yet; other paths as they are."""
+    """The path that a link leads to, even if no file is there yet; other paths unchanged."""
     try:
         return path.resolve() if path.is_symlink() else path
     except (OSError, RuntimeError) as error:  # links in a circle: which of the two depends on Python
@@ -167,7 +167,7 @@ def _temporary(path: Path) -> tuple[Path, int]:
 
 
 def _least_mode(path: Path) -> int:
-    """With which a new file for ``path`` begins: what the old one allows, and its writing."""
+    """The mode with which a new file for ``path`` starts: that of the old one, writable by its owner."""
     try:
         return stat.S_IMODE(path.stat().st_mode) & 0o666 | stat.S_IRUSR | stat.S_IWUSR
     except OSError:  # a new one: as the user's mask has it

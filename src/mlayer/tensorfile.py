@@ -80,7 +80,7 @@ def read_header(path: Path) -> Header:
 
 
 def _end(name: str, entry: Any) -> int:
-    """Where the numbers of a tensor end, counted from the header's end."""
+    """The end of the numbers of a tensor, counted from the header's end."""
     places = entry.get("data_offsets")
     if not isinstance(places, list) or len(places) != 2 or not all(type(n) is int for n in places):
         raise DamagedError(f"no place of the tensor {name[:60]!r}")
@@ -131,7 +131,7 @@ def check_seal(path: Path) -> None:
 
 
 def _place(data: bytes) -> int:
-    """Where the digest stands in the header."""
+    """The place of the digest in the header."""
     end = 8 + int.from_bytes(data[:8], "little")
     place = data.find(_MARK, 8, end)
     if place < 0 or place + len(_MARK) + len(_EMPTY) > end:

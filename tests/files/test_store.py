@@ -22,10 +22,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import mlayer
+import structure_cases
 from mlayer import MLayer, MLayerError
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.files import store
-from mlayer.nn import BlockDiagonal, BlockTriangular, Structure
+from mlayer.nn import Structure
 
 
 class Symmetric(nn.Module):
@@ -57,10 +58,7 @@ VARIANTS: list[dict[str, Any]] = [
     {},
     {"embedding_size": None},
     {"matrix_bias": False, "output_bias": False, "embedding_bias": False},
-    {"structure": "nilpotent"},
-    {"structure": "skew"},
-    {"structure": BlockDiagonal([2, 3])},
-    {"structure": BlockTriangular([2, 1, 2])},
+    *({"structure": case.structure} for name, case in structure_cases.CASES.items() if name != "full"),
     {"dtype": torch.float64},
     {"dtype": torch.bfloat16},
     {"dtype": torch.float16},

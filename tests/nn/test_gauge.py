@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlayer import MLayer
 from mlayer.errors import ArgumentError
-from mlayer.nn import BlockDiagonal, BlockTriangular, gauge
+from mlayer.nn import gauge
+from structure_cases import CASES, SIZE
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -38,7 +39,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"in_features": 3},  # fewer inputs than features
     {"matrix_bias": False, "in_features": 3},
 ]
-STRUCTURES: list[str | nn.Module] = ["nilpotent", "skew", BlockDiagonal([1, 3]), BlockTriangular([1, 2, 1])]
 
 
 def same_function(one: MLayer, other: MLayer, tolerance: float = 1e-11) -> None:
@@ -123,22 +123,16 @@ def _squares(layer: MLayer) -> float:
     return (A.square().sum() + constant.square().sum() + layer.readout.square().sum()).item()
 
 
-@pytest.mark.parametrize("structure", STRUCTURES, ids=str)
-def test_structures(structure: str | nn.Module) -> None:
-    layer = make(structure=structure)
-    Q = random(5, 5)
-    allowed = {
-        "nilpotent": random(4, 4).triu() + 3 * torch.eye(4, dtype=torch.float64),
-        "skew": torch.linalg.qr(random(4, 4)).Q,
-        "block_diagonal": torch.block_diag(torch.eye(1), torch.ones(3, 3) + torch.eye(3)).double(),
-        "block_triangular": random(4, 4).triu() + 3 * torch.eye(4, dtype=torch.float64),
-    }[layer.structure.name]
+@pytest.mark.parametrize("name", [name for name in CASES if name != "full"])
+def test_structures(name: str) -> None:
+    layer = make(structure=CASES[name].structure, matrix_size=SIZE)
+    allowed, Q = CASES[name].similarity, random(5, 5)
     for moved in (gauge.transform(layer, matrix=allowed, embedding=Q), gauge.canonical(layer)):
         assert type(moved.structure) is type(layer.structure)
         same_function(layer, moved)
     with pytest.raises(ArgumentError, match=r"of structure '.*similarity that is (an|a) "):
-        gauge.transform(layer, matrix=random(4, 4))
-    same_function(layer, gauge.transform(layer.with_structure("full"), matrix=random(4, 4)), 1e-9)
+        gauge.transform(layer, matrix=random(SIZE, SIZE))
+    same_function(layer, gauge.transform(layer.with_structure("full"), matrix=random(SIZE, SIZE)), 1e-9)
 
 
 def test_canonical_form_of_a_nilpotent_layer_balances_its_scales() -> None:

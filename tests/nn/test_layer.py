@@ -188,7 +188,7 @@ def test_output_and_penalty_take_one_exponential(monkeypatch: pytest.MonkeyPatch
         calls.append(A.shape)
         return mlayer.expm(A)
 
-    monkeypatch.setattr("mlayer.nn.structures.expm", counted)
+    monkeypatch.setattr("mlayer.nn.structures.structure.expm", counted)
     make().forward_with_activity(inputs(5, 6))
     assert calls == [(5, 5, 5)]
 

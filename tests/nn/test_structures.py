@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import structure_cases
 from mlayer import MLayer
+from mlayer.certificates.modules import with_plain_structure
 from mlayer.errors import ArgumentError
 from mlayer.nn import BlockDiagonal, BlockTriangular, Full, Nilpotent, Parametrized, Skew, Structure
+from mlayer.nn.structures import STRUCTURES, as_structure
 
 
 class Symmetric(nn.Module):
@@ -40,6 +43,21 @@ class Toeplitz(Structure):
         return free[..., i[:, None] - i[None, :] + self.size - 1]
 
 
+class Traceless(Structure):
+    """Trace 0: the last diagonal entry is minus the sum of the others, which rounds."""
+
+    name = "traceless"
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        return (self.size**2 - 1,)
+
+    def dense(self, free: Tensor) -> Tensor:
+        n = self.size
+        last = -free[..., :: n + 1].sum(-1, keepdim=True)
+        return torch.cat([free, last], -1).unflatten(-1, (n, n))
+
+
 class Scaled(nn.Module):
     """With a weight of its own, and no inverse."""
 
@@ -51,24 +69,6 @@ class Scaled(nn.Module):
         return self.scale.to(X.dtype) * X
 
 
-def is_nilpotent(A: Tensor) -> bool:
-    return torch.equal(A, A.triu(1))
-
-
-def is_skew(A: Tensor) -> bool:
-    return torch.equal(A, -A.mT)
-
-
-def is_blocks(A: Tensor) -> bool:
-    return torch.equal(A, torch.stack([torch.block_diag(m[:2, :2], m[2:, 2:]) for m in A]))
-
-
-def is_block_triangular(A: Tensor) -> bool:
-    """Blocks 2, 1, 2: zero on and below the diagonal blocks, and M^3 = 0 to the bit."""
-    below = A[:, :2, :2].any() or A[:, 2:, :3].any() or A[:, 3:].any()
-    return not below and not torch.matrix_power(A, 3).any()
-
-
 def is_symmetric(A: Tensor) -> bool:
     return torch.equal(A, A.mT)
 
@@ -78,11 +78,7 @@ def is_toeplitz(A: Tensor) -> bool:
 
 
 CASES = [
-    ("full", 25, lambda _: True),
-    ("nilpotent", 10, is_nilpotent),
-    ("skew", 10, is_skew),
-    (BlockDiagonal([2, 3]), 13, is_blocks),
-    (BlockTriangular([2, 1, 2]), 8, is_block_triangular),
+    *((case.structure, case.count, case.holds) for case in structure_cases.CASES.values()),
     (Symmetric(), 25, is_symmetric),
     (Toeplitz(5), 9, is_toeplitz),
 ]
@@ -131,21 +127,31 @@ def test_blocks(blocks: list[int]) -> None:
     assert (matrix != 0).sum() == len(free)
 
 
-@pytest.mark.parametrize(
-    "structure",
-    [
-        Full(4),
-        Nilpotent(4),
-        Skew(4),
-        BlockDiagonal([1, 3]),
-        BlockTriangular([1, 2, 1]),
-        Parametrized(Symmetric(), 4),
-    ],
-)
+BUILT_IN = [as_structure(case.structure, structure_cases.SIZE) for case in structure_cases.CASES.values()]
+
+
+@pytest.mark.parametrize("structure", [*BUILT_IN, Parametrized(Symmetric(), 4)])
 def test_free_inverts_dense(structure: Structure) -> None:
     free = torch.randn(3, *structure.parameter_shape, generator=torch.Generator().manual_seed(0))
     matrices = structure(free)
     assert torch.equal(structure.dense(structure.free(matrices)), matrices)
+
+
+@pytest.mark.parametrize("structure", [*BUILT_IN, Traceless(5)])
+def test_what_is_called_exact_gives_the_same_matrices_in_every_precision(structure: Structure) -> None:
+    free = torch.randn(50, *structure.parameter_shape, generator=torch.Generator().manual_seed(0))
+    same = torch.equal(structure(free.double()), structure(free).double())
+    assert same == structure.exact
+
+
+def test_certificates_read_a_structure_that_rounds_as_the_layer_computes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new structure with arithmetic: its float32 matrices are certified, not those of a float64 copy."""
+    monkeypatch.setitem(STRUCTURES, Traceless.name, Traceless)
+    layer = MLayer(3, 2, matrix_size=5, embedding_size=4, structure="traceless")
+    matrices = layer.generators.double()
+    assert torch.equal(with_plain_structure("layer", layer).double().generators, matrices)
 
 
 def test_skew_gives_rotations() -> None:

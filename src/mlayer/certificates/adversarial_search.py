@@ -58,7 +58,7 @@ class Attacked(Protocol):
 
 @dataclass
 class Broken:
-    """Per row: the smallest radius found to break it, the step that does, and the class it turns into."""
+    """The smallest radius found to break each row, the step that does, and the class it turns into."""
 
     radius: Tensor  # (rows,), inf where nothing was found
     step: Tensor  # (rows, m): delta, in the inputs' units
@@ -73,7 +73,7 @@ def margins(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor) -> Tenso
 
 
 def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, eps: float) -> Tensor:
-    """What rounding to the precision eps may do to `margins`, so that its sign says something.  (rows,)
+    """Bounds of the rounding of `margins` in the precision eps: beyond them a sign is certain.  (rows,)
 
     exp(M) is known to a relative eps ||M|| or so, and the margin sums |S_i - S_j| |exp(M)| and the biases.
     """
@@ -184,7 +184,7 @@ def _shorten(  # noqa: PLR0917
     result: Broken,
     precision: float,
 ) -> None:
-    """Along the last direction, the smallest radius at which the margin was seen below zero."""
+    """The smallest radius along the last direction at which the margin was seen below zero."""
     with torch.no_grad():
         end = origin + region.step(direction, eps, origin)
         enough = 2 * rounding(layer, end, label, rival, precision)

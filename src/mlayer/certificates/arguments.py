@@ -64,7 +64,7 @@ def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
 
 
 def as_float64(x: Tensor) -> Tensor:
-    """On the CPU and without gradients; a conversion that changes no value."""
+    """The tensor as float64 on the CPU, without gradients; a conversion that changes no value."""
     result = x.detach().to(device="cpu", dtype=torch.float64)
     return result.clone() if result.is_inference() else result
 

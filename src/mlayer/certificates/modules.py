@@ -1,8 +1,8 @@
 """Whether a module computes the function of its class: only for that are there bounds.
 
-A subclass that defines forward anew, a hook, a parametrization, a weight that is no parameter, or the
-training mode make another function of the same weights. Bounds of the weights would be false for it. What
-cannot be told from the modules, such as a method that was replaced on torch's own class, shows in the outputs
+A subclass with its own forward, a hook, a parametrization, a weight that is not a parameter, or the training
+mode make another function of the same weights. Bounds of the weights would be false for it. What cannot be
+seen in the modules, such as a method that was replaced on torch's own class, shows in the outputs
 (`check_agreement`).
 """
 
@@ -52,7 +52,7 @@ _TENSORS: dict[type[nn.Module], tuple[str, ...]] = {
     MLayer: ("embedding", "embedding_bias", "free_generators", "free_matrix_bias", "readout", "output_bias"),
 }
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
-# Outputs that differ by more than this part of what they are summed up from, both in float64, are of
+# Outputs that differ by more than this part of the terms of their sums, both in float64, are of
 # different functions.
 _AGREEMENT = 1e-6
 
@@ -98,7 +98,7 @@ def check_function(argument: str, module: nn.Module, kinds: tuple[type[nn.Module
 
 
 def check_surroundings(argument: str) -> None:
-    """Raise where torch itself is told to compute something else: hooks of all modules, modes."""
+    """Raise where torch itself computes something else: hooks for all modules, active modes."""
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         raise ArgumentError(
             argument, "without forward hooks, which may change what it computes",
@@ -149,8 +149,8 @@ def check_mlayer(argument: str, layer: MLayer, hooks: bool) -> None:
 
 
 def is_plain(layer: MLayer) -> bool:
-    """Whether the structure is one of ours: it puts parameters into matrices, without arithmetic."""
-    return type(layer.structure) in STRUCTURES.values()
+    """Whether the structure is one of ours that puts parameters into matrices without arithmetic."""
+    return type(layer.structure) in STRUCTURES.values() and layer.structure.exact
 
 
 def with_plain_structure(argument: str, layer: MLayer) -> MLayer:
@@ -234,7 +234,7 @@ def check_weights(argument: str, module: nn.Module) -> None:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """In a precision for which torch can tell what is finite."""
+    """The tensor in a precision for which torch has isfinite."""
     return tensor.float() if tensor.dtype.itemsize == 1 else tensor
 
 
@@ -252,7 +252,7 @@ def check_mode(argument: str, module: nn.Module) -> None:
     """Raise where the training mode computes something different from evaluation."""
     random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
     normalizes = isinstance(module, nn.modules.batchnorm._BatchNorm)
-    # Without running statistics there is no evaluation to speak of: that is said elsewhere.
+    # Without running statistics there is no evaluation mode: another check refuses that.
     if module.training and (random or (normalizes and module.running_mean is not None)):
         raise ArgumentError(
             argument, "in evaluation mode", f"{type(module).__name__} in training mode", "Call .eval()."

@@ -18,7 +18,7 @@ def unless_out_of_range(
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result | Instead]]:
     """The function gives ``instead`` where its numbers overflow, or where LAPACK refuses them.
 
-    Comparisons with the NaN that comes of infinities are False, so no proof passes by them; what Python and
+    Comparisons with the NaN that infinities give are False, so no proof rests on them; what Python and
     LAPACK raise for the same reason must not end a whole batch.
     """
 

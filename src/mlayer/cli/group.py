@@ -37,7 +37,7 @@ class LazyGroup(click.Group):
     """Knows its commands by name and says what they do without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table, which is that of use."""
+        """List the commands in the order of the table, which is that of use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -65,14 +65,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """With a hint for a misspelled command."""
+        """Find the command; a hint for a misspelled one."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             hint = did_you_mean(args[0], COMMANDS, f"The commands are: {', '.join(COMMANDS)}.")
             raise click.UsageError(f"no command {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table alone."""
+        """Write the list of commands from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 

@@ -26,7 +26,7 @@ class Mistake(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """As for all other mistakes."""
+        """Print the error like all other mistakes."""
         click.echo(f"mlayer: {self.message}", file=file, err=file is None)
 
 
@@ -34,7 +34,7 @@ class NamedChoice(click.Choice[str]):
     """One of several words; the error for a misspelled one lists them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """With the nearest word."""
+        """The choice; an error names the nearest one."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -52,7 +52,7 @@ class _File(click.Path):
     """A path; an empty one or a NUL in it is the user's mistake, which the system calls a wrong value."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As a pathlib.Path."""
+        """The path as a pathlib.Path."""
         if "\0" in str(value):
             raise click.BadParameter("a path has no NUL character", ctx, param)
         if not str(value):

@@ -66,7 +66,7 @@ class _Terminal:
 
 
 def results() -> Any:
-    """Where rows of a table go: a file or a pipe gets them as they are, a terminal as :func:`plain`."""
+    """The stream for rows of a table: a file or a pipe gets them unchanged, a terminal as :func:`plain`."""
     return _Terminal() if sys.stdout.isatty() else sys.stdout
 
 
@@ -116,7 +116,7 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]], *, err: bool = Fal
 
 
 class ProgressBar(Protocol):
-    """What a command reports its progress to."""
+    """The bar that shows the progress of a command."""
 
     def update(self, done: float, total: float | None, text: str) -> None:
         """``done`` of ``total`` (None: unknown); ``text`` says what is being done."""
@@ -151,7 +151,7 @@ class _Lines:
 
 
 class _NoBar:
-    """For --quiet."""
+    """The bar of --quiet: it shows nothing."""
 
     def update(self, done: float, total: float | None, text: str) -> None:
         pass

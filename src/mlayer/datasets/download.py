@@ -142,7 +142,7 @@ def _judge(came: str, published: str, target: Path, file: SourceFile) -> None:
 
 
 def _unpack(archive: Path, folder: Path, files: Sequence[SourceFile]) -> None:
-    """Those members of the archive that are ``files``, by their names alone: nothing can land elsewhere."""
+    """Unpack the members that are ``files``, by their names alone: nothing can land elsewhere."""
     wanted = {file.name: file for file in files}
     try:
         with tarfile.open(archive, "r:gz") as tar:

@@ -120,7 +120,7 @@ def digest(path: Path, file: SourceFile) -> str:
 
 
 def sha256_of(path: Path, start: int = 0) -> str:
-    """Of the bytes of a file from ``start`` on."""
+    """SHA-256 of the bytes of a file from ``start`` on."""
     with path.open("rb") as stream:
         stream.seek(start)
         return hashlib.file_digest(stream, "sha256").hexdigest()

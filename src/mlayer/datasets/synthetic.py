@@ -180,7 +180,7 @@ def determinants(count: int, size: int = 3, *, seed: Seed = 0) -> Table:
 
 
 def permanents(count: int, size: int = 3, *, seed: Seed = 0) -> Table:
-    """As `determinants`, with the permanent: the same sum of products, all signs positive."""
+    """Matrices and their permanents, as `determinants`: the same sum of products, all signs positive."""
     x = _matrices(count, size, seed)
     return Table(x.flatten(1), permanent(x.double()).float()[:, None])
 

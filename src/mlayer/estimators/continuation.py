@@ -78,7 +78,7 @@ class Continuation:
 
     @property
     def said(self) -> str:
-        """In words."""
+        """A description for users."""
         level = "the mean level" if np.isinf(self.memory) else "the level of the last rows"
         if self.memory < 1:
             level = "the last value"
@@ -147,7 +147,7 @@ def _judged(model: WaveFit, data: WaveRows) -> WaveFit:
 
 
 def plain(data: WaveRows, moments: Moments) -> WaveFit:
-    """Without a season: the inputs, and a slope for each group where that pays."""
+    """The model without a season: the inputs, and a slope for each group where that pays."""
     none = WaveFit(np.empty(0), np.empty(0, dtype=np.int64))
     best = solved(none, data)
     if moments.groups:
@@ -207,7 +207,7 @@ class End:
         self._local = _local_slope(self._slopes, self._rest, fade, self._key)
 
     def model(self, way: Continuation) -> WaveFit:
-        """With the level and the slope of ``way``."""
+        """The model with the level and the slope of ``way``."""
         if np.isinf(way.memory) and way.drift == 1.0 and not way.local:
             return self.base
         data, groups = self.data, self.moments.groups
@@ -240,7 +240,7 @@ def _local_slope(columns: Array, rest: Array, fade: Array, key: Indices) -> Arra
 
 
 def part(data: WaveRows, rows: Flags) -> WaveRows:
-    """Some of the rows."""
+    """The data of some of the rows."""
     return WaveRows(data.x[rows], data.y[rows], data.weight[rows] / data.weight[rows].mean())
 
 

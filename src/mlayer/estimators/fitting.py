@@ -37,12 +37,12 @@ class Tensors:
 
     @property
     def arrays(self) -> tuple[Array, Array, Array]:
-        """In float64, for numpy."""
+        """The tensors as float64 arrays of numpy."""
         x, y, weight = (each.double().numpy() for each in (self.x, self.y, self.weight))
         return x, y, weight
 
     def double(self) -> Tensors:
-        """In float64."""
+        """The tensors in float64."""
         return Tensors(self.x.double(), self.y.double(), self.weight.double())
 
     def some(self, most: int, seed: int) -> Tensors:

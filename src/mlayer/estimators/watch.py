@@ -82,7 +82,7 @@ class Watch:
 
 
 class Listener:
-    """What the training loop tells goes to a watch; keeps the history in case the time runs out.
+    """Passes the training loop's progress to a watch; keeps the history in case the time runs out.
 
     Args:
         watch: the clock of the fit.
@@ -101,7 +101,7 @@ class Listener:
         self.steps = done
 
     def update(self, step: int, epoch: int, loss: float) -> None:
-        """Some steps were made."""
+        """Called after some steps."""
         del epoch, loss
         self.steps = step
         if self._told:

@@ -239,7 +239,7 @@ def _with_groups(
 
 
 def _growing(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
-    """With amplitudes that change linearly along an input, where that pays."""
+    """The fit with amplitudes that change linearly along an input, where that pays."""
     for a in along:
         trial = replace(best, groups=(*best.groups, a))
         if trial.parameters(data.y.shape[1], data.x.shape[1]) < data.y.size // 3:
@@ -283,7 +283,7 @@ def _refined(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
 
 
 def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> WaveFit:
-    """Without the waves that do not pay, and no more than the most."""
+    """The fit without the waves that do not pay, and with at most the largest number."""
     while len(best.frequencies):
         tell(0.9)
         trials = []

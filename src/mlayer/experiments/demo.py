@@ -24,7 +24,7 @@ from mlayer.training import Settings, train
 
 @dataclass(frozen=True)
 class Config:
-    """How much of it.
+    """The size of each part.
 
     Attributes:
         seed: of everything.

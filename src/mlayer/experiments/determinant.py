@@ -251,7 +251,7 @@ def headline(results: Results) -> dict[str, float]:
 
 
 def figures(results: Results, prefix: str) -> dict[str, float]:
-    """With fewer examples than the paper's 2^17 the text's recipe is another one, and named so."""
+    """The figures; the text's recipe has another name with fewer examples than the paper's 2^17."""
     figures = {f"{prefix}.best_mse": results["ours"]["test_mse"]}
     for name, key in (("m_layer", "paper_recipe_mse"), ("dnn", "dnn_mse")):
         if name in results["headline"]:  # an unfinished run may lack them

@@ -123,7 +123,7 @@ class Config:
         text_epochs: of it.
         dnn_models: for each function of the figure.
         dnn_epochs: of them.
-        thin: every how many-th example trains by the text's recipe and the DNNs; the text's is 1.
+        thin: one in this many examples trains the text's recipe and the DNNs; the text's is 1.
     """
 
     seed: int = 0
@@ -280,7 +280,7 @@ def recipe(kind: str, config: Config, seed: int) -> tuple[nn.Module, Settings]:
 
 @torch.no_grad()
 def _rmse(model: nn.Module, function: Cosines) -> float:
-    """On [2, 6): 40,000 points, a hundred and more in every period."""
+    """The error on [2, 6): 40,000 points, more than a hundred in every period."""
     dtype = next(model.parameters()).dtype
     x = 2 + torch.arange(40_000, dtype=torch.float64)[:, None] / 10_000
     outputs = torch.cat([model(part.to(dtype)).double() for part in x.split(4000)])

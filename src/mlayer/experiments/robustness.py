@@ -183,7 +183,7 @@ def _bracket(
 
 
 def _certifier(layer: MLayer, typical: Tensor, fit_steps: int, where: Where) -> Certifier:
-    """With the constants of a run that was stopped, if there was one."""
+    """The certifier, with the constants of a run that was stopped if there was one."""
     folder = where.checkpoint("ours")
     kept = None if folder is None else folder / "constants.npz"
     if kept is not None and kept.exists():

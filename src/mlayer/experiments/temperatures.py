@@ -102,7 +102,7 @@ SCALES = {
 
 
 def needs(config: Config) -> tuple[str, ...]:
-    """The series, unless it may be made up."""
+    """The series, unless a synthetic one may replace it."""
     return () if config.made_up else ("temperatures",)
 
 
@@ -150,7 +150,7 @@ def _series(config: Config, where: Where) -> tuple[Tensor, str]:
 
 
 def _smoothed(values: Tensor) -> Tensor:
-    """As in the notebook: less the mean of all days, means of seven days."""
+    """The series as in the notebook: less the mean of all days, means of seven days."""
     return (values - values.mean()).unfold(0, WEEK, 1).mean(1)
 
 

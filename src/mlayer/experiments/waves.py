@@ -1,11 +1,11 @@
-"""Waves off the grid in noise: how near our error on [2, 6] comes to what no method can beat.
+"""Waves off the grid in noise: our error on [2, 6], compared with a bound that no method can beat.
 
     mlayer reproduce waves              a few minutes on one core
     mlayer reproduce waves --full       100 functions at every level of noise: half an hour
     mlayer reproduce waves --smoke      seconds
 
 Expected: nothing in the paper. A sum of two cosines with real frequencies in [3, 9] is sampled 500 times on
-[0, 2], evenly or not, with noise of 1 to 20 % of the function's deviation. Measured is the root of the mean
+[0, 2], evenly or not, with noise of 1 to 20 % of the function's deviation. The measure is the root mean
 squared error on [2, 6], where a wrong frequency costs most, compared with
     bound       the Cramer-Rao bound of that error, for a method that knows there are two waves
     told        least squares with the frequencies given

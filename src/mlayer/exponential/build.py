@@ -36,7 +36,7 @@ NODE = ("-std=c++20", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w")
 
 
 def _digest(sources: list[Path], flags: object) -> str:
-    """Of names, contents and flags: what a library is compared with before it is used."""
+    """Digest of names, contents and flags, which a library is compared with before it is used."""
     digest = hashlib.sha256(repr(flags).encode())
     for source in sources:
         digest.update(source.name.encode() + b"\0" + hashlib.sha256(source.read_bytes()).digest())
@@ -44,7 +44,7 @@ def _digest(sources: list[Path], flags: object) -> str:
 
 
 def kernel_digest(folder: Path = KERNEL) -> str | None:
-    """Of the kernel's sources and flags; None where they are not there, as in an installed wheel."""
+    """Digest of the kernel's sources and flags; None where there are none, as in an installed wheel."""
     sources = sorted(file for file in folder.glob("*") if file.suffix in {".cpp", ".h"})
     if not any(source.name == "entry.cpp" for source in sources):
         return None
@@ -52,7 +52,7 @@ def kernel_digest(folder: Path = KERNEL) -> str | None:
 
 
 def node_digest(folder: Path = KERNEL) -> str:
-    """Of the node's sources and flags, which every installation has."""
+    """Digest of the node's sources and flags, which every installation has."""
     return _digest([folder / "table.h", folder / "torch" / "node.cpp"], NODE)
 
 

@@ -51,12 +51,12 @@ def expm(A: Tensor, *, path: str | None = None) -> Tensor:
 
 
 def _chosen(A: Tensor) -> Tensor:
-    """On the path that was asked for: the node, which chooses for itself, is left out."""
+    """The exponential on the requested path, without the node, which makes its own choice."""
     return _checked(A, _chosen)
 
 
 def _checked(A: Tensor, single: Callable[[Tensor], Tensor]) -> Tensor:
-    """With ``single`` for the float32 copy of a half-precision input."""
+    """The exponential of checked input; ``single`` is the float32 copy of a half-precision one."""
     check_matrices(A)
     if A.dtype in HALVES:
         return single(A.float()).to(A.dtype)

@@ -3,7 +3,7 @@
 The same mathematics as the kernel (schedule.py, docs/theory/expm.md), arranged for devices where each
 operation is a launch. One look at the norms (the only synchronization) fixes one polynomial and the number of
 squarings for the whole batch; matrices that need fewer squarings keep their value by `where`. A bound from
-the norms proves that nothing overflows, so the result is not looked at. What the bound cannot vouch for goes
+the norms proves that nothing overflows, so the result is not checked. Batches for which it proves nothing go
 to `grouped`.
 
 Norms are Frobenius norms, which are the same for A and its adjoint: the backward pass reuses the plan of the
@@ -269,7 +269,7 @@ def _combinations(terms: Tensor, rows: _Rows) -> tuple[Tensor, ...]:
 
 
 def _coefficients(rows: _Rows, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """On the device once and for all, so that nothing is uploaded between two products."""
+    """The coefficients on the device, kept there so that nothing is uploaded between two products."""
     if detect_fake_mode() is not None:  # a fake tensor must not stay, nor meet a real one
         return torch.tensor(rows, dtype=dtype, device=device)
     return _kept_coefficients(rows, dtype, device)

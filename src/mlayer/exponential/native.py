@@ -169,7 +169,7 @@ def supports(matrices: Tensor) -> bool:
 
 
 def largest_size(dtype: torch.dtype) -> int:
-    """Of a matrix that the kernel takes."""
+    """The largest size of a matrix that the kernel takes."""
     return LARGEST_SIZE // 2 if dtype.is_complex else LARGEST_SIZE
 
 
@@ -220,7 +220,7 @@ def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tenso
 
 
 def _resolved(matrices: Tensor) -> Tensor:
-    """With signs and conjugations in memory, where torch may only have noted them."""
+    """The tensor with negation and conjugation carried out, which torch may have deferred."""
     if matrices.is_neg():
         matrices = matrices.resolve_neg()
     return matrices.resolve_conj() if matrices.is_conj() else matrices

@@ -175,7 +175,7 @@ _apply_plain = super(torch.autograd.Function, _PlainExpm).apply
 
 
 class _Expm(torch.autograd.Function):
-    """With forward mode and vmap, for everything else."""
+    """The function with forward mode and vmap, for everything else."""
 
     @staticmethod
     def forward(matrices: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
 
 
 def _product(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
-    """By the product rule where tangents stand to the right.  (b, n, m) -> (b, n, m), m = n or 2 n"""
+    """Product; tangents, to the right, by the product rule.  (b, n, m) -> (b, n, m), m = n or 2 n"""
     n = left.shape[1]
     if left.shape[2] == n:
         return _multiply(left, right, out)
@@ -160,7 +160,7 @@ def _plan(values: AnyArray, dtype: torch.dtype, derivative: bool) -> tuple[int, 
     if not values[1, :, 0, 0].all() and not np.diagonal(values[1], axis1=1, axis2=2).any(1).all():
         return None
     most, fewest = _squarings(norm2, theta, dtype), _squarings(float(squares[1].min()), theta, dtype)
-    if most <= fewest + 1:  # one squaring more than needed costs less than to tell the matrices apart
+    if most <= fewest + 1:  # one squaring more than needed costs less than separate numbers for the matrices
         return DEGREES[-1], most, None
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)

@@ -92,7 +92,7 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
         )
         notes = header["notes"]
         if not isinstance(notes, dict):
-            raise DamagedError("notes that are no object")
+            raise DamagedError("notes that are not an object")
         _check_names(network, tensors)
     except FileFormatError:
         raise

@@ -108,7 +108,7 @@ def load_with_notes(
     device: torch.device | str | None = None,
     allow_nonfinite: bool = False,
 ) -> tuple[MLayer, dict[str, Any] | None]:
-    """As :func:`load`, with the notes of :func:`save`; None for a file without."""
+    """The layer as :func:`load` gives it, and the notes of :func:`save`; None for a file without."""
     where = file_path("path", path)
     check_device(device)
     flag("allow_nonfinite", allow_nonfinite)

@@ -156,7 +156,7 @@ class MLayer(nn.Module):
         return None if self.free_matrix_bias is None else self.structure.dense(self.free_matrix_bias)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """As in every module, but matrices that the structure computes are not replaced by themselves."""
+        """Set an attribute as every module does, but refuse matrices that the structure computes."""
         if name in ("generators", "matrix_bias"):
             raise AttributeError(
                 f"{name} is computed from the parameter free_{name} by the structure and cannot be assigned. "
@@ -356,7 +356,7 @@ class MLayer(nn.Module):
         return tensor.float() if tensor.dtype in HALVES else tensor
 
     def extra_repr(self) -> str:
-        """For repr()."""
+        """The sizes and flags that repr() shows."""
         parts = [str(self.in_features), str(self.out_features)]
         parts += [f"matrix_size={self.matrix_size}", f"embedding_size={self.embedding_size}"]
         missing = {"matrix_bias": self.free_matrix_bias, "output_bias": self.output_bias}

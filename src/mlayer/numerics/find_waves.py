@@ -51,7 +51,7 @@ def find_waves(
         weight: of the rows; equal if None.
         most: waves.
         damped: whether waves may grow or decay; those that do not need to, do not.
-        tell: called with the part of the search that is done, from 0 to 1; it may raise to end it.
+        tell: called with the fraction of the search that is done; it may raise to end the search.
 
     Returns:
         The waves, the strongest last to be dropped; `Waves.at` evaluates them anywhere.
@@ -209,7 +209,7 @@ def _jumps(problem: WaveProblem, waves: Waves) -> bool:
 
 
 def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) -> Waves:
-    """Without the waves that do not pay, the weakest tried first."""
+    """The fit without the waves that do not pay, the weakest tried first."""
     while len(waves):
         tell(0.9)
         options = []

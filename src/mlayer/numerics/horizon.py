@@ -46,7 +46,7 @@ class HorizonErrors:
 
     @classmethod
     def of(cls, horizons: Array, forecasts: Array, errors: Array) -> HorizonErrors:
-        """From forecasts of the past.
+        """Fit to errors of forecasts of the past.
 
         Args:
             horizons: (forecasts,), positive.
@@ -80,7 +80,7 @@ class HorizonErrors:
         return np.asarray(quantile * size * wider)
 
     def as_json(self) -> dict[str, Any]:
-        """For a model file; of many scores, quantiles that are never smaller than theirs."""
+        """A JSON object for a model file; of many scores, quantiles that are never smaller than theirs."""
         scores = self.scores
         if len(scores) > _KEPT:
             scores = scores[np.ceil(np.arange(1, _KEPT + 1) * len(scores) / _KEPT).astype(int) - 1]

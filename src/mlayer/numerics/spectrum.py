@@ -17,7 +17,7 @@ _CELLS = 8
 # Frequencies for each one that the extent of the rows resolves.
 _STEPS = 8
 _MOST_CELLS = 2**22  # of the grid: 32 MB of float64
-# With fewer different values an input holds no wave worth the name.
+# With fewer different values an input is not searched for waves.
 LEAST_VALUES = 20
 
 

@@ -28,7 +28,7 @@ _FOLDS = 5
 _RIDGE = 10.0
 # Errors below this part of their median count as that: the logarithm of 0 says nothing.
 _LEAST = 0.1
-# The gain of log-likelihood a row that is asked for, and in standard errors of it.
+# The least gain of log-likelihood per row, and the same in its standard errors.
 _GAIN, _SIGMAS = 0.02, 3.0
 # Rows for each column of a fit that uses every input.
 _ROWS_PER_COLUMN = 8
@@ -69,7 +69,7 @@ class Spread:
 
     @classmethod
     def of(cls, x: Array, predictions: Array, errors: Array, weight: Array | None = None) -> Spread | None:
-        """From training rows and their absolute errors; None if one size for all rows is as good.
+        """Fit to training rows and their absolute errors; None if one size for all rows is as good.
 
         Args:
             x: (rows, inputs).
@@ -109,7 +109,7 @@ class Spread:
         return None if best is None else _fitted(both[:, best[1]], logs, weight, best[1])
 
     def as_json(self) -> dict[str, Any]:
-        """For a model file."""
+        """A JSON object for a model file."""
         return {
             "columns": self.columns.tolist(),
             "middle": self.middle.tolist(),
@@ -162,7 +162,7 @@ def _fitted(values: Array, logs: Array, weight: Array, columns: Indices) -> Spre
 
 
 def _laplace(errors: Array, logs: Array, weight: Array) -> Array:
-    """Of each row the negative log-likelihood with sizes proportional to exp(logs), the factor fitted."""
+    """Negative log-likelihood of each row with sizes proportional to exp(logs), the factor fitted."""
     shares = errors * np.exp(-logs)
     factor = float(np.average(shares, weights=weight))
     return np.asarray(logs + math.log(max(factor, 1e-300)) + shares / max(factor, 1e-300))

@@ -49,7 +49,7 @@ class WaveProblem:
         object.__setattr__(self, "extent", np.maximum(np.ptp(self.x, axis=0), 1e-300))
 
     def take(self, rows: Indices) -> WaveProblem:
-        """Some of the rows."""
+        """The problem with some of the rows."""
         return WaveProblem(self.x[rows], self.y[rows], self.fixed[rows], self.weight[rows])
 
 
@@ -218,7 +218,7 @@ def _orthonormal(columns: Array) -> tuple[Array, Array]:
         sizes = np.abs(np.diag(R))
         if sizes.min() > 1e-6 * sizes.max():
             return Q, np.linalg.inv(R)
-    Q, sizes, Vh = np.linalg.svd(columns, full_matrices=False)  # slower; tells dependent columns
+    Q, sizes, Vh = np.linalg.svd(columns, full_matrices=False)  # slower; finds dependent columns
     kept = sizes > _RANK * sizes[0]
     return Q[:, kept], Vh[kept].T / sizes[kept]
 

@@ -70,7 +70,7 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        """With the paper's own number in front."""
+        """The title, the paper's own number first."""
         title = str(self.record["title"])
         return f"{self.in_paper}: {title}" if self.in_paper else title
 

@@ -65,7 +65,7 @@ def classification_metrics(
 
 
 def rarer_class(truth: AnyArray) -> int:
-    """Of two classes; the second if they are equally frequent."""
+    """The rarer of two classes; the second if they are equally frequent."""
     return int((truth == 1).mean() <= 0.5)
 
 

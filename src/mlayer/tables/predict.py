@@ -41,6 +41,7 @@ class Prediction:
         rows: predicted.
         remarks: notes for the user.
         metrics: if the table had the target column; else empty.
+        measured_rows: the rows behind the metrics: with a known target and a finite prediction.
     """
 
     rows: int = 0
@@ -140,7 +141,7 @@ def check_output(path: Path) -> None:
 
 
 def refuse(remarks: list[Remark]) -> None:
-    """In strict mode, raise an error for what is otherwise only reported."""
+    """Raise, in strict mode, an error for what is otherwise only reported."""
     serious = [remark for remark in remarks if remark.strict]
     if serious:
         more = f" (and {len(serious) - _LIST} more)" if len(serious) > _LIST else ""

@@ -32,14 +32,14 @@ class Remark:
     example: str = ""
 
     def __str__(self) -> str:
-        """For people."""
+        """The remark as a sentence."""
         where = f"column {cut(self.column)!r}: " if self.column else ""
         number = f"{self.count} " if self.count else ""
         example = f", for example {cut(self.example)!r}" if self.example else ""
         return f"{where}{number}{cut(self.text, _LONGEST_TEXT)}{example}"
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json` and for the model file."""
+        """A JSON object for `--json` and for the model file."""
         return asdict(replace(self, example=cut(self.example, _LONGEST_TEXT)))
 
 

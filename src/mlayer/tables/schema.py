@@ -90,7 +90,7 @@ class Schema:
             )
 
     def as_json(self) -> list[dict[str, Any]]:
-        """For the model file."""
+        """A JSON object for the model file."""
         return [column.as_json() for column in self.columns]
 
     @classmethod

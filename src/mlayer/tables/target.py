@@ -139,7 +139,7 @@ class Target:
         return self.notation.read(series)
 
     def as_json(self) -> dict[str, Any]:
-        """For the model file."""
+        """A JSON object for the model file."""
         entry: dict[str, Any] = {"name": self.name, "task": self.task, "classes": list(self.classes)}
         if self.notation is not None:
             entry["notation"] = {"decimal": self.notation.decimal, "unit": self.notation.unit}

@@ -45,7 +45,7 @@ class TensorsInMemory:
 
     @property
     def batches(self) -> int:
-        """In one epoch."""
+        """The number of batches in one epoch."""
         return -(-self.rows // self.batch_size)
 
     def shuffled(self, seed: int, skip: int, world: World) -> Iterator[Batch]:
@@ -92,7 +92,7 @@ class FromLoader:
 
     @property
     def batches(self) -> int | None:
-        """In one epoch, if the loader knows."""
+        """The number of batches in one epoch, if the loader knows."""
         try:
             return len(self.loader)  # type: ignore[arg-type]
         except TypeError:

@@ -36,7 +36,7 @@ class Best:
         self.weights: Weights | None = None
 
     def start_from(self, model: nn.Module) -> None:
-        """What is kept if not even one epoch ends well."""
+        """Keep the first weights, in case not even one epoch ends well."""
         self.weights = copy_of(model)
 
     def better(self, value: float) -> bool:
@@ -53,11 +53,11 @@ class Best:
         return better
 
     def state(self) -> dict[str, Any]:
-        """For checkpoints."""
+        """The state for checkpoints."""
         return {"value": self.value, "epoch": self.epoch, "seen": self.seen, "weights": self.weights}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """What :meth:`state` gave."""
+        """Restore what :meth:`state` gave."""
         self.value, self.epoch, self.weights = state["value"], state["epoch"], state["weights"]
         self.seen = state["seen"]
 

@@ -26,7 +26,7 @@ _ROW_BYTES = 4 * _WORDS
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """Of the numbers of a dense tensor on any device.
+    """The digest of the numbers of a dense tensor on any device.
 
     >>> tensor_digest(torch.zeros(2, 3)) == tensor_digest(torch.zeros(2, 3, dtype=torch.float64))
     False
@@ -36,13 +36,13 @@ def tensor_digest(tensor: Tensor) -> str:
 
 
 def array_digest(array: AnyArray) -> str:
-    """Of the cells of an array that holds no objects; dates too, which have no separate buffer."""
+    """The digest of the cells of an array without objects; dates too, which have no separate buffer."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return bulk_digest(flat.view(np.uint8).data if flat.nbytes else memoryview(b""))
 
 
 def bulk_digest(data: memoryview) -> str:
-    """Of bytes, by rows as far as they go; the rest, and little data, by SHA-256 alone.
+    """The digest of bytes, by whole rows; the rest, and little data, by SHA-256 alone.
 
     >>> bulk_digest(memoryview(bytes(10_000))) == bulk_digest(memoryview(bytes(9_999)))
     False

@@ -118,7 +118,7 @@ class Checkpoints:
         return None
 
     def write_first(self, state: dict[str, Any]) -> None:
-        """Before the first step, so that a place that cannot be written costs nothing."""
+        """Write before the first step, so that a place that cannot be written costs nothing."""
         if _is_of_others(self.history):
             raise CheckpointError(
                 f"checkpoint: {self.history} must be the history of a run, or not there; got a file of "

@@ -49,7 +49,7 @@ def diagnosis(
 
 @torch.no_grad()
 def _largest_norm(model: nn.Module, x: Tensor) -> float | None:
-    """Of the matrices M of all M-layers in the model, 2-norms bounded by Frobenius norms."""
+    """The largest norm of the matrices M of all M-layers, 2-norms bounded by Frobenius norms."""
     norms: list[float] = []
 
     def watch(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -238,7 +238,7 @@ def _slot(member: Any) -> bool:
 
 
 def _tensor_digest(tensor: Tensor) -> str:
-    """Of tensors of every layout; what has no numbers, or hides them, counts by its shape."""
+    """The digest of a tensor of any layout; one without numbers, or that hides them, counts by its shape."""
     try:
         dense = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
         return f"{dense.dtype} {tuple(dense.shape)} {tensor_digest(dense)}"

@@ -16,7 +16,7 @@ _START = 1 / 25
 
 
 def cosine(fraction: float) -> float:
-    """From 1 down to 0 along half a wave.
+    """Fall from 1 to 0 along half a wave.
 
     >>> cosine(0.0), round(cosine(0.5), 6), round(cosine(1.0), 6)
     (1.0, 0.5, 0.0)
@@ -25,7 +25,7 @@ def cosine(fraction: float) -> float:
 
 
 def one_cycle(fraction: float) -> float:
-    """Up from 1/25 to 1 during the first 30 %, then down to 0, each along half a wave.
+    """Rise from 1/25 to 1 during the first 30 %, then fall to 0, each along half a wave.
 
     >>> round(one_cycle(0.0), 6), one_cycle(0.3), round(one_cycle(1.0), 6)
     (0.04, 1.0, 0.0)
@@ -55,7 +55,7 @@ class LearningRate:
         self.moves = self.schedule is not None or self.decay > 0
 
     def before_step(self, step: int) -> None:
-        """To be called with the number of steps done."""
+        """Set the rate; called with the number of steps done."""
         if not self.moves:
             return
         factor = 1 / (1 + self.decay * step)
@@ -81,11 +81,11 @@ class LearningRate:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def state(self) -> dict[str, Any]:
-        """For checkpoints; the rates themselves are in the optimizer's state."""
+        """The state for checkpoints; the rates themselves are in the optimizer's state."""
         return {"reduction": self.reduction, "epochs_without_gain": self.epochs_without_gain}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """What :meth:`state` gave."""
+        """Restore what :meth:`state` gave."""
         self.reduction = state["reduction"]
         self.epochs_without_gain = state["epochs_without_gain"]
 

@@ -175,7 +175,7 @@ class _Loop:
         return run.result()
 
     def _penalties(self) -> AbstractContextManager[list[Tensor]]:
-        """Where the activities of a step arrive; nowhere if they are not wanted."""
+        """A context with the list of a step's activities, which stays empty if they are not wanted."""
         settings = self.run.settings
         if settings.activity_penalty:
             return watch_activity(self.run.model, settings.activity_kind)

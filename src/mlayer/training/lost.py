@@ -15,7 +15,7 @@ _TOGETHER = 2
 
 
 class RunFailedError(MLayerError, RuntimeError):
-    """A run in another process ended with an error that cannot be brought back; its words are here."""
+    """A run in another process ended with an error that cannot be brought back; this is its message."""
 
 
 def sendable(error: Exception, what: str) -> Exception:

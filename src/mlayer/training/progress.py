@@ -14,13 +14,13 @@ from mlayer.training.result import Record
 
 
 class Progress(Protocol):
-    """What the loop tells while it runs; ``update`` comes at most about ten times per second."""
+    """What the loop reports while it runs; ``update`` is called at most about ten times per second."""
 
     def start(self, total_steps: int | None, done: int) -> None:
         """Training begins, or resumes after ``done`` steps."""
 
     def update(self, step: int, epoch: int, loss: float) -> None:
-        """Some steps were made; ``loss`` is the mean of the present epoch so far."""
+        """Called after some steps; ``loss`` is the mean of the present epoch so far."""
 
     def epoch(self, record: Record) -> None:
         """An epoch is complete."""

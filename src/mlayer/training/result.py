@@ -22,7 +22,7 @@ class TrainingResult:
         message: the reason, as a sentence.
         steps: optimizer steps.
         seconds: spent, over all parts of a resumed run.
-        resumed_at: the step at which this call took up an older run, or None.
+        resumed_at: the step from which this call resumed an older run, or None.
     """
 
     history: list[Record] = field(repr=False)

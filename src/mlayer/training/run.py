@@ -84,7 +84,7 @@ class Run:
         self._about: dict[str, Any] = {}  # what makes this run, for checkpoints
 
     def result(self) -> TrainingResult:
-        """Of a run that has stopped."""
+        """The result of a run that has stopped."""
         assert self.stopped is not None
         return TrainingResult(
             history=self.history,
@@ -144,7 +144,7 @@ class Run:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """What :meth:`state` gave."""
+        """Restore what :meth:`state` gave."""
         for name, kinds in _COUNTERS.items():
             if not isinstance(state[name], kinds) or (isinstance(state[name], int) and state[name] < 0):
                 raise ValueError(f"{name} = {state[name]!r:.60}")
@@ -179,7 +179,7 @@ class Run:
         }
 
     def _held(self, before: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Of what may hold counters and caches: callables and the model.
+        """The fingerprint of what may hold counters and caches: callables and the model.
 
         Args:
             before: the same at an earlier moment of the run; what has changed since then is marked.

@@ -32,7 +32,7 @@ class FourthOrder:
         return self._quartic.fall
 
     def rest(self, radius: float) -> float:
-        """What lies beyond the quadratic terms is at least minus this, rounding included."""
+        """A bound of how far the terms beyond the quadratic ones fall below 0, rounding included."""
         third = self.third
         cubic, fall = third.cubic_norm(radius) * radius**3, self._fall() * radius**4
         exact = cubic + fall + third.second.remainder(radius, 5) + self.pair.tensor_slack(radius, 3)

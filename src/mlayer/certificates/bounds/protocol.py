@@ -31,7 +31,7 @@ class TaylorBound(Bound, Protocol):
     first_cap_trial: float
 
     def rest(self, radius: float) -> float:
-        """What lies beyond the quadratic terms is at least minus this."""
+        """A bound of how far the terms beyond the quadratic ones fall below 0."""
 
     def curvature(self, radius: float) -> float:
         """Half the second derivative is at least H minus this."""

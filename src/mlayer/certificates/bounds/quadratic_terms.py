@@ -40,7 +40,7 @@ def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
 
 
 def _wanted(pull: Array, excess: Array, resistance: Array) -> Array:
-    """Logarithms of the weights that the eigenvectors' pull asks for, more where a shift costs nothing.
+    """Logarithms of the weights that the top eigenvectors favor, larger where a shift costs nothing.
 
     That is where the gradient resists it: where the excess of the shift over the resistance is negative.
     """
@@ -59,7 +59,7 @@ class Minorant:
     slopes: Array
 
     def minimum(self, low: Array, high: Array) -> float:
-        """Over the box."""
+        """The minimum over the box."""
         return self.constant + linear_minimum(self.slopes, low, high)
 
 
@@ -159,7 +159,7 @@ class BoxQuadratic:
         return max(float(np.linalg.eigvalsh(self._form)[-1]), 0.0)
 
     def _stiffness(self, share: float) -> Array:
-        """Of the steps of the descent; with share 1 no step leads uphill (lemma 2).  (m,)"""
+        """Stiffnesses that limit the steps of the descent; with share 1 none leads uphill (lemma 2).  (m,)"""
         result: Array = 2 * (self.shift + share * self._most * self._pair.row.model.white.w)
         return result + 1e-12 * float(result.max(initial=0.0)) + 1e-300
 
@@ -214,7 +214,7 @@ class BoxQuadratic:
         return Minorant(constant - self._rounding(low, high), slopes)
 
     def _rounding(self, low: Array, high: Array) -> float:
-        """Of the sums above and of the minimum over the box, relative to the sums of absolute values."""
+        """Rounding of the sums above and of the minimum, relative to the sums of absolute values."""
         reach = np.maximum(np.abs(low), np.abs(high))
         y = float(self._pair.row.model.row_norms @ reach)
         sums = (

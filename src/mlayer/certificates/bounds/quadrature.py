@@ -2,7 +2,7 @@
 
 docs/theory/certificates.md, theorem 6. The rule is for the weight (1 - t) t^2 on [0, 1]. The other factor of
 the weight changes with t only as far as N does not commute with M: its derivatives are sums of products of
-iterated commutators [M, [M, ... N]], whose norms are at hand.
+iterated commutators [M, [M, ... N]], whose norms are known.
 """
 
 from __future__ import annotations

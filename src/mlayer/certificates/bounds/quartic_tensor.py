@@ -116,7 +116,7 @@ class _Total:
         self._single = single
 
     def _norm(self, part: Complex) -> float:
-        """Of the factor in the form's coordinates."""
+        """Norm of the factor in the form's coordinates."""
         once = part[self._single]
         return math.sqrt(2 * float(np.vdot(part, part).real) - float(np.vdot(once, once).real))
 
@@ -141,7 +141,7 @@ class _Total:
 
 
 def least_eigenvalue(form: Array) -> float:
-    """Some c >= 0 with form + c positive semidefinite, near the least: guessed by Lanczos, then proved."""
+    """A c >= 0 with form + c positive semidefinite, near the least: guessed by Lanczos, then proved."""
     largest = float(np.abs(form).max())
     if largest == 0:
         return 0.0

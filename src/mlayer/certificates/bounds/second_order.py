@@ -69,7 +69,7 @@ class SecondOrder:
         return 0.0 if by_norms == 0 else min(by_norms, self.readout.curvature(radius, K))
 
     def rest(self, radius: float) -> float:
-        """What lies beyond the quadratic terms is at least minus this, rounding included."""
+        """A bound of how far the terms beyond the quadratic ones fall below 0, rounding included."""
         pair = self.pair
         return self.remainder(radius, 3) + pair.tensor_slack(radius, 2)
 

@@ -16,7 +16,7 @@ from mlayer.numerics.arrays import Array
 
 @lru_cache(maxsize=4)
 def _exchanges(d: int) -> tuple[Indices, Indices, Array]:
-    """Where Q_{ac,bd} and Q_{ad,bc} stand in the flat matrix, and a third of the coordinates' weights."""
+    """The places of Q_{ac,bd} and Q_{ad,bc} in the flat matrix, and a third of the coordinates' weights."""
     pairs, place = sorted_pairs(d)
     i, j = pairs.T
     A, B, C, D = i[:, None], j[:, None], i[None, :], j[None, :]

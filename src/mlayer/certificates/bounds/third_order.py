@@ -26,7 +26,7 @@ class ThirdOrder:
     def __init__(self, second: SecondOrder, symmetrize: bool = True) -> None:
         self.second, self.pair = second, second.pair
         self._norm: float | None = None
-        self._may_symmetrize = symmetrize  # at other centers the simple norm will do
+        self._may_symmetrize = symmetrize  # at other centers the simple norm is enough
 
     def cubic_norm(self, radius: float) -> float:
         """C with |C[y, y, y]| <= c |y|^3."""
@@ -38,7 +38,7 @@ class ThirdOrder:
         return self._norm
 
     def rest(self, radius: float) -> float:
-        """What lies beyond the quadratic terms is at least minus this, rounding included."""
+        """A bound of how far the terms beyond the quadratic ones fall below 0, rounding included."""
         cubic = self.cubic_norm(radius) * radius**3
         return cubic + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
 

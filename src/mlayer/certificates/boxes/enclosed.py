@@ -85,7 +85,7 @@ class Enclosed:
         return Enclosed(mid, (self.error * size + 2 * UNIT * frobenius(mid)) * _MORE + VANISHED)
 
     def widened(self, by: Tensor | float) -> Enclosed:
-        """With a larger error."""
+        """The same matrix with a larger error."""
         return Enclosed(self.mid, self.error + by)
 
     def where(self, condition: Tensor, other: Enclosed) -> Enclosed:

@@ -149,7 +149,7 @@ class Expansion:
         return Planes(self.f - (self.f_error + slack + self._rest(2)) * _MORE, slopes)
 
     def _rest(self, order: int) -> Tensor:
-        """At most what the terms from this order on can do.  (rows, k)"""
+        """A bound of the terms from this order on.  (rows, k)"""
         if self.directions.degree < order:  # theorem 10 of certificates.md
             return torch.zeros_like(self.size)
         return torch.where(self.q[:, None] == 0, 0.0, self.size * tail(self.q, order)[:, None])
@@ -175,7 +175,7 @@ class Expansion:
         return slopes, off.sum(-1)
 
     def _curvature(self) -> Tensor:
-        """Some c >= 0 with H[z, z] >= -c sum w_i t_i^2.  (rows, k)"""
+        """A c >= 0 with H[z, z] >= -c sum w_i t_i^2.  (rows, k)"""
         d = self.H.shape[-1]
         L = self.L[:, None]
         form = L.mT @ self.H @ L
@@ -228,7 +228,7 @@ def _value(e: Enclosed, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _growth_rate(M: Enclosed) -> Tensor:
-    """Some mu with ||exp(s M)||_2 <= e^(s mu) for s >= 0: at least the top eigenvalue of (M + M^T) / 2."""
+    """A mu with ||exp(s M)||_2 <= e^(s mu) for s >= 0: at least the top eigenvalue of (M + M^T) / 2."""
     symmetric = (M.mid + M.mid.mT) / 2
     shift = frobenius(symmetric)  # the proved eigenvalue is cut at 0, this one may be negative
     eye = torch.eye(symmetric.shape[-1], dtype=torch.float64)

@@ -20,7 +20,7 @@ _SMALL = 8  # the scaled matrix has norm at most 2^-8
 
 
 def _power_of_two(size: Ball) -> int:
-    """Some k with size <= 2^k."""
+    """A k with size <= 2^k."""
     if not size.is_finite():
         raise ProofError("a matrix is not finite")
     if not size > 0:

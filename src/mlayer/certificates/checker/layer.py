@@ -69,7 +69,7 @@ class Layer:
 
     @property
     def digest(self) -> str:
-        """Of sizes and weights."""
+        """The digest of sizes and weights."""
         sizes = [float(size) for size in (self.n, self.d, self.m, self.classes)]
         return digest(sizes, *(getattr(self, name) for name in _NAMES))
 

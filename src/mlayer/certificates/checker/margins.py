@@ -204,7 +204,7 @@ class Rival:
             self._prove_box(self.row, self._claims, 0)
 
     def _prove_box(self, row: ProofRow, claims: Mapping[str, Any], depth: int) -> None:
-        """By levels, or in two parts on both sides of a split, each with its own proof."""
+        """Prove a box by levels, or in two parts on both sides of a split, each with its own proof."""
         if "split" not in claims:
             _positive(self._over_box(row, claims))
             return

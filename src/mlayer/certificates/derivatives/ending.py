@@ -16,7 +16,7 @@ from mlayer.numerics.arrays import Array
 
 
 def degree_of(B: Array, T: Array) -> float:
-    """The degree of exp(M(x)) as a polynomial in the features; infinite if it is none.
+    """The degree of exp(M(x)) as a polynomial in the features; infinite if it is not a polynomial.
 
     Only zeros count: stored exactly, they stay exactly zero in every product.
     """
@@ -36,7 +36,7 @@ class FinitePath:
         self._T = T
 
     def rounding(self, W: Array, order: int, plain: float, T_size: float) -> tuple[float, float]:
-        """Bound of what the tensor of an order, times its factorial, is summed up from, and a factor.
+        """Bound of the terms that add up to the tensor of an order, times its factorial, and a factor.
 
         Args:
             W: the readout.
@@ -56,6 +56,6 @@ class FinitePath:
         return result
 
     def third(self, W: Array) -> Array:
-        """Nothing of third order is left.  (d, d, d)"""
+        """Zero: there is no term of third order.  (d, d, d)"""
         d = len(self._T)
         return np.zeros((d, d, d))

@@ -37,7 +37,7 @@ class JetPath:
         return self._jet
 
     def rounding(self, W: Array, order: int, plain: float, T_size: float) -> tuple[float, float]:
-        """Bound of what the tensor of an order, times its factorial, is summed up from, and a factor.
+        """Bound of the terms that add up to the tensor of an order, times its factorial, and a factor.
 
         Args:
             W: unused here: the readout.

@@ -169,7 +169,7 @@ class NetworkCertifier:
         return torch.where(low >= self._whole(x), torch.inf, low)
 
     def _whole(self, x: Tensor) -> Tensor:
-        """From which eps on the region grows no more, above 0; infinite if it always does.  (rows,)"""
+        """The eps, above 0, from which the region grows no more; infinite if it always does.  (rows,)"""
         region, still = self.region, torch.zeros(len(x), 1, dtype=torch.float64)
         moving = region.scale > 0
         if bool(moving.any()) and (region.low is None or region.high is None):

@@ -33,7 +33,7 @@ class Box:
         return torch.maximum(self.low.abs(), self.high.abs())
 
     def intersect(self, other: Box) -> Box:
-        """What both allow."""
+        """The intersection of both boxes."""
         return Box(torch.maximum(self.low, other.low), torch.minimum(self.high, other.high))
 
 
@@ -79,7 +79,7 @@ class Functional:
 
 
 def back(step: Step, behind: Functional, before: Box, alpha: Tensor | None = None) -> Functional:
-    """A functional of what comes out of a step as one of what goes in, where that is in its box."""
+    """A functional of a step's output as one of its input, valid where the input is in its box."""
     if isinstance(step, Affine):
         return _back_affine(step, behind, before)
     if isinstance(step, Relu):
@@ -190,7 +190,7 @@ class Relaxed:
         return Box(torch.cat(low, 1), torch.cat(high, 1))
 
     def lower(self, functional: Functional, behind: int, alphas: dict[int, Tensor] | None = None) -> Tensor:
-        """A lower bound of a functional of what comes out of the first ``behind`` steps.  (rows, q)"""
+        """A lower bound of a functional of the output of the first ``behind`` steps.  (rows, q)"""
         best = functional.minimum(self.boxes[behind]) if behind < len(self.boxes) else None
         for k in range(behind - 1, -1, -1):
             functional = back(self.steps[k], functional, self.boxes[k], (alphas or {}).get(k))
@@ -205,5 +205,5 @@ class Relaxed:
 
     @property
     def features(self) -> Box:
-        """Behind the last step."""
+        """The box behind the last step."""
         return self.boxes[-1]

@@ -47,7 +47,7 @@ class Constants:
         delta_2: ||N||_2 <= |y| delta_2 in the gauge.
         delta_in: the paper's, ||M'||_2 <= delta_in eps.
         sum_F: bound of the sum over the inputs of ||A_i||_F (L-infinity) or its root sum of squares (L2),
-            and of what is summed up on the way.
+            and of the terms of their sums.
         basis_error: the same of what rounding did to the A_i.
         basis_error_weighted: root of the sum of its squares over w_i.
         readout_norm: the paper's ||S||_2.
@@ -135,7 +135,7 @@ def _check(path: Path, arrays: dict[str, Any], weights: Weights) -> None:
 
 
 def owner_of(weights: Weights, norm: str) -> str:
-    """What constants belong to."""
+    """A digest of what constants belong to: weights, norm and scale."""
     return f"{norm}:{weights.digest()}"
 
 

@@ -42,7 +42,7 @@ class Row:
 
     @cached_property
     def outputs(self) -> Array:
-        """Of all classes.  (c,)"""
+        """The outputs of all classes.  (c,)"""
         result: Array = self.model.outputs(self.E[None])[0]
         return result
 
@@ -53,7 +53,7 @@ class Row:
 
     @cached_property
     def log_norm(self) -> float:
-        """Of M itself, without the gauge."""
+        """The logarithmic norm of M itself, without the gauge."""
         return log_norm(self.M)
 
     @cached_property
@@ -68,7 +68,7 @@ class Row:
 
     @cached_property
     def off(self) -> float:
-        """At most how far the computed M is from the true one, in the gauge: its terms may cancel."""
+        """A bound of the error of the computed M, in the gauge: its terms may cancel."""
         constants = self.model.constants
         formed = constants.condition * self.rounding
         return formed + constants.gauge_error * self.M_norm
@@ -112,12 +112,12 @@ class Row:
 
     @property
     def evaluation_error(self) -> float:
-        """About how far two evaluations of exp(M(x)) may be apart; no proof reads it."""
+        """An estimate of the difference of two evaluations of exp(M(x)); no proof reads it."""
         moved = self.rounding * rounded_up_exp(self.rounding)
         return (moved + self.unit) * math.sqrt(len(self.M)) * self.growth
 
     def gradient(self, W: Array) -> Array:
-        """Of W : exp(M) in the directions T_a.  (d,)"""
+        """The gradient of W : exp(M) in the directions T_a.  (d,)"""
         result: Array = gradients(self.model, self.M[None], W[None, None])[0, 0]
         return result
 
@@ -253,7 +253,7 @@ class Pair(Margins[float]):
 
     @cached_property
     def gradient(self) -> Array:
-        """Of the margin in the directions T_a.  (d,)"""
+        """The gradient of the margin in the directions T_a.  (d,)"""
         return self.row.gradient(self.W)
 
     @cached_property
@@ -277,7 +277,7 @@ class Pair(Margins[float]):
 
     @cached_property
     def first_radius(self) -> float:
-        """About the radius where the linear term takes the margin away: an aim, no bound."""
+        """The radius where the linear term equals the margin: an aim for searches, not a bound."""
         slope = -self.linear_term(1.0)
         return self.margin / slope if slope > 0 else math.inf
 
@@ -294,7 +294,7 @@ class Pair(Margins[float]):
 
     @cached_property
     def fall(self) -> float:
-        """Some c >= 0 with H[y, y] >= -c |y|^2."""
+        """A c >= 0 with H[y, y] >= -c |y|^2."""
         return float(top_eigenvalue(-self.second))
 
     @cached_property

@@ -1,7 +1,7 @@
 """Fit the parameters of which any value is sound and a good one is tight: weights w, gauge P, multiplier Y.
 
-docs/theory/certificates.md, lemmas 2 to 4. Minimized, by Adam, is the logarithm of what the fourth-order
-remainder is proportional to: mean log ||W||_nuc + mu(M) + 4 log delta_2, at reference inputs.
+docs/theory/certificates.md, lemmas 2 to 4. Adam minimizes the logarithm of what the fourth-order remainder
+is proportional to: mean log ||W||_nuc + mu(M) + 4 log delta_2, at reference inputs.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Margins(Generic[Number]):
         return value + linear + self.basis_slack(eps)
 
     def basis_slack(self, eps: float) -> Number:
-        """What the terms of the series lose by E, the error of N in its coordinates: lemma 5."""
+        """The error that E, the error of N in its coordinates, causes in the terms of the series: lemma 5."""
         row, constants = self.row, self.row.model.constants
         error = eps * constants.basis_error * constants.condition
         return self.nuclear * (2 * error * row.growth_within(row.radius(eps), error))
@@ -96,7 +96,7 @@ class RivalMargins(Margins[Array]):
         self.slopes: Array = gradient @ weights.rows.T  # (k, m)
 
     def take(self, places: Indices) -> RivalMargins:
-        """Those at some places."""
+        """The margins over some of the rivals."""
         part = copy(self)
         for name in (
             "classes",

@@ -165,7 +165,7 @@ class Model:
         return ReadoutNorms(nuclear, spectral, factor, sizes * math.sqrt(W.shape[1]))
 
     def outputs(self, E: Array) -> Array:
-        """Of all classes, row by row, from exponentials.  (r, n, n) -> (r, c)"""
+        """The outputs of all classes, row by row, from exponentials.  (r, n, n) -> (r, c)"""
         S = self.weights.S
         products = E.reshape(len(E), 1, -1) @ S.reshape(len(S), -1).T
         result: Array = self.weights.V + products[:, 0]
@@ -173,7 +173,7 @@ class Model:
 
     @cached_property
     def degree(self) -> float:
-        """Of the outputs as polynomials in the features; mostly infinite."""
+        """The degree of the outputs as polynomials in the features; mostly infinite."""
         return degree_of(self.weights.B, self.weights.T0)
 
     @cached_property
@@ -220,7 +220,7 @@ def _products(T: Array) -> Array:
 
 
 def gradients(model: Model, M: Array, W: Array) -> Array:
-    """Of W : exp(M) in the directions T_a, for k readouts of each row.  (r, n, n), (r, k, n, n) -> (r, k, d)
+    """Gradients of W : exp(M) along T_a, k readouts per row.  (r, n, n), (r, k, n, n) -> (r, k, d)
 
     The upper right block of exp([[M^T, W], [0, M^T]]) is the adjoint derivative applied to W.
     """

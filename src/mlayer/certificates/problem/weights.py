@@ -43,13 +43,13 @@ class Weights:
 
     @cached_property
     def depends(self) -> bool:
-        """Whether M depends on x, by the zeros of the weights: a product that underflows is no zero."""
+        """Whether M depends on x, by the zeros of the weights; products may underflow."""
         features = (self.U0[self.scale > 0] != 0).any(0)
         return bool((features & (self.T0 != 0).any((1, 2))).any())
 
     @cached_property
     def sizes(self) -> Array:
-        """Bounds of sum_a |U_ia| ||T_a||_F: of ||A_i||_F, and of what is summed up to get it.  (m,)"""
+        """Bounds of sum_a |U_ia| ||T_a||_F: of ||A_i||_F, and of the terms that add up to it.  (m,)"""
         norms = np.array([frobenius(t) for t in self.T0])
         result: Array = (np.abs(self.U0) * self.scale[:, None]) @ norms * (1 + 1e-9) + VANISHED
         return result
@@ -133,7 +133,7 @@ def weights_of(layer: MLayer, region: Region) -> Weights:
 def within_range(weights: Weights) -> None:
     """Raise where powers of the weights, up to the fourth, would vanish or overflow in float64.
 
-    A bound of 0 that is none would certify everything.
+    A bound that underflows to 0 would certify everything.
     """
     rows, T = float(np.abs(weights.rows).max(initial=0.0)), float(np.abs(weights.T).max(initial=0.0))
     for what, size in (("embedding", rows), ("generators", T), ("embedding times generators", rows * T)):

@@ -24,7 +24,7 @@ _FEW_INPUTS = 12  # up to which a box is proved in parts
 _MOST_PARTS = 100
 _LEVELS_OF_A_PART = 3
 _PARTS_IN_VAIN = 300  # of all radii of a row without a proof
-_SHRINK = 0.9  # a cap that is not smaller than that, relative to the last one, leads nowhere
+_SHRINK = 0.9  # a cap that is not smaller than this part of the last one ends the search
 # Claims are raised by these factors above what float64 gives, so that the checker's balls can confirm them.
 _ABOVE = 1 + 1e-9
 _SHIFT_ABOVE = 1 + 1e-7
@@ -34,7 +34,7 @@ _SPARE = 1e-7  # of the margin: what a bound must be above 0, for the checker's 
 
 
 def short(values: Array) -> Array:
-    """Rounded to single precision where no number is lost: any nearby value serves a proof."""
+    """Round to single precision where no number overflows or vanishes: a proof may use any nearby value."""
     rounded: Array = values.astype(np.float32).astype(np.float64)
     return rounded if np.isfinite(rounded).all() and ((rounded != 0) == (values != 0)).all() else values
 
@@ -49,7 +49,7 @@ class Plane:
     level: dict[str, Any]
 
     def least(self, low: Array, high: Array) -> float:
-        """Over the box."""
+        """The minimum over the box."""
         return self.value + linear_minimum(self.slopes, low - self.at, high - self.at)
 
 

@@ -32,7 +32,7 @@ class Proof:
     rows: tuple[dict[str, Any] | None, ...]
 
     def as_lists(self) -> dict[str, Any]:
-        """As the checker reads it: lists and numbers."""
+        """The proof as the checker reads it: lists and numbers."""
         found: dict[str, Any] = plain(self._content())
         return found
 

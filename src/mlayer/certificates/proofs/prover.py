@@ -166,7 +166,7 @@ def _below(provable: Callable[[float], bool], ceiling: float) -> float:
 
 
 def _largest(provable: Callable[[float], bool], guess: float) -> float:
-    """About the largest radius with a proof, by halving or doubling, then bisection."""
+    """The largest radius with a proof, approximately: by halving or doubling, then bisection."""
     low, high = 0.0, guess
     for _ in range(_DOUBLINGS):
         if provable(high):

@@ -1,6 +1,6 @@
 """The corner of the region where the linear part of a margin is least: where a proof may fail first.
 
-Nothing here is part of a proof. It tells which radii are out of reach, so that no proof is tried there.
+Nothing here is part of a proof. It finds radii that are out of reach, so that no proof is tried there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _DESCENT = 4
 
 
 def corner(pair: Pair, eps: float) -> Array:
-    """Where the linear part is least."""
+    """The point where the linear part is least."""
     return corner_of(pair, pair.slopes, eps)
 
 
 def corner_of(pair: Pair, slopes: Array, eps: float) -> Array:
-    """Where a linear function with these slopes is least over the pair's region."""
+    """The point of the pair's region where a linear function with these slopes is least."""
     row = pair.row
     region = row.model.region
     if region.norm == "l2":
@@ -77,7 +77,7 @@ def broken_by_descent(pair: Pair, eps: float) -> bool:
 
 
 def corner_radius(pair: Pair, guess: float) -> float:
-    """About where the margin vanishes in the corner its gradient points to, or inf: an aim, no bound."""
+    """An estimate of the eps at which the margin is 0 in the corner of its gradient, or inf; not a bound."""
     if guess not in pair.aims:
         pair.aims[guess] = _corner_radius(pair, guess)
     return pair.aims[guess]

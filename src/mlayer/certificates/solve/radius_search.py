@@ -55,7 +55,7 @@ def by_caps(caps: Caps, floor: float, top: float) -> float:
 
 
 def _promising(caps: Caps, low: float, high: float) -> float:
-    """About the largest eps at which a few levels of caps will likely do."""
+    """An estimate of the largest eps at which a few levels of caps are likely to be enough."""
     if caps.levels(high) < MOST_EXPECTED_CAPS:
         return high
     for _ in range(_CAPS_BISECTIONS):
@@ -68,7 +68,7 @@ def _promising(caps: Caps, low: float, high: float) -> float:
 
 
 def _down_to(lower: Callable[[float], float], eps: float) -> float:
-    """From an eps where the bound is not finite down to one where it is, by ever longer steps.
+    """The first eps at which the bound is finite, on the way down from one where it is not.
 
     A first-order guess may lie far beyond where exponentials overflow.
     """

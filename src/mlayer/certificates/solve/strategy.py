@@ -45,7 +45,7 @@ Rivals = list[tuple[Bounds, float]]
 
 @dataclass(frozen=True)
 class Answer:
-    """For one row."""
+    """The answer for one row."""
 
     radius: float
     rival: int  # the class that binds, -1 if none
@@ -199,7 +199,7 @@ def _likely(rivals: Rivals) -> tuple[Rivals, dict[int, float]]:
     """All rivals, those that may bind first, by the radius at which a corner breaks them.
 
     Last come those that are certified at a radius where another one seems broken; with them, up to where they
-    are certified. That the other one is broken is an evaluation in float64 and no proof, so a radius beyond
+    are certified. That the other one is broken is an evaluation in float64, not a proof, so a radius beyond
     needs one for them too.
     """
     broken, found, proved, aside = math.inf, [], {}, []

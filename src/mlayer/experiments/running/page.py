@@ -41,7 +41,7 @@ def write_page(folder: Path, smoke: bool = False) -> Path:
 
 @contextmanager
 def _of_a_run(file: Path) -> Iterator[None]:
-    """Records come from files, which others may have written: what they lack is an error that names them."""
+    """Turn an error about a record into one that names its file, which others may have written."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -55,8 +55,8 @@ class Where:
         checkpoints: the folder of this run's checkpoints, or None.
         parts: the folder for the results of finished parts, or None. Unlike checkpoints they are small, so
             that they can be copied or committed, and the run resumed on another machine.
-        report: told what is being done.
-        keeper: given what is finished so far, see :meth:`keep`.
+        report: called with what is being done.
+        keeper: called with what is finished so far, see :meth:`keep`.
         models: the folder for trained models that are kept, or None.
     """
 
@@ -112,7 +112,7 @@ class Follow:
         self.update(done, 1, 0.0)
 
     def update(self, step: int, epoch: int, loss: float) -> None:
-        """Some steps were made."""
+        """Called after some steps."""
         self.where.say(self.what, step / self.total if self.total else None)
 
     def epoch(self, record: Record) -> None:
@@ -128,5 +128,5 @@ def from_files(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def no_needs(config: Any) -> tuple[str, ...]:
-    """For experiments that read no file."""
+    """The `needs` of experiments that read no file."""
     return ()

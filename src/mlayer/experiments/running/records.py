@@ -14,9 +14,9 @@ def read_record(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise not_a_result(file, f"no JSON ({error})") from None
+        raise not_a_result(file, f"something that is not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise not_a_result(file, f"JSON that is no object ({type(record).__name__})")
+        raise not_a_result(file, f"JSON of another kind than an object ({type(record).__name__})")
     return record
 
 

@@ -35,7 +35,7 @@ class PaperRow:
         return figures.get(self.name, figures.get(f"{self.name}.mean"))
 
     def here(self, figures: Mapping[str, float]) -> str:
-        """Our figure in writing, with its spread and the number of seeds if there are any."""
+        """Our figure as text, with its spread and the number of seeds if there are any."""
         value = self.value(figures)
         if value is None:
             return ""

@@ -84,7 +84,7 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise ArgumentError("out", "a folder", f"the file {folder}", "Name a folder for the results.")
     if scale != "smoke" and (folder / "summary.json").exists():
-        read_record(folder / "summary.json")  # a damaged one is said now, not after hours
+        read_record(folder / "summary.json")  # a damaged one is an error now, not after hours
     run = f"{name}-{scale}-{_digest(config)}"
     checkpoints, parts = folder / ".checkpoints" / run, folder / "parts" / run
     if not resume:
@@ -273,7 +273,7 @@ def _note_seconds(checkpoints: Path, seconds: float) -> None:
 
 
 def _timed(progress: Report, checkpoints: Path, spent: float) -> Report:
-    """Also notes now and then how long the run has taken: a run that is killed keeps its clock."""
+    """A report that also stores now and then how long the run has taken, in case it is killed."""
     started = noted = time.monotonic()
 
     def report(what: str, fraction: float | None) -> None:

@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 def cards(records: dict[str, Record]) -> Iterator[Card]:
-    """Those whose experiments were run to the end."""
+    """The cards of experiments that were run to the end."""
     for name, make in (
         ("spiral", _spiral),
         ("periodic", _periodic),

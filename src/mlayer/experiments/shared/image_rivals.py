@@ -43,14 +43,14 @@ class Maxout(nn.Module):
 
 
 def check_solver() -> None:
-    """Raise if there is nothing that solves the equations of NODE and ANODE."""
+    """Raise if torchdiffeq, which solves the equations of NODE and ANODE, is not installed."""
     if importlib.util.find_spec("torchdiffeq") is None:
         raise MissingPackageError("the NODE baseline", "torchdiffeq", "pip install 'mlayer[experiments]'")
 
 
 @dataclass(frozen=True)
 class Solver:
-    """Of the equation, by torchdiffeq.
+    """The solver of the equation, by torchdiffeq.
 
     Attributes:
         method: "dopri5", whose steps follow its estimate of the error, or "rk4" or "midpoint".
@@ -62,7 +62,7 @@ class Solver:
 
     @property
     def options(self) -> dict[str, float] | None:
-        """For torchdiffeq."""
+        """The options that torchdiffeq takes."""
         return None if self.method == "dopri5" else {"step_size": 1 / self.steps}
 
 

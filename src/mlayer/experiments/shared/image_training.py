@@ -18,7 +18,7 @@ from mlayer.experiments.shared.image_recipes import ImageRecipe
 from mlayer.nn import MLayer
 from mlayer.training import evaluate, train
 
-_SAMPLE = 7  # every seventh image tells the colors' mean and deviation well enough
+_SAMPLE = 7  # every seventh image gives the colors' mean and deviation well enough
 
 
 class Build(Protocol):
@@ -30,7 +30,7 @@ class Build(Protocol):
 
 @dataclass(frozen=True)
 class BuildLayer:
-    """An M-layer; the paper's sizes unless told otherwise."""
+    """An M-layer, of the paper's sizes by default."""
 
     matrix_size: int = 30
     embedding_size: int = 35

@@ -102,7 +102,7 @@ class IntervalCrossEntropy:
         return outputs, (1 - share) * losses + share * cross_entropy(scores, y, reduction="none")
 
     def part(self, batches: int) -> float:
-        """Of the radius, after this many batches.
+        """The share of the radius that applies after this many batches.
 
         >>> [IntervalCrossEntropy(0.1, 0.1, 10, 20).part(batches) for batches in (0, 10, 20, 30, 99)]
         [0.0, 0.0, 0.5, 1.0, 1.0]

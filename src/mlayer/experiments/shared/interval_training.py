@@ -66,7 +66,7 @@ class IntervalRecipe:
     efforts: tuple[Effort, ...] = ("intervals", "margins")
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
-        """For `mlayer.training.train`, to be certified at eps."""
+        """The settings of `mlayer.training.train` for a network that is to be certified at eps."""
         batches = self.epochs * math.ceil(examples / self.batch_size)
         loss = IntervalCrossEntropy(
             self.stretch * eps, eps, round(self.start * batches), round(self.ramp * batches), self.bounded

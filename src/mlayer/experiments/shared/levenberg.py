@@ -35,7 +35,7 @@ _SECONDS_BETWEEN_CHECKPOINTS = 60
 
 @dataclass(frozen=True)
 class Levenberg:
-    """How to run it.
+    """Settings of a run.
 
     Attributes:
         steps: at most.
@@ -71,8 +71,8 @@ class Levenberg:
             x: inputs.
             y: targets, (N, 1).
             checkpoint: a folder; a run that was stopped is resumed.
-            where: told about the progress.
-            what: the words for it.
+            where: gets the progress.
+            what: its description in the progress.
         """
         kept = None if checkpoint is None else Checkpoints(checkpoint)
         with nullcontext() if kept is None else kept.alone():
@@ -133,7 +133,7 @@ class Levenberg:
         return history
 
     def _fingerprint(self, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """What makes this run; how long it lasts may change."""
+        """What identifies this run; its length may change."""
         return {
             "settings": [self.damping, self.rows, self.seed],
             "data": tensors_fingerprint([x, y]),
@@ -141,7 +141,7 @@ class Levenberg:
         }
 
     def _draw(self, number: int, count: int) -> Tensor | slice:
-        """Which examples are fitted in a step."""
+        """The examples that are fitted in a step."""
         if self.rows is None or self.rows > count:
             return slice(None)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
@@ -192,7 +192,7 @@ def _one_step(model: nn.Module, x: Tensor, y: Tensor, damping: float) -> dict[st
 
 @torch.no_grad()
 def mean_square(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Of the error, in float64 sums; infinite if an output is not finite."""
+    """The mean square of the error, in float64 sums; infinite if an output is not finite."""
     total = 0.0
     for k in range(0, len(x), _ROWS):
         total += (model(x[k : k + _ROWS]) - y[k : k + _ROWS]).double().square().sum().item()

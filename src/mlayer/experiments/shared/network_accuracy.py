@@ -1,7 +1,7 @@
 """Clean, attacked and certified accuracy at one radius of a network on images in [0, 1].
 
 The certificates are those of `mlayer.certify`, which are proved: intervals for all images, more effort for
-those that intervals do not settle. Every image is attacked, also the certified ones: one that were broken
+those that intervals do not settle. Every image is attacked, also the certified ones: one that is broken
 would be a false certificate, and is counted.
 """
 
@@ -32,7 +32,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class NetworkTally:
-    """What was counted.
+    """Counts of the images.
 
     Attributes:
         tally: images that are classified correctly: as they are, under attack, provably.
@@ -50,7 +50,7 @@ class NetworkTally:
         return NetworkTally(self.tally + other.tally, by_effort, false)
 
     def facts(self) -> dict[str, Any]:
-        """In percent, and the counts."""
+        """Accuracies in percent, and the counts."""
         return {
             **self.tally.percent(),
             "certified_by": dict(self.by_effort),

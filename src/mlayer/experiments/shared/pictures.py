@@ -23,7 +23,7 @@ _NARROW = 4.6
 
 @dataclass(frozen=True)
 class Look:
-    """What a picture is drawn for."""
+    """The page that a picture is drawn for."""
 
     dark: bool = False
     narrow: bool = False

@@ -34,5 +34,5 @@ class RadiusTask(Generic[Recipe]):
 
     @property
     def name(self) -> str:
-        """For results."""
+        """The name of the task in results."""
         return f"{self.set}_{self.radius.replace('/', '_')}"

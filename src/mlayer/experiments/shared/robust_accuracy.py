@@ -35,7 +35,7 @@ class Tally:
         return Tally(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
 
     def percent(self) -> dict[str, float]:
-        """In percent of the images, and their number."""
+        """Accuracies in percent of the images, and their number."""
         shares = {k: round(100 * v / self.images, 3) for k, v in asdict(self).items() if k != "images"}
         return shares | {"test_images": self.images}
 

@@ -1,7 +1,7 @@
 """Adversarial training for certificates: cross-entropy at the worst corner that a few gradient steps find.
 
 On small boxes an M-layer of low degree is nearly linear, so one to three steps of the gradient's sign find
-nearly the worst point, at two to four times the price of plain training. On large ones the last corner may be
+nearly the worst point, at two to four times the cost of plain training. On large ones the last corner may be
 better than what lies between: training would learn to make it so, and nothing else. There the worst of all
 points on the way is taken.
 `mlayer.certificates` then proves what the training only made likely.
@@ -93,7 +93,7 @@ def box_of(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def last_corner(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps: int) -> Tensor:
-    """Up the cross-entropy by signs of its gradient, from the middle of the box to a corner, and again."""
+    """The corner that steps along the gradient's signs reach from the middle of the box."""
     point = (low + high) / 2
     for _ in range(steps):
         _, gradient = _loss_and_gradient(model, point, y)
@@ -102,7 +102,7 @@ def last_corner(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps: 
 
 
 def worst_of_way(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps: int) -> Tensor:
-    """The same way, but of its points, the middle included, the one where each example's loss is largest."""
+    """The point of each example's largest loss on the path of `last_corner`, the middle included."""
     point = worst = (low + high) / 2
     largest = torch.full(y.shape, -torch.inf)
     for step in range(steps + 1):
@@ -115,7 +115,7 @@ def worst_of_way(model: PixelModel, y: Tensor, low: Tensor, high: Tensor, steps:
 
 
 def _loss_and_gradient(model: PixelModel, point: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each example."""
+    """The loss of each example, and its gradient in x."""
     point = point.detach().requires_grad_(True)
     with torch.enable_grad():
         loss = cross_entropy(model.unwatched(point), y, reduction="none")

@@ -58,7 +58,7 @@ class RobustRecipe:
     batch_size: int = 128
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
-        """For `mlayer.training.train`, to withstand eps."""
+        """The settings of `mlayer.training.train` for a model that is to withstand eps."""
         batches = self.epochs * math.ceil(examples / self.batch_size)
         return Settings(
             epochs=self.epochs,
@@ -173,7 +173,7 @@ def _trained(  # noqa: PLR0917
 
 
 def evenly(total: int, count: int) -> slice:
-    """At least ``count`` of ``total`` places, at equal distances, as far as there are enough.
+    """A slice of at least ``count`` of ``total`` places at equal distances, or of all of them.
 
     >>> list(range(10))[evenly(10, 3)], list(range(4))[evenly(4, 9)]
     ([0, 3, 6, 9], [0, 1, 2, 3])

@@ -37,7 +37,7 @@ class WithConstant(nn.Module):
 
 
 def waves_of(x: Array, y: Array, most: int) -> Waves | None:
-    """At most ``most`` waves around a constant, or None."""
+    """The waves around a constant, at most ``most``, or None."""
     import numpy as np
 
     return find_waves(x, y, fixed=np.ones((len(x), 1)), most=most)

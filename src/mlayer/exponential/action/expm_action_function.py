@@ -140,7 +140,7 @@ def _flow(A: Tensor, v: Tensor, times: Tensor, max_products: int) -> Tensor:
 
 
 class _SetAside(torch.autograd.Function):
-    """Zero where something is not finite. The gradient, NaN there, goes back as it comes."""
+    """Zero where something is not finite. The gradient, NaN there, passes unchanged."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, finite: Tensor) -> Tensor:
@@ -319,7 +319,7 @@ def _check_sizes(A: Tensor, V: Tensor) -> None:
 
 
 def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
-    """As a real tensor of the precision of the result."""
+    """The times as a real tensor of the precision of the result."""
     real = dtype.to_real()
     if isinstance(t, Tensor):
         if t.is_complex() or t.dtype == torch.bool:

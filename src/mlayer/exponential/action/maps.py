@@ -91,7 +91,7 @@ class Sparse:
         return replace(self, entries=entries, matrix=None)
 
     def ready(self) -> Sparse:
-        """With the matrix made for many products."""
+        """The same map with its matrix prepared for many products."""
         values, rest = self.entries.detach(), self.shift
         diagonal = (self.pattern.rows == self.pattern.columns).nonzero().squeeze(1)
         if rest and torch.equal(

@@ -16,7 +16,7 @@ from mlayer.exponential.action.norms import products_for
 from mlayer.exponential.action.thresholds import Precision, derivative_degree
 
 LARGEST_POWER = 9
-# Powers tell nothing new if the first two of them are this near to ||B||_1.
+# Powers give no better bound if the first two of them are this near to ||B||_1.
 _NEAR_NORMAL = 0.95
 # Degree that the derivative of one step may take.
 _LARGEST_DERIVATIVE_DEGREE = 60

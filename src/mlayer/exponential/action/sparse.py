@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Pattern:
-    """Where the entries of an (n, n) matrix stand, row by row."""
+    """The places of the entries of an (n, n) matrix, row by row."""
 
     n: int
     rows: Tensor  # (nnz,), sorted

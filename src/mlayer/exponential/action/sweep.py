@@ -64,7 +64,7 @@ def sweep(problem: SweepProblem, v: Tensor, times: Tensor) -> Tensor:
 
 
 def _orders(times: list[float]) -> list[list[int]]:
-    """Which times lie ahead and which behind, the nearest first; only those that there are."""
+    """The times ahead and the times behind, each with the nearest first; a side without times is left out."""
     ahead = sorted((i for i, t in enumerate(times) if t >= 0), key=lambda i: times[i])
     behind = sorted((i for i, t in enumerate(times) if t < 0), key=lambda i: -times[i])
     return [order for order in (ahead, behind) if order]

@@ -134,7 +134,7 @@ class _TaylorStep(torch.autograd.Function):
 def _pull_back(
     mapping: Matrix, v: Tensor | None, ratios: Tensor, g: Tensor, step: SeriesStep
 ) -> tuple[Tensor | None, Tensor]:
-    """On the entries of B, if V is given, and on V."""
+    """Gradients of the entries of B, if V is given, and of V."""
     h, m = step.h, step.derivative_degree
     c = torch.tensordot(ratios**m, g, 1)
     weighted = []  # (h / k) c_k for k = m, ..., 1

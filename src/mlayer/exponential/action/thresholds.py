@@ -1,4 +1,4 @@
-"""Taylor's polynomial of degree m: up to which norm it will do, for the value and for the derivative.
+"""Taylor's polynomial of degree m: the norm up to which it suffices, for the value and the derivative.
 
 The tables are those of A. Al-Mohy and N. Higham, "Computing the action of the matrix exponential" (SIAM J.
 Sci. Comput. 33, 2011), recomputed by docs/theory/derive_action.py and rounded down; the bounds are proved in

@@ -39,7 +39,7 @@ class WideVectors(NamedTuple):
         return _wide(self.fraction * factor, self.exponent + power)
 
     def narrow(self, dtype: torch.dtype) -> Tensor:
-        """As ordinary numbers, in steps because a factor of 2^1100 would be infinite."""
+        """Convert to ordinary numbers, in steps because a factor of 2^1100 would be infinite."""
         result, exponent = self.fraction, self.exponent.clamp(-4000, 4000)
         for _ in range(5):
             step = exponent.clamp(-1000, 1000)

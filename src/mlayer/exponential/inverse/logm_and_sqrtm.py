@@ -104,7 +104,7 @@ def _tangent(method: Method, flat: Tensor, along: Tensor) -> Tensor:
 
 
 def _flat(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """In double precision as (b, n, n), I in place of what is not finite; and which are.  -> , (b,)"""
+    """The matrices in double precision, I in place of those that are not finite; which are.  -> , (b,)"""
     n = matrices.shape[-1]
     wide = matrices.to(torch.complex128 if matrices.is_complex() else torch.float64)
     flat = wide.reshape(-1, n, n) if matrices.numel() else wide.new_empty(0, n, n)
@@ -120,7 +120,7 @@ def _exponent(matrices: Tensor) -> Tensor:
 
 
 def _times_two_to(matrices: Tensor, power: Tensor) -> Tensor:
-    """In two steps: 2^power alone may be out of range where the product is not."""
+    """Multiply in two steps: 2^power alone may be out of range where the product is not."""
     half = torch.div(power, 2, rounding_mode="floor").to(torch.float64)
     return matrices * torch.exp2(half) * torch.exp2(power - half)
 
@@ -181,7 +181,7 @@ def _refuse_nan(h: Tensor, batch: torch.Size, what: str) -> None:
 
 
 def _place(item: int, batch: torch.Size) -> str:
-    """Which matrix of the batch, as an index."""
+    """The place of a matrix in the batch, as an index."""
     index = []
     for size in reversed(batch):
         item, rest = divmod(item, size)

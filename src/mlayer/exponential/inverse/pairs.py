@@ -47,7 +47,7 @@ class MatrixPair:
         return MatrixPair(self.x[index], None if self.h is None else self.h[index])
 
     def replaced(self, index: Tensor, other: MatrixPair) -> MatrixPair:
-        """With the other's matrices at these places."""
+        """The same with the other's matrices at these places."""
         h = None if self.h is None or other.h is None else self.h.index_copy(0, index, other.h)
         return MatrixPair(self.x.index_copy(0, index, other.x), h)
 

@@ -5,8 +5,8 @@
 M_k tends to I and X_k to A^(1/2), quadratically; mu = |det M_k|^(-1/2n) speeds up the start (S. Cheng,
 N. Higham, C. Kenney, A. Laub, "Approximating the logarithm of a matrix to specified accuracy", SIAM J. Matrix
 Anal. Appl. 22, 2001). Where A is ill conditioned the error of X exceeds rounding. A correction Delta with
-X Delta + Delta X = A - X^2 removes it: it is the derivative of the root in the direction A - X^2, which comes
-out of the same iteration. Where A is too ill conditioned for that, its eigenvectors serve if they are well
+X Delta + Delta X = A - X^2 removes it: it is the derivative of the root in the direction A - X^2, which the
+same iteration gives. Where A is too ill conditioned for that, its eigenvectors are used if they are well
 conditioned (docs/theory/inverse.md).
 """
 
@@ -163,7 +163,7 @@ def _identity(like: MatrixPair, scale: float | Tensor) -> MatrixPair:
 
 
 def _residual(a: MatrixPair, root: MatrixPair) -> Tensor:
-    """Of the value and of the tangent, whichever is larger, relative to their rounding errors.  -> (b,)"""
+    """Residual of value or tangent, the larger, relative to their rounding errors.  -> (b,)"""
     size = _norm(root.x)
     found = _norm(a.x - root.x @ root.x) / size**2
     if a.h is not None and root.h is not None:

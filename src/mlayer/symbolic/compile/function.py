@@ -90,7 +90,7 @@ def approximate(
     dtype: torch.dtype | None = None,
     largest: int = 200,
 ) -> Approximation:
-    """As :func:`from_function`, with the measured error and the size of the polynomial."""
+    """The layer of :func:`from_function`, with the measured error and the size of the polynomial."""
     sides = _sides(box)
     if not isinstance(tolerance, (int, float)) or not 0 < tolerance <= _LARGEST_TOLERANCE:
         raise ArgumentError(

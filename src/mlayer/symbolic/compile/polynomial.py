@@ -63,7 +63,7 @@ class PolynomialPlan:
 
     @property
     def parameters(self) -> int:
-        """Of the layer as a torch module."""
+        """The number of parameters of the layer as a torch module."""
         return sum(p.numel() for p in self.build(torch.float64).parameters())
 
     @property
@@ -78,7 +78,7 @@ class PolynomialPlan:
 
     @property
     def strategy(self) -> str:
-        """What gave the smallest board."""
+        """The name of the method that gave the smallest board."""
         return "; ".join(dict.fromkeys(block.board.strategy for block in self.blocks)) or "constant"
 
     def build(self, dtype: torch.dtype | None = None) -> MLayer:
@@ -86,7 +86,7 @@ class PolynomialPlan:
         return layer_of(self.blocks, self.constants, len(self.variables), as_dtype(dtype))
 
     def __str__(self) -> str:
-        """For people."""
+        """A description for people."""
         return (
             f"n = {self.matrix_size} (breadboard of the text: {self.products_bound}, "
             f"one block per monomial: {self.monomial_bound}), depth {self.depth}, "

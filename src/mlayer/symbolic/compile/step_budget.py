@@ -25,7 +25,7 @@ class Effort:
         self._parent = parent
 
     def attempt(self) -> Effort:
-        """For one attempt; what it spends is spent here too."""
+        """A budget for one attempt; what it spends is spent here too."""
         return Effort(self.left // 4, self)
 
     def spend(self, steps: int) -> None:

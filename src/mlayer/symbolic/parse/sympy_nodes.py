@@ -99,5 +99,5 @@ def _foreign(node: Any, must_be: str, hint: str) -> ArgumentTypeError:
 
 
 def _kind(node: Any) -> str:
-    """Not the node itself: printing it may take forever."""
+    """The name of the node's class; printing the node itself may take forever."""
     return f"sympy's {type(node).__name__}"

@@ -51,7 +51,7 @@ class Ends:
 
     @property
     def ratio(self) -> float:
-        """Of the error to what is expected; above MISSED the formula does not reach the ends."""
+        """The error relative to the expected one; above MISSED the formula does not reach the ends."""
         return self.error / min(self.expected, self.largest)
 
     @property

@@ -87,7 +87,7 @@ class Explanation:
         return ["p"] if len(self.formulas) == 1 else [f"p{m}" for m in range(len(self.formulas))]
 
     def __str__(self) -> str:
-        """For people."""
+        """The explanation as text."""
         kind = "exact up to rounding" if self.formula.exact else "an approximation on the data"
         lines = [
             *(f"{name} = {_capped(one, self)}" for name, one in zip(self._names, self.formulas, strict=True)),
@@ -255,12 +255,12 @@ def _share(difference: Array, whole: Array) -> float:
 
 
 def _figure(value: float) -> str:
-    """Of an error: 15,812 and not 1.58e+04."""
+    """An error as text: 15,812 and not 1.58e+04."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def _percent(share: float) -> str:
-    """Digits enough to tell 99.9 % from 100 %."""
+    """A share with enough digits to distinguish 99.9 % from 100 %."""
     return f"{math.floor(1000 * max(0.0, share)) / 10:g} %"
 
 

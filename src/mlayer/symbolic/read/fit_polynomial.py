@@ -118,7 +118,7 @@ def _affordable(variables: int, degree: int, n: int) -> bool:
 
 
 def _candidates(polynomial: dict[tuple[int, ...], float], points: Array, count: int) -> list[tuple[int, ...]]:
-    """The terms that matter most on the data, no more than the data can tell apart."""
+    """The terms that matter most on the data, no more than the data can determine."""
     polynomial = _without_squares_of_flags(polynomial, points)
     most = max(1, min(_MOST_CANDIDATES, count // 3))
     powers = sorted(polynomial, key=lambda p: (sum(p), p))
@@ -131,7 +131,7 @@ def _candidates(polynomial: dict[tuple[int, ...], float], points: Array, count: 
 def _without_squares_of_flags(
     polynomial: dict[tuple[int, ...], float], points: Array
 ) -> dict[tuple[int, ...], float]:
-    """Of columns of 0 and 1, whose powers are all the same, the first power stands for the others."""
+    """Drop higher powers of columns of 0 and 1, which equal the first power."""
     flags = [bool(np.isin(column, (0.0, 1.0)).all()) for column in points.T]
     result: dict[tuple[int, ...], float] = {}
     for powers, value in polynomial.items():

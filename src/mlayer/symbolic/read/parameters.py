@@ -20,6 +20,7 @@ from mlayer.symbolic.read.formula import Formula, simplest
 _RANK = 1e-9  # relative size of a singular value below which a direction does nothing
 _STEPS = 60
 _ENOUGH = 1e-10  # relative gain of a step after which no other follows
+_ROUNDING = 1e-15  # of steps and slopes: exact laws are solved to the last digits
 _SIGMAS = 3.0
 _LARGEST_DENOMINATOR = 20
 _MOST_DIGITS = 12
@@ -109,36 +110,32 @@ class FormulaNumbers:
         return result
 
     def expression(self, values: list[Any]) -> Any:
-        """With numbers in place of the symbols."""
+        """The expression with numbers in place of the symbols."""
         known = dict(zip(self.symbols, values, strict=True))
         return self._sympy.Add(*(term.xreplace(known) for term, _ in self._terms))
 
     def solve(self, points: Array, target: Array, start: Array | None = None) -> Solution | None:
-        """Least squares from a start by Gauss, Newton and Levenberg; None if nothing finite is there."""
-        values = (self.start if start is None else start).copy()
-        left = target - self.at(points, values)
-        square, damping = float(left @ left), 1e-3
-        if not math.isfinite(square):
+        """Least squares from a start; None if nothing finite is there."""
+        from scipy.optimize import least_squares
+
+        first = (self.start if start is None else start).copy()
+        if not np.isfinite(self.at(points, first)).all() or not np.isfinite(self.slopes(points, first)).all():
             return None
-        slopes = self.slopes(points, values)
-        for _ in range(_STEPS):
-            if not np.isfinite(slopes).all():
-                return None
-            scale = np.maximum(np.sqrt((slopes**2).sum(0)), 1e-300)
-            U, sizes, Vh = np.linalg.svd(slopes / scale, full_matrices=False)
-            step = Vh.T @ (sizes / (sizes**2 + damping * sizes[0] ** 2) * (U.T @ left)) / scale
-            trial = target - self.at(points, values + step)
-            new = float(trial @ trial)
-            if math.isfinite(new) and new <= square:
-                gain = (square - new) / max(square, 1e-300)
-                values, left, square, damping = values + step, trial, new, damping / 10
-                slopes = self.slopes(points, values)
-                if gain < _ENOUGH and damping < 1e-9:
-                    break
-            else:
-                damping *= 10
-                if damping > 1e6:
-                    break
+        try:
+            with np.errstate(all="ignore"):  # trial steps may overflow; they are then shortened
+                found = least_squares(
+                    lambda values: self.at(points, values) - target,
+                    first,
+                    jac=lambda values: self.slopes(points, values),
+                    x_scale="jac",
+                    ftol=_ENOUGH,
+                    xtol=_ROUNDING,
+                    gtol=_ROUNDING,
+                    max_nfev=_STEPS,
+                )
+        except (ValueError, np.linalg.LinAlgError):  # slopes that are not finite on the way
+            return None
+        values, slopes, square = found.x, found.jac, 2 * float(found.cost)
         scale = np.maximum(np.sqrt((slopes**2).sum(0)), 1e-300)
         if not np.isfinite(slopes).all():
             return None

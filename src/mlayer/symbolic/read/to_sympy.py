@@ -91,7 +91,7 @@ def read_formula(
     tolerance: float | None = None,
     factor: bool = False,
 ) -> Formula:
-    """As :func:`to_sympy`, with how the formula was found and what rounding changed."""
+    """The formula of :func:`to_sympy`, with how it was found and what rounding changed."""
     symbols = symbols_for(layer, variables)
     one_of("method", method, METHODS, "Use 'auto'.")
     if tolerance is not None:

@@ -1,6 +1,6 @@
 """Certificates for the rows of a table, in units that its owner knows.
 
-A radius of 1 lets every number and date of a row move by its unit at once. Unless told otherwise, the unit of
+A radius of 1 lets every number and date of a row move by its unit at once. By default the unit of
 a column is its range in the table of the fit, so that a radius is a fraction of what was seen. Categories,
 yes or no, and what says that a cell is missing are held still: half a category means nothing.
 """

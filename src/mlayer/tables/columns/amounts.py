@@ -167,7 +167,7 @@ class Notation:
 
     @property
     def said(self) -> str:
-        """In words."""
+        """A description for users."""
         sign = "a decimal comma" if self.decimal == "," else "a decimal point"
         return f"in {self.unit}, written with {sign}" if self.unit else f"written with {sign}"
 
@@ -194,7 +194,7 @@ def read_numbers(name: str, series: Series) -> tuple[Parsed, Notation | None, li
 
 
 def learn_notation(series: Series) -> tuple[Notation, str] | None:
-    """How the amounts of a text column are written, and what is doubtful about it; None if they are none.
+    """The notation of the amounts of a text column, and what is doubtful; None if they are not amounts.
 
     >>> import pandas
     >>> learn_notation(pandas.Series(["£1,200", "£950.50"]))

@@ -103,7 +103,7 @@ def is_text(series: Series) -> bool:
 
 
 def plain(series: Series) -> Series:
-    """Without pandas' categories: the values themselves."""
+    """The values themselves, without pandas' categories."""
     if isinstance(series.dtype, pandas_module().CategoricalDtype):
         return series.astype(series.cat.categories.dtype)
     return series
@@ -203,7 +203,7 @@ def date_format(texts: list[str]) -> str | None:
 
 
 def _share(column: Series, format: str) -> float:
-    """Of the cells that the format reads."""
+    """The share of the cells that the format reads."""
     return float(np.isfinite(as_days(column, format).values).mean())
 
 

@@ -27,7 +27,7 @@ class Cells:
 
     @cached_property
     def missing(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which cells are missing, (rows,)."""
+        """True where a cell is missing, (rows,)."""
         return is_missing(self.series)
 
     @cached_property
@@ -127,7 +127,7 @@ class Column(ABC):
         del series
 
     def as_json(self) -> dict[str, Any]:
-        """For the model file."""
+        """A JSON object for the model file."""
         return {"kind": self.kind, **asdict(self)}
 
     @classmethod

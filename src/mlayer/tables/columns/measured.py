@@ -324,7 +324,7 @@ class Date(_Measured):
         return self
 
     def held(self) -> tuple[Column, list[Remark]]:
-        """With dates kept inside the range of the training table."""
+        """The column with dates kept inside the range of the training table."""
         last = self._day(self.high)
         said = (
             f"no season to continue was found: later dates than {last} count as {last} in predictions, "

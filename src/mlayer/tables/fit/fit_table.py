@@ -268,7 +268,7 @@ def _baseline(target: Target, train: AnyArray, test: AnyArray) -> dict[str, floa
 
 
 def versions() -> dict[str, str]:
-    """Of what a model was made with."""
+    """Versions of the software that a model was made with."""
     import torch
 
     return {"mlayer": __version__, "torch": torch.__version__, "python": platform.python_version()}

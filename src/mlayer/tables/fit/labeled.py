@@ -159,7 +159,7 @@ def read_target(texts: Series, task: str, decimal: str = ".") -> Settled:
 
 
 def _numbers(known: Series, decimal: str) -> Any:
-    """As numbers, if all cells are."""
+    """The cells as numbers, if all are."""
     pandas = pandas_module()
     text = known if decimal == "." else known.str.replace(decimal, ".", regex=False)
     try:

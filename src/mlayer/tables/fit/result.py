@@ -170,7 +170,7 @@ class FitResult:
         return f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
 
     def _intervals(self, scores: AnyArray) -> str:
-        """Of intervals whose width depends on the row, by the sizes that belong to the scores."""
+        """Intervals whose width depends on the row, by the sizes that belong to the scores."""
         covered = measured_coverage(scores, 0.9)
         if covered is None:
             return ""

@@ -307,5 +307,5 @@ class _Cursor:
         raise ValueError(f"a header with a field of kind {kind}")
 
     def element(self, kind: int, depth: int) -> None:
-        """Of a list: truth values take a byte there."""
+        """Bytes of an element of a list: truth values take one there."""
         self.byte() if kind in (1, 2) else self.value(kind, depth + 1)

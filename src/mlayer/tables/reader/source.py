@@ -74,7 +74,7 @@ class Source:
 
     @property
     def said(self) -> str:
-        """For messages."""
+        """A description for messages."""
         kind = "parquet" if self.dialect is None else f"csv, {self.dialect.names}"
         return f"{self.path.name}: {kind}, {len(self.columns)} columns"
 
@@ -199,7 +199,7 @@ class Source:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """What a parser raises or warns of is an error that names the file."""
+        """Turn errors and warnings of a parser into errors that name the file."""
         if self.dialect is None:
             with reading(self.path, "a complete parquet file", "Get it again."):
                 yield
@@ -225,7 +225,7 @@ class Source:
         return count
 
     def _check_memory(self) -> None:
-        """By the size of what is unpacked: a packed file may be a thousand times smaller than its text."""
+        """Refuse by the size of what is unpacked: a packed file may be a thousand times smaller."""
         free = memory.available_memory()
         size = self.path.stat().st_size
         packed = self.dialect is not None and self.path.suffix == ".gz"

@@ -1,0 +1,53 @@
+"""Structures that users give as modules of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.structures.structure import Structure
+
+
+class Parametrized(Structure):
+    """A user's parametrization in the sense of ``torch.nn.utils.parametrize``.
+
+    Args:
+        module: maps (..., n, n) free numbers to (..., n, n) matrices; a method ``right_inverse``, if
+            there is one, maps back.
+        size: n.
+    """
+
+    def __init__(self, module: nn.Module, size: int) -> None:
+        super().__init__(size)
+        if not isinstance(module, nn.Module):
+            raise ArgumentTypeError(
+                "module", "a torch.nn.Module", brief(module), "It maps (..., n, n) to (..., n, n)."
+            )
+        self.module = module
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        """(n, n)"""
+        return self.size, self.size
+
+    def dense(self, free: Tensor) -> Tensor:
+        """What the module makes of the parameters, checked for its shape."""
+        matrices = self.module(free)
+        if not isinstance(matrices, Tensor) or matrices.shape != free.shape:
+            came = (
+                f"shape {tuple(matrices.shape)}" if isinstance(matrices, Tensor) else type(matrices).__name__
+            )
+            raise ArgumentError(
+                "structure",
+                "a module that maps (..., n, n) to (..., n, n)",
+                f"{came} for shape {tuple(free.shape)}",
+                "Its forward must treat leading dimensions as a batch.",
+            )
+        return matrices
+
+    def _free(self, matrices: Tensor) -> Tensor:
+        inverse: Callable[[Tensor], Tensor] | None = getattr(self.module, "right_inverse", None)
+        return super()._free(matrices) if inverse is None else inverse(matrices)

@@ -1,0 +1,77 @@
+"""What the recipes of CONTRIBUTING promise of a change, and a reviewer would have to remember otherwise."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+import mlayer
+from mlayer.cli.group import COMMANDS
+
+SOURCE = Path(mlayer.__file__).parent
+PAGES = "\n".join(page.read_text() for page in (SOURCE.parents[1] / "docs").rglob("*.md"))
+
+
+def undocumented(spellings: list[str], text: str) -> bool:
+    return not any(re.search(rf"(?<![\w-]){spelling}(?![\w-])", text) for spelling in spellings)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_in_the_documentation(name: str) -> None:
+    assert undocumented(["--text"], "`--text-size` and `--context`")
+    command: click.Command = import_module(f"mlayer.cli.commands.{COMMANDS[name][0]}").command
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert not [option.opts[-1] for option in options if undocumented(option.opts, PAGES)]
+
+
+def fields_left_out(code: str) -> dict[str, list[str]]:
+    """Public fields of dataclasses that have a list of attributes in their docstring, but not on it."""
+    found = {}
+    for node in ast.walk(ast.parse(code)):
+        text = (ast.get_docstring(node) or "") if isinstance(node, ast.ClassDef) else ""
+        if not isinstance(node, ast.ClassDef) or "Attributes:" not in text:
+            continue
+        if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+            continue
+        names = [
+            line.target.id
+            for line in node.body
+            if isinstance(line, ast.AnnAssign)
+            and isinstance(line.target, ast.Name)
+            and "ClassVar" not in ast.unparse(line.annotation)
+            and "init=False" not in ast.unparse(line)
+            and not line.target.id.startswith("_")
+        ]
+        missing = [name for name in names if not re.search(rf"^\s+{name}:", text, re.M)]
+        if missing:
+            found[node.name] = missing
+    return found
+
+
+def test_lists_of_attributes_are_complete() -> None:
+    """A new setting, option of a fit or column of a result has its line in the docstring."""
+    text = '"""A.\n\n    Attributes:\n        x: one.\n    """'
+    sample = f"@dataclass\nclass A:\n    {text}\n    x: int\n    y: int\n"
+    assert fields_left_out(sample) == {"A": ["y"]}
+    found = {
+        str(file.relative_to(SOURCE)): fields_left_out(file.read_text()) for file in SOURCE.rglob("*.py")
+    }
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+ROOT = SOURCE.parents[1]
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda page: page.stem)
+def test_files_that_a_decision_names_exist(page: Path) -> None:
+    """A decision that names a file that was moved is out of date."""
+    folders = ("src", "docs", "tests", "benchmarks", "tools", "examples", "results")
+    files = [f"/{file.relative_to(ROOT)}" for name in folders for file in (ROOT / name).rglob("*.*")]
+    files += [f"/{file.name}" for file in ROOT.glob("*.*")]
+    named = re.findall(r"`([\w./-]+\.(?:py|h|cpp|json|yml))`", page.read_text())
+    assert not [name for name in named if not any(file.endswith(f"/{name}") for file in files)]
