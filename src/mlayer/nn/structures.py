@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -143,6 +143,13 @@ class _Scattered(Structure):
         super().__init__(size)
         self.register_buffer("places", mask.flatten().nonzero().squeeze(1), persistent=False)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As in every module, but the places are kept where values are lost (meta, to_empty)."""
+        places = self.places
+        super()._apply(fn, recurse)
+        self.places = places if self.places.is_meta else places.to(self.places.device)
+        return self
+
     @property
     def parameter_shape(self) -> tuple[int, ...]:
         """(k,), k the number of places."""
@@ -151,15 +158,16 @@ class _Scattered(Structure):
     def dense(self, free: Tensor) -> Tensor:
         """Scatter.  (..., k) -> (..., n, n)"""
         n = self.size
-        flat = free.new_zeros(*free.shape[:-1], n * n).index_copy(-1, self.places, free)
+        places = self.places.to(free.device)  # they stay on the CPU where the parameters are on meta
+        flat = free.new_zeros(*free.shape[:-1], n * n).index_copy(-1, places, free)
         return flat.reshape(*free.shape[:-1], n, n)
 
     def _free(self, matrices: Tensor) -> Tensor:
-        return matrices.flatten(-2).index_select(-1, self.places)
+        return matrices.flatten(-2).index_select(-1, self.places.to(matrices.device))
 
 
 def _upper(size: int) -> Tensor:
-    return torch.ones(positive_integer("size", size), size).triu(1)
+    return torch.ones(positive_integer("size", size), size, device="cpu").triu(1)
 
 
 class Nilpotent(_Scattered):
@@ -235,7 +243,8 @@ class _Blocks(_Scattered):
 
 def _owner(blocks: tuple[int, ...]) -> Tensor:
     """The block of each row.  (n,)"""
-    return torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+    owners = torch.arange(len(blocks), device="cpu")  # also inside of torch.device("meta")
+    return torch.repeat_interleave(owners, torch.tensor(blocks, device="cpu"))
 
 
 class BlockDiagonal(_Blocks):
@@ -346,12 +355,8 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
     if isinstance(structure, str):
         known = STRUCTURES.get(structure)
         if known is not None and issubclass(known, _Blocks):
-            raise ArgumentError(
-                "structure",
-                "given with its block sizes",
-                repr(structure),
-                f"Use structure={known.__name__}([4, 4, 2]).",
-            )
+            hint = f"Use structure={known.__name__}([4, 4, 2])."
+            raise ArgumentError("structure", "given with its block sizes", repr(structure), hint)
         if structure not in STRUCTURES:
             raise ArgumentError(
                 "structure",
@@ -366,12 +371,8 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
         return STRUCTURES[structure](size)
     if isinstance(structure, Structure):
         if structure.size != size:
-            raise ArgumentError(
-                "structure",
-                f"for matrices of matrix_size = {size}",
-                f"one for size {structure.size}",
-                "Give both the same size.",
-            )
+            must_be, came = f"for matrices of matrix_size = {size}", f"one for size {structure.size}"
+            raise ArgumentError("structure", must_be, came, "Give both the same size.")
         return structure
     if isinstance(structure, nn.Module):
         return Parametrized(structure, size)
