@@ -21,7 +21,7 @@ from mlayer.experiments.shared.colors import M_LAYER, PAPER
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
-from mlayer.experiments.shared.pictures import ground, panels, soft
+from mlayer.experiments.shared.pictures import panels, soft
 from mlayer.report.reproduction import Grid
 
 if TYPE_CHECKING:
@@ -233,11 +233,10 @@ def plot(results: Results) -> Figure:
                 axes.text(-0.47, accuracy, "paper", color=PAPER, va="bottom", fontsize=8)
             else:
                 axes.axhline(accuracy, color=soft(), lw=0.8, zorder=0)
-                white = {"facecolor": ground(), "edgecolor": "none", "pad": 0.8}
-                axes.text(len(here) - 0.45, accuracy, row, va="center", fontsize=8, bbox=white)
+                axes.text(len(here) - 0.45, accuracy, row, va="bottom", fontsize=8)
         axes.set_xticks(range(len(here)), [_LABELS[recipe] for recipe in here])
         axes.set_xlim(-0.5, len(here) + 0.15)
-        axes.set_title(name)
+        axes.set_title(_TITLES.get(name, name))
     figure.axes[0].set_ylabel("test accuracy, %")
     figure.suptitle("One M-layer, three recipes;\ngray: the other rows of the paper's table")
     return figure
