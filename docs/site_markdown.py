@@ -32,11 +32,11 @@ FEWEST_STACKED = 3  # columns; two fit a phone side by side
 
 
 def table_for_phones(table: str) -> str:
-    """An HTML table whose cells know their columns, and whose code can be broken after / . _ and ::."""
+    """An HTML table whose cells know their columns, and whose code can be broken after / . _ ( and ::."""
     names = [html.escape(html.unescape(re.sub("<[^>]*>", "", name))) for name in HEAD.findall(table)]
 
     def broken(code: re.Match[str]) -> str:
-        return "<code>" + re.sub(r"(::|[/._(])(?=\w)", r"\1<wbr>", code[1]) + "</code>"
+        return "<code>" + re.sub(r"(::|[/_(]|\.(?!py\b))(?=\w)", r"\1<wbr>", code[1]) + "</code>"
 
     def row(found: re.Match[str]) -> str:
         column = iter(names)

@@ -95,5 +95,5 @@ def test_the_measuring_itself() -> None:
     axes.text(0.51, 0.51, "others")
     found = "; ".join(faults(figure))
     assert "cut off: 'a title" in found
-    assert "ticks 'first' and 'second' overlap" in found
+    assert "ticks 'second' and 'first' overlap" in found
     assert "'words' on top of 'others'" in found

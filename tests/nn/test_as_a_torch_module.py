@@ -130,6 +130,7 @@ def test_options_stay_with_copies_and_files(tmp_path: Path) -> None:
             copy(1e6 * X)
 
 
+@pytest.mark.slow
 def test_strict_export() -> None:
     program = torch.export.export(
         make(), (X,), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1)}}, strict=True
