@@ -61,9 +61,7 @@ def faults(figure: Figure) -> list[str]:
             for (_, end, one), (start, _, two) in pairwise(boxes):
                 if start < end - SLACK:
                     found.append(f"ticks {one!r} and {two!r} overlap")
-        words = [
-            t for t in (axes.title, axes._left_title, *axes.texts) if t.get_visible() and t.get_text().strip()
-        ]  # type: ignore[attr-defined]
+        words = [t for t in (axes.title, *axes.texts) if t.get_visible() and t.get_text().strip()]
         for one, two in combinations(words, 2):
             a, b = box(one), box(two)
             if all(min(a[k + 2], b[k + 2]) - max(a[k], b[k]) > 2 * SLACK for k in (0, 1)):

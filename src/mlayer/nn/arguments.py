@@ -95,13 +95,7 @@ def check_weights(
 def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
     """Raise unless a layer with such weights can be applied to ``x``."""
     if not isinstance(x, Tensor):
-        hint = "Convert it with torch.as_tensor(x)."
-        if isinstance(x, torch.fx.Proxy):
-            hint = (
-                "torch.fx.symbolic_trace cannot follow the exponential: use torch.export, or a "
-                "torch.fx.Tracer whose is_leaf_module(module, name) is True for an MLayer."
-            )
-        raise ArgumentTypeError("x", "a torch.Tensor", type(x).__name__, hint)
+        raise ArgumentTypeError("x", "a torch.Tensor", type(x).__name__, _to_a_tensor(x))
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ArgumentError(
             "x",
@@ -124,6 +118,15 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
             str(x.dtype),
             f"Convert it with x.to({weights.dtype}), or the layer with layer.to(dtype).",
         )
+
+
+def _to_a_tensor(x: object) -> str:
+    if isinstance(x, torch.fx.Proxy):
+        return (
+            "torch.fx.symbolic_trace cannot follow the exponential: use torch.export, or a torch.fx.Tracer "
+            "whose is_leaf_module(module, name) is True for an MLayer."
+        )
+    return "Convert it with torch.as_tensor(x)."
 
 
 def check_stored(layer: nn.Module, purpose: str) -> None:

@@ -48,6 +48,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
   .stacked thead, .stacked td:empty { display: none; }
   .stacked tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
   .stacked td { border: 0; padding: .05rem 0; overflow-wrap: anywhere; }
+  .stacked td:first-child { font-weight: 600; }
   .stacked td.number { text-align: left; white-space: normal; }
   .stacked td[data-name]::before { content: attr(data-name) ": "; color: var(--soft); }
 }
@@ -139,13 +140,14 @@ class Page:
         """A table; with ``numbers``, all columns but the first are figures."""
         flag("numbers", numbers)
         names = _several("header", header)
+        stacks = len(names) > 2
 
         def cell(tag: str, place: int, text: str) -> str:
             scope = ' scope="col"' if tag == "th" else ""
             kind = ' class="number"' if numbers and place else ""
             argument = "header" if tag == "th" else "rows"
             # On a phone the cells of a row stand below each other, each after the name of its column.
-            name = f' data-name="{_safe("header", names[place])}"' if tag == "td" and place else ""
+            name = f' data-name="{_safe("header", names[place])}"' if tag == "td" and place and stacks else ""
             return f"<{tag}{scope}{kind}{name}>{_safe(argument, text)}</{tag}>"
 
         def line(tag: str, cells: Sequence[str]) -> str:
@@ -153,7 +155,7 @@ class Page:
 
         body = "".join(line("td", row) for row in _several("rows", rows, len(names)))
         head = line("th", names)
-        stacked = ' class="stacked"' if len(names) > 2 else ""
+        stacked = ' class="stacked"' if stacks else ""
         grid = f"<table{stacked}><thead>{head}</thead><tbody>{body}</tbody></table>"
         self._body.append(f'<div class="scroll">{grid}</div>')
         return self
