@@ -197,7 +197,7 @@ def comparison(rows: Iterable[PaperRow], *, code: bool) -> list[str]:
     lines = ["| | paper | here | goal | command |" + more, "|---|---|---|---|---|" + ("---|" if code else "")]
     for row in rows:
         entry = summary.get(row.name, summary.get(f"{row.name}.mean"))
-        if entry is not None:
+        if entry is not None and row.value(figures) is not None:  # None: not trained in full
             lines.append(
                 f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} "
                 f"| `{entry['command']}` |" + (f" {made_by(entry)} |" if code else "")

@@ -1,7 +1,9 @@
-"""The site's Markdown extension: formulas without a script, and examples in docstrings as code.
+"""The site's Markdown extension: formulas without a script, docstrings' examples as code, tables for phones.
 
 $formulas$ become MathML when a page is built, so that the reader's browser needs no script. Doctests, which
 stand in our docstrings without a heading, become code blocks, and Sphinx's :class:`Name` becomes `Name`.
+Cells of tables carry the name of their column, which style/site.css shows where the rows are stacked, and
+long names in them may be broken between their parts.
 """
 
 from __future__ import annotations
@@ -19,6 +21,40 @@ from markdown.preprocessors import Preprocessor
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(`[^`]+`)")
+
+
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+HEAD = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
+CELL = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
+CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
+FEWEST_STACKED = 3  # columns; two fit a phone side by side
+
+
+def table_for_phones(table: str) -> str:
+    """An HTML table whose cells know their columns, and whose code can be broken after / . _ ( and ::."""
+    names = [html.escape(html.unescape(re.sub("<[^>]*>", "", name))) for name in HEAD.findall(table)]
+
+    def broken(code: re.Match[str]) -> str:
+        return "<code>" + re.sub(r"(::|[/_(]|\.(?!py\b))(?=\w)", r"\1<wbr>", code[1]) + "</code>"
+
+    def row(found: re.Match[str]) -> str:
+        column = iter(names)
+
+        def cell(content: re.Match[str]) -> str:
+            name = next(column, "")
+            known = name and name != names[0] and len(names) >= FEWEST_STACKED
+            label = f' data-name="{name}"' if known else ""
+            return f"<td{content[1]}{label}>{CODE.sub(broken, content[2])}</td>"
+
+        return CELL.sub(cell, found[0])
+
+    return ROW.sub(row, table)
+
+
+class _Tables(Postprocessor):
+    def run(self, text: str) -> str:
+        return TABLE.sub(lambda found: table_for_phones(found[0]), text)
 
 
 class _MathML(Postprocessor):
@@ -51,6 +87,7 @@ class SiteMarkdown(Extension):
         """Called by Markdown."""
         md.preprocessors.register(_Doctests(md), "doctests", 35)
         md.postprocessors.register(_MathML(md), "mathml", 5)
+        md.postprocessors.register(_Tables(md), "tables", 4)
 
 
 def makeExtension(**options: object) -> SiteMarkdown:  # noqa: N802

@@ -39,6 +39,9 @@ addEventListener("load", () => setTimeout(() => {
     if (style.visibility === "hidden" || !box.width || !box.height || +style.opacity === 0) continue;
     if (element.tagName === "math" && element.scrollWidth > element.clientWidth + 1) found.cut.push(name());
     if (box.right <= 0 || box.left >= width || element.closest("math, svg, .md-overlay")) continue;
+    const outside = box.right > width + 1 || box.left < -1;
+    if (element.tagName === "TABLE" && !element.closest(".highlight") && outside)
+      found.cut.push(name());
     if (element.tagName === "IMG" && !element.naturalWidth) found.broken.push(name());
     if (element.tagName === "IMG" && (box.right > width + 1 || box.left < -1)) found.cut.push(name());
     if (box.right > width + 1 && !clipped(element)) found.wide.push(name());
@@ -70,7 +73,7 @@ class Look:
         pale: texts with too little contrast.
         wide: elements that reach beyond the edge.
         broken: images that could not be shown.
-        cut: images and formulas that the edge cuts off.
+        cut: images, tables and formulas that the edge cuts off.
     """
 
     width: int

@@ -27,6 +27,13 @@ def test_a_row_says_for_how_long_it_was_trained() -> None:
     ]
 
 
+def test_a_net_with_a_part_of_its_epochs_has_no_row() -> None:
+    assert compare({"periodic.dnn_figure_rmse_min": 15.2, "periodic.dnn_epochs": 30.0}) == []
+    assert compare({"periodic.dnn_figure_rmse_min": 15.2, "periodic.dnn_epochs": 300.0}) == [
+        ["Periodic: smallest error on [2, 6], DNN", "a picture", "15.2 (300 epochs)", ""]
+    ]
+
+
 def test_the_text_s_recipe_is_held_against_the_paper_s_spread() -> None:
     missed = compare({"images.svhn.paper_recipe.mean": 79.1})
     assert missed[0][3] == "≥ 80.96: missed"
@@ -75,6 +82,7 @@ def test_every_row_has_its_figure_in_the_summary() -> None:
     lacking = [row.name for row in rows if row.value(figures) is None]
     # Only full scales that have not been run have these.
     later = (
+        "periodic.dnn_figure_rmse_min",
         "rivals.cifar10",
         "rivals.svhn",
         "determinant3.ours_dnn",

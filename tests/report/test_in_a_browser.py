@@ -49,6 +49,7 @@ def test_the_measuring_itself(tmp_path: Path) -> None:
     page.write_text(
         "<!doctype html><body><p style='color:#aaa'>pale</p><p style='color:#000'>black</p>"
         "<pre style='width:600px'>" + 200 * "wide " + "</pre><img src='none.png' alt='' width=10 height=10>"
+        "<div style='overflow-x:auto'><table><tr><td style='min-width:900px'>cells</table></div>"
     )
     seen = look(page, tmp_path, 390, dark=False)
     assert [text for text in seen.pale if "pale" in text]
@@ -56,6 +57,7 @@ def test_the_measuring_itself(tmp_path: Path) -> None:
     assert seen.scroll > 390
     assert seen.wide
     assert seen.broken
+    assert [text for text in seen.cut if text.startswith("TABLE") and "cells" in text]
 
 
 def test_the_report_of_the_experiments(tmp_path: Path) -> None:
@@ -98,5 +100,16 @@ def test_the_site(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "docs"), str(ROOT / "src")])}
     subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, env=environment, check=True)
     subprocess.run([sys.executable, "-m", "zensical", "build"], cwd=ROOT, env=environment, check=True)
-    for page in ("index", "results", "paper-map", "layer", "start/table", "theory/expm", "api/nn"):
+    for page in (
+        "index",
+        "results",
+        "paper-map",
+        "experiments",
+        "when",
+        "layer",
+        "start/paper",
+        "start/table",
+        "theory/expm",
+        "api/nn",
+    ):
         inspect(site / f"{page}.html", tmp_path)

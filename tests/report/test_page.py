@@ -284,3 +284,11 @@ def test_labels_of_a_logarithmic_axis_are_plain(axis: str) -> None:
     picture = theme.svg(draw, LIGHT)
     assert b"$" not in picture
     assert b">0.001<" in picture
+
+
+def test_cells_of_wide_tables_carry_the_name_of_their_column() -> None:
+    """So that a phone can show the cells of a row below each other."""
+    wide = Page("t").table(["", "paper", 'our "goal"'], [["MNIST", "97.99", ""]]).html()
+    assert '<table class="stacked">' in wide
+    assert '<td>MNIST</td><td data-name="paper">97.99</td><td data-name="our &quot;goal&quot;"></td>' in wide
+    assert "stacked" not in Page("t").table(["name", "value"], [["x", "1"]]).html().split("</style>")[1]

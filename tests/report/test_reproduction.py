@@ -41,7 +41,10 @@ def test_chapters_of_the_paper_have_its_numbers_and_come_with_contents() -> None
     assert '<h2 id="first">Figure 2: Title of first</h2>' in page
     assert '<h3 id="second">Title of second</h3>' in page
     assert page.index("Beyond the paper") > page.index('<h2 id="first"')
-    row = "<td>Time of an epoch</td><td>2.1 (V100)</td><td>2.50</td><td>≤ 2.1: missed</td>"
+    row = (
+        '<td>Time of an epoch</td><td data-name="paper">2.1 (V100)</td><td data-name="here">2.50</td>'
+        '<td data-name="goal here">≤ 2.1: missed</td>'
+    )
     assert page.count(row) == 2
     # Nested figures of the paper are written out, not shown as Python.
     assert ">rows, M layer</td>" in page

@@ -27,7 +27,7 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import ink, panels, soft
+from mlayer.experiments.shared.pictures import ink, is_narrow, panels, soft
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 TITLE = "Determinants of 3 x 3 matrices"
 IN_PAPER = "Figure 4; section 4.3"
 CAPTION = (
-    "Left: mean squared error of 3 x 3 determinants against the number of parameters, by size of the "
-    "training set. Right: our recipe, step by step."
+    "Mean squared error of 3 x 3 determinants against the number of parameters, by size of the training set; "
+    "and the error of our recipe, step by step."
 )
 EXPECTED = {
     "m_layer_mse": 2e-4,
@@ -313,11 +313,14 @@ def plot(results: Results) -> Figure:
         EXPECTED["zero_guess_mse"], color=soft(), linestyle=":", linewidth=1, label="always predicting 0"
     )
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
-    ticks = [200, 500, 1000, 2000, 3000]
+    ticks = [200, 500, 1000, 3000] if is_narrow() else [200, 500, 1000, 2000, 3000]
     left.set_xticks(ticks, labels=[str(tick) for tick in ticks])
     left.set_xticks([], minor=True)
     left.set_title("the text's recipe, and ours")
-    left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
+    if is_narrow():
+        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)  # below
+    else:
+        left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color=ink())
     right.axhline(
@@ -338,6 +341,6 @@ def plot(results: Results) -> Figure:
             label=f"DNN, {results['ours_dnn']['parameters']} parameters",
         )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
-    right.set_title(f"ours: Levenberg-Marquardt, {best['parameters']} parameters")
+    right.set_title(f"ours, {best['parameters']} parameters")
     right.legend(loc="best", fontsize="small")
     return figure

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import PaperRow, written
 from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.pictures import ink, panels, shade
@@ -248,7 +248,8 @@ def plot(results: Results) -> Figure:
         axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true", ylabel="learned")
         axis.set_aspect(1)
         axis.set(xticks=[-1, -0.5, 0, 0.5, 1], yticks=[-1, -0.5, 0, 0.5, 1])
-        axis.set_title(f"{title}: mean squared error {part['test_mse']:.2g}", fontsize="medium")
+        error = written(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
+        axis.set_title(f"{title}: mean squared error {error}", fontsize="medium")
     last = axes[-1]
     losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]
     shares = sum(stage["share"] > 0 for stage in results["ours"]["stages"])

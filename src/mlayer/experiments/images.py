@@ -220,6 +220,8 @@ def grids(record: Results) -> list[Grid]:
 
 def plot(results: Results) -> Figure:
     """Every seed's test accuracy by recipe, with the rows of the paper's table as lines."""
+    from matplotlib.patheffects import withStroke
+
     groups = _groups(results)
     names = list(dict.fromkeys(name for name, _ in groups))
     figure, all_axes = panels(len(names), 4.6 * len(names), 4.4)
@@ -233,11 +235,11 @@ def plot(results: Results) -> Figure:
                 axes.text(-0.47, accuracy, "paper", color=PAPER, va="bottom", fontsize=8)
             else:
                 axes.axhline(accuracy, color=soft(), lw=0.8, zorder=0)
-                white = {"facecolor": ground(), "edgecolor": "none", "pad": 0.8}
-                axes.text(len(here) - 0.45, accuracy, row, va="center", fontsize=8, bbox=white)
+                halo = [withStroke(linewidth=2.5, foreground=ground())]  # lines are near each other
+                axes.text(len(here) - 0.45, accuracy, row, va="bottom", fontsize=8, path_effects=halo)
         axes.set_xticks(range(len(here)), [_LABELS[recipe] for recipe in here])
         axes.set_xlim(-0.5, len(here) + 0.15)
-        axes.set_title(name)
+        axes.set_title(_TITLES.get(name, name))
     figure.axes[0].set_ylabel("test accuracy, %")
     figure.suptitle("One M-layer, three recipes;\ngray: the other rows of the paper's table")
     return figure

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
 from mlayer.errors import MLayerError
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import PaperRow, written
 from mlayer.experiments.shared.colors import M_LAYER, M_LAYER_OF_OTHERS, NET
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import canvas, ink, shade
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
 TITLE = "Periodic functions"
 IN_PAPER = "Figure 3; section 4.2"
 CAPTION = (
-    "Three sums of cosines on [0, 6]; the shaded part is the training data. Our recipe matches the "
-    "function; the text's "
-    "recipe follows it for a while; the net diverges from it at once."
+    "Three sums of cosines on [0, 6]; the shaded part is the training data. Solid: our recipe, which covers "
+    "the function; dashed: the text's recipe; the net leaves the function where the training data end."
 )
 EXPECTED = {
     "figure": "M-layers extrapolate the three functions, DNNs do not",
@@ -86,6 +85,7 @@ ROWS = (
         "periodic.dnn_figure_rmse_min",
         ".1f",
         epochs="periodic.dnn_epochs",
+        full_epochs=300,
     ),
     PaperRow(
         "Periodic: random functions of the text within 0.05",
@@ -343,7 +343,7 @@ def plot(results: Results) -> Figure:
                 )
         worst = max(model["rmse"] for model in entry["ours"])
         axis.set(ylim=(-top, top), xlim=(0, 6), ylabel="f(x)")
-        title = f"{entry['function']}\nours on [2, 6]: root mean squared error {worst:.1e}"
+        title = f"{entry['function']}\nours on [2, 6]: root mean squared error {written(worst, '.1e')}"
         axis.set_title(title, fontsize="medium")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small")

@@ -26,7 +26,7 @@ from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, Where
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import PaperRow, written
 from mlayer.experiments.shared.colors import M_LAYER, PAPER
 from mlayer.experiments.shared.pictures import ink, panels, soft
 from mlayer.files.authors import load_authors_model
@@ -257,7 +257,7 @@ def plot(results: Results) -> Figure:
     figure, (first, second, third) = panels(3, 12.6, 3.9)
     median = results["radius"]["0.5"]
     first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=PAPER)
-    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {median:.2e}")
+    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {written(median, '.2e')}")
     first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)

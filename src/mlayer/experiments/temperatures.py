@@ -33,7 +33,7 @@ from mlayer.experiments.running.protocol import Results, Where
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.colors import GREEN, M_LAYER, M_LAYER_OF_OTHERS, NET, PINK
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import canvas, ink, shade, soft
+from mlayer.experiments.shared.pictures import canvas, ink, is_narrow, shade, soft
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import told
 from mlayer.nn.layer import MLayer
@@ -328,7 +328,7 @@ def plot(results: Results) -> Figure:
     figure.legend(
         *last.get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=2,
+        ncols=1 if is_narrow() else 2,
         fontsize="small",
         title="root mean squared error of the forecast",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -56,6 +57,9 @@ class GroupedJet:
         return GroupedJet(self.x[index], None if self.h is None else self.h[index])
 
 
+Matrices = TypeVar("Matrices", GroupedJet, Tensor)
+
+
 def _degree_2(a: GroupedJet, a2: GroupedJet) -> GroupedJet:
     return 0.5 * a2 + a
 
@@ -70,7 +74,7 @@ def _degree_8(a: GroupedJet, a2: GroupedJet) -> GroupedJet:
     return (y + e[2] * a2 + e[3] * a) @ (y + e[4] * a2) + (e[5] * y + 0.5 * a2 + a)
 
 
-def degree_16(a: GroupedJet, a2: GroupedJet, c: Sequence[float | Tensor] = SIXTEEN) -> GroupedJet:
+def degree_16(a: Matrices, a2: Matrices, c: Sequence[float | Tensor] = SIXTEEN) -> Matrices:
     y = a2 @ (c[0] * a2 + c[1] * a)
     w = (y + c[2] * a2 + c[3] * a) @ (y + c[4] * a2) + (c[5] * y + c[6] * a2)
     rest = c[11] * w + c[12] * y + c[13] * a2 + c[14] * a

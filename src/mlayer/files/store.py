@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from mlayer.checks import file_path, flag
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
-from mlayer.nn.arguments import check_device
+from mlayer.nn.arguments import check_device, check_stored
 from mlayer.nn.initializers import INITIALIZERS
 from mlayer.nn.layer import MLayer, check_layer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
@@ -68,6 +68,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     True
     """
     check_layer(layer, "Save the MLayer inside; rebuild what stands around it.")
+    check_stored(layer, "saved")
     target = file_path("path", path)
     tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)
@@ -162,6 +163,7 @@ def _config_of(layer: MLayer) -> dict[str, Any]:
         "structure": layer.structure.config() if built_in else {"name": _CUSTOM, "class": _class_name(layer)},
         "init": init if known else None,
         "dtype": str(layer.readout.dtype).removeprefix("torch."),
+        **({} if layer.on_overflow == "ignore" else {"on_overflow": layer.on_overflow}),
     }
 
 
@@ -291,6 +293,7 @@ def _build(path: PathLike, config: dict[str, Any], structure: nn.Module | None) 
             **{name: config[name] for name in _SIZES + _FLAGS},
             structure=built,
             init=str(init) if init in INITIALIZERS else "normal",
+            on_overflow=config.get("on_overflow", "ignore"),
             dtype=_DTYPES[config["dtype"]],
         )
     except (MLayerError, KeyError, TypeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
@@ -95,9 +95,7 @@ def check_weights(
 def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
     """Raise unless a layer with such weights can be applied to ``x``."""
     if not isinstance(x, Tensor):
-        raise ArgumentTypeError(
-            "x", "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor(x)."
-        )
+        raise ArgumentTypeError("x", "a torch.Tensor", type(x).__name__, _to_a_tensor(x))
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ArgumentError(
             "x",
@@ -120,6 +118,38 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
             str(x.dtype),
             f"Convert it with x.to({weights.dtype}), or the layer with layer.to(dtype).",
         )
+
+
+def _to_a_tensor(x: object) -> str:
+    if isinstance(x, torch.fx.Proxy):
+        return (
+            "torch.fx.symbolic_trace cannot follow the exponential: use torch.export, or a torch.fx.Tracer "
+            "whose is_leaf_module(module, name) is True for an MLayer."
+        )
+    return "Convert it with torch.as_tensor(x)."
+
+
+def check_stored(layer: nn.Module, purpose: str) -> None:
+    """Raise if a weight is computed from other parameters, as under a parametrization or pruning.
+
+    Writing to such a weight has no effect, and its values are not in the ``state_dict``.
+    """
+    for name in (
+        "embedding",
+        "embedding_bias",
+        "free_generators",
+        "free_matrix_bias",
+        "readout",
+        "output_bias",
+    ):
+        if name not in layer._parameters:
+            raise ArgumentError(
+                "layer",
+                f"one whose weights are parameters, to be {purpose}",
+                f"{name} computed from others, as by a parametrization, weight norm or pruning",
+                "Store its values first: torch.nn.utils.parametrize.remove_parametrizations(layer, "
+                f"{name!r}), or torch.nn.utils.prune.remove(layer, {name!r}).",
+            )
 
 
 def autocasts(device: str) -> bool:

@@ -113,7 +113,7 @@ class _GaugeWeights:
             return None if tensor is None else tensor.to(self.original.readout.dtype)
 
         dtype = self.original.readout.dtype
-        return MLayer.from_weights(
+        layer = MLayer.from_weights(
             self.T.to(dtype),
             self.S.to(dtype),
             matrix_bias=narrow(self.B),
@@ -122,6 +122,8 @@ class _GaugeWeights:
             embedding_bias=narrow(self.u),
             structure=deepcopy(self.original.structure),
         )
+        layer.init, layer.on_overflow = self.original.init, self.original.on_overflow
+        return layer
 
     def change_basis(self, P: Tensor) -> None:
         P = P.to(self.T)

@@ -26,6 +26,7 @@ from mlayer.nn.arguments import (
     autocasts,
     check_device,
     check_input,
+    check_stored,
     check_weights,
     new_weights,
 )
@@ -56,8 +57,8 @@ class MLayer(nn.Module):
         init: initial weights: "normal" (the paper's), "periodic", "notebook" (the authors'),
             "balanced" (ours), or a callable ``(layer, generator)``.
         on_overflow: what to do with an output that is not finite although x is: "ignore", "warn" or
-            "raise". The check reads the output, which on a GPU waits for it; compiled and exported
-            layers do not check.
+            "raise". The check reads the output, which on a GPU waits for it; layers that are compiled,
+            exported or under torch.func.vmap do not check.
         generator: source of the initial weights; torch's global one if None.
         device: of the parameters.
         dtype: of the parameters. float16 and bfloat16 layers compute M, its exponential and the readout
@@ -125,7 +126,7 @@ class MLayer(nn.Module):
 
         n, d = self.matrix_size, self.generator_count
         # A copy: the caller's module is neither converted nor trained.
-        self.structure = deepcopy(as_structure(structure, n)).to(device=device, dtype=dtype)
+        self.structure = deepcopy(as_structure(structure, n)).to(dtype=dtype)
         has_embedding = embedding_size is not None
         flag("matrix_bias", matrix_bias)
         flag("output_bias", output_bias)
@@ -136,6 +137,7 @@ class MLayer(nn.Module):
         self.register_parameter("free_matrix_bias", parameter(matrix_bias, *self.structure.parameter_shape))
         self.register_parameter("readout", parameter(True, self.out_features, n, n))
         self.register_parameter("output_bias", parameter(output_bias, self.out_features))
+        self.structure.to(device=self.readout.device)  # which torch.device(...) around this may have chosen
         self.reset_parameters(generator)
 
     # ---- Weights. --------------------------------------------------------------------------------
@@ -180,6 +182,7 @@ class MLayer(nn.Module):
                 brief(generator),
                 "Use torch.Generator().manual_seed(0).",
             )
+        check_stored(self, "drawn anew")
         self.init(self, generator)
 
     @classmethod
@@ -252,7 +255,7 @@ class MLayer(nn.Module):
 
     def with_structure(self, structure: str | nn.Module) -> MLayer:
         """A copy that computes the same function with its matrices stored in another structure."""
-        return MLayer.from_weights(
+        copy = MLayer.from_weights(
             self.generators,
             self.readout,
             matrix_bias=self.matrix_bias,
@@ -261,6 +264,8 @@ class MLayer(nn.Module):
             embedding_bias=self.embedding_bias,
             structure=structure,
         )
+        copy.init, copy.on_overflow = self.init, self.on_overflow
+        return copy
 
     def __prepare_scriptable__(self) -> MLayer:
         """For torch.jit.script, which cannot read this module and would name an annotation as the reason."""

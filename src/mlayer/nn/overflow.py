@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 
 from mlayer.checks import one_of
 from mlayer.errors import MLayerError
@@ -34,7 +36,7 @@ def check_on_overflow(value: object) -> OnOverflow:
 
 def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
     """Warn or raise where the output is not finite although the input is."""
-    if torch.compiler.is_compiling() or output.device.type == "meta":
+    if torch.compiler.is_compiling() or output.device.type == "meta" or _under_vmap():
         return
     finite = _finite_rows(output)
     lost = int((_finite_rows(x) & ~finite).sum())
@@ -51,6 +53,11 @@ def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
     if layer.on_overflow == "raise":
         raise OverflowedOutputError(message)
     warnings.warn(message, OverflowedOutputWarning, stacklevel=4)
+
+
+def _under_vmap() -> bool:
+    """Whether one call computes many examples, so that no Python branch can depend on an output."""
+    return any(i.key() == TransformType.Vmap for i in retrieve_all_functorch_interpreters())
 
 
 def _finite_rows(tensor: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EDGE = 14.0
+# Share of the next turn from which the page says that the spirals are continued, not only in part.
+_CONTINUED = 0.9
 Results = dict[str, Any]
 
 
@@ -43,11 +45,13 @@ def demo_page(results: Results, seconds: float) -> Page:
     )
     page.heading("It extrapolates a spiral")
     ours, relu = spiral["ours"], spiral["relu"]
+    whole = ours["extra_turn_accuracy"] >= _CONTINUED
     page.paragraph(
         f"Both models learn from {len(spiral['points'])} noisy points of two spirals: the M-layer "
         f"({ours['parameters']} parameters) classifies {ours['training_accuracy']:.1%} of them correctly, a "
         f"ReLU net ({relu['parameters']} parameters) {relu['training_accuracy']:.1%}. Beyond the points the "
-        "M-layer continues the spirals; the net does not. The dotted circle marks the end of the next turn: "
+        f"M-layer continues the spirals{'' if whole else ' in part'}; the net does not. The dotted circle "
+        "marks the end of the next turn: "
         f"of new points there the M-layer classifies {ours['extra_turn_accuracy']:.1%} correctly, the net "
         f"{relu['extra_turn_accuracy']:.1%}."
     )

@@ -42,13 +42,23 @@ th, td { text-align: left; padding: .4rem .7rem .4rem 0; border-bottom: 1px soli
   vertical-align: top; overflow-wrap: break-word; max-width: 22rem; }
 th { color: var(--soft); font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-@media (max-width: 40rem) { table { width: max-content; min-width: 100%; } th, td { max-width: 11rem; } }
+@media (max-width: 40rem) {
+  table { width: max-content; min-width: 100%; } th, td { max-width: 11rem; }
+  .stacked, .stacked tbody, .stacked tr, .stacked td { display: block; width: auto; max-width: none; }
+  .stacked thead, .stacked td:empty { display: none; }
+  .stacked tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  .stacked td { border: 0; padding: .05rem 0; overflow-wrap: anywhere; }
+  .stacked td:first-child { font-weight: 600; }
+  .stacked td.number { text-align: left; white-space: normal; }
+  .stacked td[data-name]::before { content: attr(data-name) ": "; color: var(--soft); }
+}
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
 figure { margin: 0; max-width: 44rem; background: var(--card); border-radius: .6rem; padding: .8rem; }
 .figures > figure:only-child { max-width: 34rem; }
 figure img { display: block; width: 100%; height: auto; }
 figcaption { color: var(--soft); font-size: .88rem; margin-top: .4rem; }
 figure.paper { max-width: none; margin: .8rem 0; }
+figure.paper img { width: auto; max-width: 100%; margin: 0 auto; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
   margin: 1rem 0; }
 .gallery a { color: inherit; text-decoration: none; background: var(--card); border-radius: .6rem;
@@ -130,19 +140,23 @@ class Page:
         """A table; with ``numbers``, all columns but the first are figures."""
         flag("numbers", numbers)
         names = _several("header", header)
+        stacks = len(names) > 2
 
         def cell(tag: str, place: int, text: str) -> str:
             scope = ' scope="col"' if tag == "th" else ""
             kind = ' class="number"' if numbers and place else ""
             argument = "header" if tag == "th" else "rows"
-            return f"<{tag}{scope}{kind}>{_safe(argument, text)}</{tag}>"
+            # On a phone the cells of a row stand below each other, each after the name of its column.
+            name = f' data-name="{_safe("header", names[place])}"' if tag == "td" and place and stacks else ""
+            return f"<{tag}{scope}{kind}{name}>{_safe(argument, text)}</{tag}>"
 
         def line(tag: str, cells: Sequence[str]) -> str:
             return "<tr>" + "".join(cell(tag, place, text) for place, text in enumerate(cells)) + "</tr>"
 
         body = "".join(line("td", row) for row in _several("rows", rows, len(names)))
         head = line("th", names)
-        grid = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+        stacked = ' class="stacked"' if stacks else ""
+        grid = f"<table{stacked}><thead>{head}</thead><tbody>{body}</tbody></table>"
         self._body.append(f'<div class="scroll">{grid}</div>')
         return self
 

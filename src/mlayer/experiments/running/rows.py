@@ -19,6 +19,7 @@ class PaperRow:
         at_least: our goal, if it is an accuracy.
         epochs: the name of the figure that says for how many epochs it was trained, if that needs saying.
         examples: the same for the number of examples.
+        full_epochs: how many epochs a full training has; after fewer there is no row.
     """
 
     what: str
@@ -29,9 +30,12 @@ class PaperRow:
     at_least: float | None = None
     epochs: str = ""
     examples: str = ""
+    full_epochs: int | None = None
 
     def value(self, figures: Mapping[str, float]) -> float | None:
-        """Our figure, or None if it was not measured."""
+        """Our figure, or None if it was not measured, or not of a full training."""
+        if self.full_epochs is not None and figures.get(self.epochs, 0) < self.full_epochs:
+            return None
         return figures.get(self.name, figures.get(f"{self.name}.mean"))
 
     def here(self, figures: Mapping[str, float]) -> str:
@@ -39,9 +43,9 @@ class PaperRow:
         value = self.value(figures)
         if value is None:
             return ""
-        text = format(value, self.form)
+        text = written(value, self.form)
         if f"{self.name}.sd" in figures:
-            text += f" ± {format(figures[f'{self.name}.sd'], self.form)}"
+            text += f" ± {written(figures[f'{self.name}.sd'], self.form)}"
         if f"{self.name}.seeds" in figures:
             seeds = round(figures[f"{self.name}.seeds"])
             text += f" ({seeds} seed{'s' if seeds > 1 else ''})"
@@ -60,5 +64,21 @@ class PaperRow:
         return f"≥ {_short(self.at_least, self.form)}: {'met' if value >= self.at_least else 'missed'}"
 
 
+def written(value: float, form: str) -> str:
+    """A figure as tables and pictures write it: as a decimal where that is as short, or as the paper's 2e-4.
+
+    >>> written(0.0027, ".1e"), written(2.6e-9, ".1e"), written(0.984, ".1%")
+    ('0.0027', '2.6e-9', '98.4%')
+    """
+    if not form.endswith("e"):
+        return format(value, form)
+    if 1e-3 <= abs(value) < 1e3:
+        return f"{value:#.{int(form[1:-1]) + 1}g}".rstrip(".")
+    mantissa, exponent = format(value, form).split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
 def _short(goal: float, form: str) -> str:
-    return f"{goal:.0%}" if form.endswith("%") else f"{goal:g}"
+    if form.endswith("%"):
+        return f"{goal:.0%}"
+    return f"{goal:g}".replace("e-0", "e-")

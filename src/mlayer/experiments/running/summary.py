@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlayer.experiments.running.rows import written
 from mlayer.report.reproduction import Card
 from mlayer.report.theme import Theme
 
@@ -78,7 +79,7 @@ def _periodic(record: Record) -> Card:
             "below 0.05. Frequencies come from a spectrum and least squares."
         )
     else:
-        number = f"{figures['periodic.figure_rmse_max']:.1e}"
+        number = written(figures["periodic.figure_rmse_max"], ".1e")
         says = "largest error on [2, 6] of the figure's functions, seen on [0, 2]."
     words = "A sum of cosines and the M-layer's output, one on the other."
     return Card("periodic", number, says, draw, words)
@@ -97,9 +98,9 @@ def _determinant(record: Record) -> Card:
 
     return Card(
         "determinant",
-        f"{figures['determinant3.best_mse']:.1e}",
+        written(figures["determinant3.best_mse"], ".1e"),
         "mean squared error on 3 x 3 determinants with the paper's 811 parameters; the paper has "
-        f"{record['paper']['m_layer_mse']:.0e}, its best net {record['paper']['dnn_mse']:g}.",
+        f"{written(record['paper']['m_layer_mse'], '.0e')}, its best net {record['paper']['dnn_mse']:g}.",
         draw,
         "The error falls over the steps of training, far below the paper's.",
     )

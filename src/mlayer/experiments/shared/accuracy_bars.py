@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.shared.colors import M_LAYER, NET
-from mlayer.experiments.shared.pictures import panels, soft
+from mlayer.experiments.shared.pictures import is_narrow, panels, soft
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,5 +64,6 @@ def accuracy_bars(
     figure.axes[0].set_ylabel("test accuracy, %")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(KINDS), fontsize=8)
-    figure.suptitle(title, fontsize=10)
+    # A line of a narrow page has room for some 45 letters of this size.
+    figure.suptitle(fill(title, 45) if is_narrow() else title, fontsize=10)
     return figure

@@ -77,6 +77,11 @@ def ground() -> str:
     return "#1e2328" if _LOOK.get().dark else "#ffffff"
 
 
+def is_narrow() -> bool:
+    """Whether the picture is for a page as wide as a phone."""
+    return _LOOK.get().narrow
+
+
 def canvas(width: float, height: float) -> Figure:
     """An empty figure, no wider than its page; rows of a narrow one keep their height."""
     from matplotlib.figure import Figure

@@ -76,7 +76,8 @@ class Blocks(Scattered):
 
 def _owner(blocks: tuple[int, ...]) -> Tensor:
     """The block of each row.  (n,)"""
-    return torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+    owners = torch.arange(len(blocks), device="cpu")  # also inside of torch.device("meta")
+    return torch.repeat_interleave(owners, torch.tensor(blocks, device="cpu"))
 
 
 class BlockDiagonal(Blocks):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -44,6 +47,13 @@ class Scattered(Structure):
         super().__init__(size)
         self.register_buffer("places", mask.flatten().nonzero().squeeze(1), persistent=False)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As in every module, but the places are kept where values are lost (meta, to_empty)."""
+        places = self.places
+        super()._apply(fn, recurse)
+        self.places = places if self.places.is_meta else places.to(self.places.device)
+        return self
+
     @property
     def parameter_shape(self) -> tuple[int, ...]:
         """(k,), k the number of places."""
@@ -52,15 +62,16 @@ class Scattered(Structure):
     def dense(self, free: Tensor) -> Tensor:
         """Scatter.  (..., k) -> (..., n, n)"""
         n = self.size
-        flat = free.new_zeros(*free.shape[:-1], n * n).index_copy(-1, self.places, free)
+        places = self.places.to(free.device)  # they stay on the CPU where the parameters are on meta
+        flat = free.new_zeros(*free.shape[:-1], n * n).index_copy(-1, places, free)
         return flat.reshape(*free.shape[:-1], n, n)
 
     def _free(self, matrices: Tensor) -> Tensor:
-        return matrices.flatten(-2).index_select(-1, self.places)
+        return matrices.flatten(-2).index_select(-1, self.places.to(matrices.device))
 
 
 def _upper(size: int) -> Tensor:
-    return torch.ones(positive_integer("size", size), size).triu(1)
+    return torch.ones(positive_integer("size", size), size, device="cpu").triu(1)
 
 
 class Nilpotent(Scattered):
