@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mlayer.report import LIGHT, fit, fit_page, plots
+from mlayer.report.theme import svg
 from mlayer.tables import FitResult, Plan, Training, fit_table, load_table_model
 from mlayer.tables.fit.result import TimeSeries
 
@@ -47,6 +48,17 @@ def test_a_forecast_shows_truth_forecast_and_band() -> None:
     endless = np.full(10, np.inf)
     bare = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:]), endless))
     assert not bare.collections
+
+
+@pytest.mark.parametrize("days", [0.02, 0.3, 1.5, 4, 9, 25, 60, 130, 250, 420, 700, 1168, 1500, 2600, 6000])
+@pytest.mark.filterwarnings("error")
+def test_dates_have_labels_without_a_warning(days: float) -> None:
+    moments = np.datetime64("2021-01-04", "s") + (86400 * days * np.linspace(0, 1, 40)).astype(
+        "timedelta64[s]"
+    )
+    values = np.arange(40.0)
+    draw = plots.forecast((moments[:30], values[:30]), (moments[30:], values[30:], values[30:]), np.ones(10))
+    assert 2 <= svg(draw, LIGHT).count(b'<g id="xtick') <= 7
 
 
 @pytest.fixture(scope="module")

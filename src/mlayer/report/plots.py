@@ -285,7 +285,8 @@ def _plain_numbers(axis: Any) -> None:
 def _plain_dates(axis: Any) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(maxticks=6)
+    # With the usual five at least there is no step of months for three years, and matplotlib warns of it.
+    locator = AutoDateLocator(minticks=3, maxticks=6)
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator))
 
