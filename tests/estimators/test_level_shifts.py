@@ -10,9 +10,10 @@ import pytest
 from mlayer.estimators import MLayerRegressor
 from mlayer.estimators.continuation import Continuation, Moments, has_shifted
 from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
+from mlayer.numerics.arrays import Array
 
 
-def series(rows: int, at: int, size: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def series(rows: int, at: int, size: float, seed: int = 0) -> tuple[Array, Array]:
     t = np.arange(rows, dtype=float)
     noise = np.random.default_rng(seed).normal(0, 3, rows)
     return t[:, None], 100 + 10 * np.sin(2 * np.pi * t / 7) + noise + size * (t >= at)
@@ -23,7 +24,7 @@ def test_a_forecast_continues_the_new_level(seed: int, at: int, size: float) -> 
     """Slow waves that imitate the jump left the range of the series by a factor of up to thousands."""
     x, y = series(220, at, size, seed)
     model = MLayerRegressor(random_state=0, periodic=[0])
-    model._series = True  # as for a table with one row at each date
+    vars(model)["_series"] = True  # as for a table with one row at each date
     model.fit(x[:200], y[:200])
     error = np.sqrt(np.square(model.predict(x[200:]) - y[200:]).mean())
     assert error < 8  # noise of 3, the season of 7; the mean level would be off by the jump

@@ -1,10 +1,15 @@
 """The spectrum agrees with least squares at each frequency, and its transforms are short."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 import sympy
 
 from mlayer.numerics import spectrum
+from mlayer.numerics.arrays import Array
 
 GENERATOR = np.random.default_rng(0)
 COLUMNS = {
@@ -17,12 +22,13 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_power_is_what_a_wave_takes_off_the_squares(name):
+def test_power_is_what_a_wave_takes_off_the_squares(name: str) -> None:
     column = COLUMNS[name]
     generator = np.random.default_rng(1)
     residual = generator.standard_normal((len(column), 2)) + np.cos(0.3 * column)[:, None]
     weight = generator.uniform(0.5, 2, len(column))
     highest = spectrum.highest_frequency(column)
+    assert highest is not None
     frequencies, power = spectrum.power(column, residual, weight, highest)
     root = np.sqrt(weight)[:, None]
     for place in np.linspace(0, 0.7 * len(frequencies), 9).astype(int):
@@ -36,13 +42,19 @@ def test_power_is_what_a_wave_takes_off_the_squares(name):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_transforms_are_short_and_have_small_factors(name, monkeypatch):
-    column, lengths = COLUMNS[name], []
+def test_transforms_are_short_and_have_small_factors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    column = COLUMNS[name]
+    lengths: list[int] = []
     transform = np.fft.rfft
-    monkeypatch.setattr(np.fft, "rfft", lambda values: lengths.append(len(values)) or transform(values))
-    spectrum.power(
-        column, np.ones((len(column), 1)), np.ones(len(column)), spectrum.highest_frequency(column)
-    )
+
+    def counted(values: Array) -> Any:
+        lengths.append(len(values))
+        return transform(values)
+
+    monkeypatch.setattr(np.fft, "rfft", counted)
+    highest = spectrum.highest_frequency(column)
+    assert highest is not None
+    spectrum.power(column, np.ones((len(column), 1)), np.ones(len(column)), highest)
     steps = np.ptp(column) / np.median(np.diff(np.unique(column)))
     assert lengths
     assert max(lengths) <= (10 if "calendar" in name or name == "groups" else 80) * (steps + 2)
