@@ -85,6 +85,10 @@ CASES: Cases = [
     (classifier(class_weight="balancd"), "got 'balancd'. Did you mean 'balanced'?"),
     (classifier(class_weight={"a": 1}), "class_weight must be weights of the classes [0, 1]; got a dict"),
     (classifier(fit={"X": {"a": 1}}), "X and y must be numbers in an array or a table; got something else"),
+    (
+        classifier(fit={"X": pd.DataFrame({"a": ROWS[:, 0], "b": pd.Categorical(["u", "v"] * 15)})}),
+        "X and y must be numbers; got text: 'u'. Encode text, such as by OneHotEncoder in a pipeline",
+    ),
     (classifier(fit={"sample_weight": {1}}), "sample_weight must be numbers in an array or a table; got"),
     (
         lambda: mlayer.MLayerClassifier().partial_fit(ROWS, CLASSES, classes=[[0], [1, 2]]),

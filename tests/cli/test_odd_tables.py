@@ -152,7 +152,7 @@ def test_a_word_for_missing_is_said(word: str, capsys: pytest.CaptureFixture[str
         _, err = classes(labels, *options, capsys=capsys)
         rows = 60 // len(labels)
         assert f"column 'y': {rows} rows hold '{word}', a word for a missing cell, and were left out" in err
-        assert f"{rows} rows without a target were left out" in err
+        assert "without a target" not in err  # the same rows would be reported twice
 
 
 def test_a_quantity_is_read_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from mlayer.report import LIGHT, fit_page, plots
+from mlayer.report import LIGHT, fit, fit_page, plots
+from mlayer.report.theme import svg
 from mlayer.tables import FitResult, Plan, Training, fit_table, load_table_model
+from mlayer.tables.fit.result import TimeSeries
 
 QUICK = Training(epochs=30, effort="quick")
 
@@ -46,6 +48,17 @@ def test_a_forecast_shows_truth_forecast_and_band() -> None:
     endless = np.full(10, np.inf)
     bare = drawn(plots.forecast((days[:50], values[:50]), (days[50:], values[50:], values[50:]), endless))
     assert not bare.collections
+
+
+@pytest.mark.parametrize("days", [0.02, 0.3, 1.5, 4, 9, 25, 60, 130, 250, 420, 700, 1168, 1500, 2600, 6000])
+@pytest.mark.filterwarnings("error")
+def test_dates_have_labels_without_a_warning(days: float) -> None:
+    moments = np.datetime64("2021-01-04", "s") + (86400 * days * np.linspace(0, 1, 40)).astype(
+        "timedelta64[s]"
+    )
+    values = np.arange(40.0)
+    draw = plots.forecast((moments[:30], values[:30]), (moments[30:], values[30:], values[30:]), np.ones(10))
+    assert 2 <= svg(draw, LIGHT).count(b'<g id="xtick') <= 7
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +129,37 @@ def test_a_threshold_decides_and_is_kept(tmp_path: Any) -> None:
     # The confusion matrix counts the answers that are given.
     axes = drawn(plots.confusion(result.truth, result.predictions.choices, ("no", "yes")))
     assert int(axes.texts[1].get_text()) == int((chosen & (result.truth == 0)).sum())
+
+
+def long_series(result: FitResult, rows: int) -> FitResult:
+    """The result with a series of ``rows`` hours, a fifth of them forecast."""
+    hours = np.datetime64("2024-01-01", "s") + 3600 * np.arange(rows).astype("timedelta64[s]")
+    values = 50 + 20 * np.sin(2 * np.pi * np.arange(rows) / 24)
+    cut = 4 * rows // 5
+    after = (hours[cut:], values[cut:], values[cut:] + 1)
+    half = np.full(rows - cut, 3.0)
+    return replace(result, series=TimeSeries("hour", (hours[:cut], values[:cut]), after, half))
+
+
+def test_a_long_series_is_drawn_whole_and_close_up(sales: FitResult) -> None:
+    """A line through 2,000 hours of a daily season is a solid block."""
+    series = long_series(sales, 2000)
+    html = fit_page(series, "sales.csv", "sales.safetensors").html()
+    assert "Shown are the lowest and the highest of every 27 moments." in html  # 1,600 / 60
+    assert "the last 30 moments before the forecast and its first 90" in html
+    assert series.series is not None
+    before, after = series.series.before, series.series.after
+    whole = drawn(plots.forecast_ranges(before, after, 27))
+    low, high = (line.get_ydata() for line in whole.lines)
+    assert len(low) == -(-400 // 27)
+    for place in range(len(low)):
+        stretch = after[2][27 * place : 27 * place + 27]
+        assert (low[place], high[place]) == (stretch.min(), stretch.max())
+    close = [draw for draw, words, _ in fit._pictures(series) if "the first 90 of them" in words]
+    assert [len(line.get_xdata()) for line in drawn(close[0]).lines] == [30, 90, 90]
+
+
+@pytest.mark.parametrize("rows", [10, 150, 300, 301, 350])
+def test_short_series_are_one_picture_of_a_line(sales: FitResult, rows: int) -> None:
+    names = [words for _, words, _ in fit._pictures(long_series(sales, rows)) if "moments forecast" in words]
+    assert len(names) == (1 if rows <= 300 else 2)  # four fifths of the rows are shown

@@ -51,6 +51,18 @@ def test_several_notations_in_one_column() -> None:
     assert any("written in several ways" in str(remark) for remark in remarks)
 
 
+@pytest.mark.parametrize("count", [2, 4, 5, 6])
+def test_days_without_separators_among_others(count: int) -> None:
+    formats = ["%Y%m%d", "%d.%m.%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d-%b-%Y"][:count]
+    days = pd.date_range("2022-01-01", periods=120).date.tolist()
+    texts = [day.strftime(formats[k % count]) for k, day in enumerate(days)]
+    assert _read(texts) == [(day - date(1970, 1, 1)).days for day in days]
+
+
+def test_numbers_of_eight_digits_alone_are_no_dates_of_text() -> None:
+    assert date_format(["20231234", "20241231", "19991301"]) is None
+
+
 def test_a_word_among_dates_is_a_missing_cell() -> None:
     texts = [day.isoformat() for day in DAYS * 10] + ["unknown", "tbd"]
     found = infer_column(pd.Series(texts, name="day"), 20)

@@ -14,6 +14,10 @@ from mlayer.tables.fit.split import held_out
 from mlayer.tables.target import learn_target
 
 
+def poisson(mean: float, rows: int) -> Any:
+    return np.random.default_rng(0).poisson(mean, rows)
+
+
 @pytest.mark.parametrize(
     ("cells", "task"),
     [
@@ -28,6 +32,12 @@ from mlayer.tables.target import learn_target
         ([1.5, 2.0, 2.0], "regression"),
         (["1.5", "2.5"] * 20 + ["?"], "regression"),
         (pd.Series(["a", "b"], dtype="category"), "classification"),
+        (poisson(0.3, 3000), "regression"),
+        (poisson(1.8, 3000), "regression"),
+        (1 + poisson(2.5, 800), "regression"),
+        (np.repeat([1, 2, 3, 5, 6, 7], [70, 76, 17, 13, 9, 29]), "classification"),  # types of glass
+        (np.repeat([0, 1, 2, 3], [900, 60, 30, 10]), "classification"),
+        (np.repeat([1, 2, 7, 9], [900, 60, 30, 2]), "classification"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -42,8 +42,17 @@ def _numbers_wanted(names: str) -> Iterator[None]:
         raise ArgumentTypeError(
             names,
             "numbers in an array or a table",
-            f"something else: {error}",
+            f"something else: {str(error).rstrip('.')}",
             "Use numpy.asarray(..., float).",
+        ) from error
+    except ValueError as error:
+        if not str(error).startswith("could not convert string to float: "):
+            raise
+        raise ArgumentError(
+            names,
+            "numbers",
+            f"text: {str(error).split(': ', 1)[1]}",
+            "Encode text, such as by OneHotEncoder in a pipeline; mlayer.tables.fit_table takes raw tables.",
         ) from error
 
 

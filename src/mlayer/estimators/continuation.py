@@ -49,6 +49,11 @@ _PRICE_OF_A_DRIFT = 0.3
 _PRICES_OF_SEASONS = {NONE: 0.0, FOUND: 0.05, CALENDAR: 0.07}
 # Of the level of a series that is too short to be compared.
 _MEMORY_OF_FEW = 2.0
+# The level has shifted if the median of so many last residuals is beyond the largest of earlier ones by this
+# factor. Earlier ones end this part of the moments before the end.
+_LAST_MOMENTS = 5
+_BEYOND_EARLIER = 1.5
+_LATELY = 0.15
 # Errors are measured from this part of the moments on.
 _FIRST_ORIGIN = 0.4
 # From this many origins at least, however late it is.
@@ -75,6 +80,16 @@ class Continuation:
     def price(self) -> float:
         """What it must gain to be preferred to the last value."""
         return _PRICE_OF_A_DRIFT * (self.drift > 0) + _PRICES_OF_SEASONS[self.season]
+
+    @property
+    def from_the_last_rows(self) -> Continuation:
+        """With the level of the last rows, and no slope but that of all rows."""
+        return replace(
+            self,
+            memory=min(self.memory, _MEMORY_OF_FEW),
+            drift=0.0 if self.local else self.drift,
+            local=False,
+        )
 
     @property
     def said(self) -> str:
@@ -237,6 +252,18 @@ def _local_slope(columns: Array, rest: Array, fade: Array, key: Indices) -> Arra
     root = np.sqrt(fade)[:, None]
     found = np.linalg.lstsq(np.column_stack([columns, level]) * root, rest * root, rcond=None)[0]
     return np.asarray(found[: columns.shape[1]])
+
+
+def has_shifted(model: WaveFit, data: WaveRows, moments: Moments) -> bool:
+    """Whether the level of the last moments is one that the residuals have not had before."""
+    left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
+    place = np.searchsorted(moments.values, data.x[:, moments.time])
+    means = np.bincount(place, left) / np.bincount(place)
+    early = int((1 - _LATELY) * len(means))
+    if early < 4 * _LAST_MOMENTS:
+        return False
+    middles = np.median(np.lib.stride_tricks.sliding_window_view(means[:early], _LAST_MOMENTS), axis=1)
+    return bool(abs(np.median(means[-_LAST_MOMENTS:])) > _BEYOND_EARLIER * np.abs(middles).max())
 
 
 def part(data: WaveRows, rows: Flags) -> WaveRows:

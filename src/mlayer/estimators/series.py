@@ -12,7 +12,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mlayer.errors import ArgumentError
 from mlayer.estimators import selection
-from mlayer.estimators.continuation import CALENDAR, FOUND, NONE, ORIGINS, Continuation, Past, ends
+from mlayer.estimators.continuation import (
+    CALENDAR,
+    FOUND,
+    NONE,
+    ORIGINS,
+    Continuation,
+    Past,
+    ends,
+    has_shifted,
+)
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.scaling import Scale
@@ -20,8 +29,10 @@ from mlayer.estimators.watch import Listener, OutOfTimeError, Watch
 from mlayer.estimators.waves import (
     WaveFit,
     WaveRows,
+    bounded,
     find_waves,
     last_level_loss,
+    solved,
     time_like,
     wave_layer,
 )
@@ -113,12 +124,14 @@ class SeriesPart:
         rows = WaveRows(*data.arrays)
         past = Past(rows, time, watch.check)
         with watch.section(0.0, 0.3):
-            waves = self._wave_search(data, [time])
+            waves = self._waves_of_series(past, data)
         known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
         if settled is None or len(data) <= _ROWS_COMPARED_AGAIN:
             with watch.section(0.3, 0.6):
                 self._compare(past, data, time)
         way = past.best(set(known)) if past.losses or settled is None else settled
+        if has_shifted(known.get(way.season, known[NONE]).model(way), rows, past.moments):
+            way = way.from_the_last_rows
         with watch.section(0.6, 0.9):
             if settled is None and self._rival_is_better(make, past, data, recipe, way):
                 return None
@@ -133,6 +146,20 @@ class SeriesPart:
             errors * unit,
         )
         return self._wave_fit(end.model(way), data)
+
+    def _waves_of_series(self, past: Past, data: Tensors) -> WaveFit | None:
+        """The waves to continue: those of the earlier rows where some of all rows would leave their range.
+
+        A level that has shifted lately is imitated by slow waves, which explode after the last row.
+        """
+        along, rows = [past.moments.time], WaveRows(*data.arrays)
+        waves = self._wave_search(data, along, unbounded=True)
+        calm = None if waves is None else bounded(waves, rows, along)
+        if waves is None or calm is None or len(calm.frequencies) == len(waves.frequencies):
+            return waves
+        earlier = self._wave_search(data.part(torch.from_numpy(past.split(_SEARCHES[-1])[0])), along)
+        calm = calm if earlier is None else bounded(solved(earlier, rows), rows, along)
+        return calm if len(calm.frequencies) else None
 
     def _compare(self, past: Past, data: Tensors, time: int) -> None:
         """Forecasts from the past, as far as the time allows."""
@@ -192,7 +219,7 @@ class SeriesPart:
             return list(columns)
         return [j for j in columns if time_like(x[:, j].double().numpy())]
 
-    def _wave_search(self, data: Tensors, along: list[int]) -> WaveFit | None:
+    def _wave_search(self, data: Tensors, along: list[int], *, unbounded: bool = False) -> WaveFit | None:
         """Waves found in ``data``; None if there are none, or no time to find them."""
 
         def tell(done: float) -> None:
@@ -200,9 +227,12 @@ class SeriesPart:
             self._clock.check()
 
         try:
-            return find_waves(*data.arrays, along, tell)
+            found = find_waves(*data.arrays, along, tell)
         except OutOfTimeError:
             return None
+        if found is not None and not unbounded:
+            found = bounded(found, WaveRows(*data.arrays), along)
+        return found if found is not None and len(found.frequencies) else None
 
     def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
         """The layer of the waves that were found in ``data``."""

@@ -35,6 +35,10 @@ _MOST_GROUPS = 60
 _FEW_GROUPS = 6
 # Two frequencies closer than this part of what the extent of the rows resolves are one.
 _APART = 0.75
+# Waves may swing by this many times the range of the targets among the rows, and by that many as far as half
+# of the rows' extent beyond them. Slow waves that imitate a jump cancel among the rows and explode beyond.
+_SWING_INSIDE, _SWING_BEYOND = 1.2, 2.0
+_BEYOND = 0.5
 # The part of the rows whose level the simplest forecast continues.
 _LAST = 0.1
 # Beyond this many inputs a group gets its own trend and waves, but not its own effect of every other input.
@@ -295,6 +299,32 @@ def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
         if model.score >= best.score and len(best.frequencies) <= _MOST_WAVES:
             break
         best = model
+    return best
+
+
+def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
+    """Without the waves, the strongest first, that leave the range of the targets beyond the rows."""
+    room = np.ptp(data.y, axis=0)
+    places = [(data.x, _SWING_INSIDE)]
+    for a in along:
+        far = np.zeros(data.x.shape[1])
+        far[a] = _BEYOND * np.ptp(data.x[:, a])
+        places += [(data.x + far, _SWING_BEYOND), (data.x - far, _SWING_BEYOND)]
+    while len(best.frequencies):
+        width = 2 * (1 + len(best.groups))
+        first = len(best.coefficients) - width * len(best.frequencies)
+        strongest, swings = np.zeros(len(best.frequencies)), 0.0
+        for x, limit in places:
+            columns = best.columns(x)[:, first:]
+            amounts = columns[:, :, None] * best.coefficients[first:]
+            each = amounts.reshape(len(x), len(strongest), width, -1).sum(axis=2)  # (rows, waves, outputs)
+            swings = max(swings, float((np.ptp(each.sum(axis=1), axis=0) / (limit * room)).max()))
+            strongest = np.maximum(strongest, np.ptp(each, axis=0).max(axis=1))
+        if swings <= 1:
+            break
+        kept = np.arange(len(strongest)) != strongest.argmax()
+        fewer = replace(best, frequencies=best.frequencies[kept], inputs=best.inputs[kept])
+        best = _thinned(solved(fewer, data), data, lambda _: None)
     return best
 
 

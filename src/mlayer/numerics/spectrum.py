@@ -4,6 +4,7 @@ The power of a frequency is what a cosine and a sine of it take off the sum of s
 periodogram of Lomb, Astrophys. Space Sci. 39, 1976). Its sums over the rows are Fourier sums; here the rows
 go into the cells of a fine grid and one FFT gives them all. A cell is an eighth of the shortest half period,
 so a row is misplaced by at most a sixteenth of it: enough to find a peak, which is then refined on the rows.
+Rows of a calendar (hours, days, weeks, with gaps) are at a multiple of one step, which is then a cell.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ def highest_frequency(column: Array) -> float | None:
     return float(np.pi / np.median(np.diff(values)))
 
 
+def _quick_length(least: int) -> int:
+    """The least number from ``least`` on without a prime factor beyond 5, which an FFT is quick at."""
+    odd = (3**i * 5**j for i in range(12) for j in range(8))
+    return min(factor << max(0, (-(-least // factor) - 1).bit_length()) for factor in odd)
+
+
 def power(column: Array, residual: Array, weight: Array, highest: float) -> tuple[Array, Array]:
     """Frequencies from one period over the extent of the column up to ``highest``, and their power.
 
@@ -39,10 +46,15 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
         highest: in radians per unit of the column.
     """
     start, extent = column.min(), np.ptp(column)
-    cells = min(_MOST_CELLS // _STEPS, int(_CELLS * highest * extent / np.pi) + 2)
-    width = extent / (cells - 1)
-    length = _STEPS * cells
-    place = np.rint((column - start) / width).astype(np.int64)
+    halves = (column - start) * (highest / np.pi)  # half periods of the highest frequency
+    if np.abs(halves - np.rint(halves)).max() <= 1 / (2 * _CELLS) and halves.max() < _MOST_CELLS // _STEPS:
+        place = np.rint(halves).astype(np.int64)
+        cells, width = int(place.max()) + 1, np.pi / highest
+    else:
+        cells = _quick_length(min(_MOST_CELLS // _STEPS, int(_CELLS * highest * extent / np.pi) + 2))
+        width = extent / (cells - 1)
+        place = np.rint((column - start) / width).astype(np.int64)
+    length = _STEPS * _quick_length(cells)
 
     def sums(values: Array, at: Indices) -> Array:
         half = np.fft.rfft(np.bincount(place, values, length))
@@ -53,7 +65,7 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
 
     unit = 2 * np.pi / (length * width)
     last = min(int(highest / unit), (length - 1) // 2)
-    index = np.arange(_STEPS, last + 1)
+    index = np.arange(-(-length // cells), last + 1)
     if not len(index):
         return np.empty(0), np.empty(0)
     # Sums of w cos^2, w sin^2 and w cos sin are in the weights' own sums at twice the frequency.

@@ -15,6 +15,12 @@ from mlayer.report.theme import Draw
 from mlayer.tables.fit.result import FitResult, importance_metric
 from mlayer.tables.metrics import rarer_class, readable
 
+# A line through more moments than these is a solid block where a season is fast.
+_MOMENTS_OF_A_LINE = 240
+# Of a longer series: stretches in the picture of the whole, moments before and after in the closer one.
+_STRETCHES = 60
+_CLOSE = (30, 90)
+
 
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     """The report of a fit.
@@ -99,7 +105,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
     pictures: list[tuple[Draw, str, str]] = []
     metrics = ", ".join(f"{name} {readable(value)}" for name, value in result.metrics.items())
     if result.series is not None:
-        pictures.append(_series(result))
+        pictures += _series(result)
     if len(truth) and classes:
         guess = result.predictions.choices[finite]
         pictures.append(
@@ -157,18 +163,32 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
     return pictures
 
 
-def _series(result: FitResult) -> tuple[Draw, str, str]:
-    """The series, its forecast and an interval from the errors of the moments."""
+def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
+    """The series, its forecast and an interval from the errors of the moments; a long one in two pictures."""
     assert result.series is not None
     before, after = result.series.before, result.series.after
-    half = result.series.half
-    words = f"{result.model.target.name} over {result.series.column}: {len(after[0])} moments forecast"
-    said = f"The last {len(after[0])} moments of {result.series.column} were held out and forecast."
+    half, count = result.series.half, len(after[0])
+    words = f"{result.model.target.name} over {result.series.column}: {count} moments forecast"
+    said = f"The last {count} moments of {result.series.column} were held out and forecast."
+    band = ""
     if np.isfinite(half).all():
-        said += (
+        band = (
             " The band is the interval for 90 % of the rows: "
             f"from +- {readable(float(half.min()))} to +- {readable(float(half.max()))}."
         )
-    if result.periods:
-        said += f" Periods found: {', '.join(result.periods)}."
-    return plots.forecast(before, after, half), words, said
+    periods = f" Periods found: {', '.join(result.periods)}." if result.periods else ""
+    shown = min(len(before[0]), 3 * count)
+    if shown + count <= _MOMENTS_OF_A_LINE:
+        return [(plots.forecast(before, after, half), words, said + band + periods)]
+    each = -(-(shown + count) // _STRETCHES)
+    past = (before[0][-shown:], before[1][-shown:])
+    said += f" Shown are the lowest and the highest of every {each} moments."
+    whole = (plots.forecast_ranges(past, after, each), words, said + periods)
+    back, ahead = min(len(before[0]), _CLOSE[0]), min(count, _CLOSE[1])
+    near = plots.forecast(
+        (before[0][-back:], before[1][-back:]),
+        (after[0][:ahead], after[1][:ahead], after[2][:ahead]),
+        half[:ahead],
+    )
+    said = f"The same close up: the last {back} moments before the forecast and its first {ahead}."
+    return [whole, (near, f"{words}, the first {ahead} of them", said + band)]

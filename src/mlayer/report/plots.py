@@ -199,6 +199,43 @@ def forecast(
     return draw
 
 
+def forecast_ranges(
+    before: tuple[AnyArray, AnyArray], after: tuple[AnyArray, AnyArray, AnyArray], moments: int
+) -> Draw:
+    """The lowest and highest value of stretches of ``moments`` each, of a series with too many for a line.
+
+    Args:
+        before: moments of the training rows and their values.
+        after: moments of the held-out rows, true values, predicted values.
+        moments: in a stretch.
+    """
+
+    def ranges(values: AnyArray) -> tuple[AnyArray, AnyArray]:
+        starts = np.arange(0, len(values), moments)
+        return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+
+    def middles(times: AnyArray) -> AnyArray:
+        starts = np.arange(0, len(times), moments)
+        return np.asarray(times[(starts + np.minimum(starts + moments, len(times)) - 1) // 2])
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        past, later = (middles(times) for times in (before[0], after[0]))
+        axes.fill_between(
+            past, *ranges(before[1]), color=theme.text, alpha=0.3, linewidth=0, label="training rows"
+        )
+        low, high = ranges(after[1])
+        axes.fill_between(later, low, high, color=theme.text, alpha=0.6, linewidth=0, label="true, held out")
+        low, high = ranges(after[2])
+        axes.plot(later, low, "-", color=theme.first, linewidth=1.4, label="forecast")
+        axes.plot(later, high, "-", color=theme.first, linewidth=1.4)
+        _plain_dates(axes.xaxis)
+        _plain_numbers(axes.yaxis)
+        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+
+    return draw
+
+
 def predicted_against_true(truth: AnyArray, values: AnyArray) -> Draw:
     """A point for each held-out row, on the dotted line if correct."""
     step = max(1, len(truth) // _POINTS)
@@ -248,7 +285,8 @@ def _plain_numbers(axis: Any) -> None:
 def _plain_dates(axis: Any) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(maxticks=6)
+    # With the usual five at least there is no step of months for three years, and matplotlib warns of it.
+    locator = AutoDateLocator(minticks=3, maxticks=6)
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator))
 

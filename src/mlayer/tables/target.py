@@ -38,6 +38,10 @@ TASKS = (CLASSIFICATION, REGRESSION)
 _CLASSES = 20  # up to this many whole numbers may be classes ...
 _SHARE = 0.05  # ... if they are no more than this share of the rows
 _MOST = 1000  # classes
+# Whole numbers are counts if at least this many differ, the largest is in fewer rows than this (or this share
+# of them), and beyond the most frequent they get rarer, but for this many deviations of a number of rows.
+_COUNTS, _RARE, _RARE_SHARE, _DEVIATIONS = 4, 5, 0.01, 3.0
+WITHOUT_TARGET = "rows without a target were left out"
 
 Label = str | int | float | bool
 
@@ -74,9 +78,31 @@ def guess_task(series: Series) -> tuple[str, str]:
         return REGRESSION, "the target has fractions"
     if distinct == 2:
         return CLASSIFICATION, "the target has two values"
+    if are_counts(values):
+        return (
+            REGRESSION,
+            f"the target has {distinct} different whole numbers, the largest the rarest: counts",
+        )
     if distinct <= _CLASSES and distinct <= _SHARE * len(values):
         return CLASSIFICATION, f"the target has {distinct} different whole numbers in {len(values)} rows"
     return REGRESSION, f"the target has {distinct} different whole numbers in {len(values)} rows"
+
+
+def are_counts(values: AnyArray) -> bool:
+    """Whether whole numbers are counts of something and no names of classes: 0 often, 7 in a single row.
+
+    >>> are_counts(np.repeat([0, 1, 2, 3, 5], [400, 90, 21, 6, 1]))
+    True
+    >>> are_counts(np.repeat([0, 1, 2, 3, 4], [400, 90, 110, 80, 100]))
+    False
+    """
+    numbers, rows = np.unique(values, return_counts=True)
+    if len(numbers) < _COUNTS or numbers[0] not in (0, 1) or rows[-1] >= max(_RARE, _RARE_SHARE * rows.sum()):
+        return False
+    rows = rows[rows.argmax() :]
+    if len(rows) < _COUNTS or np.diff(numbers)[: _COUNTS - 1].max() > 1:
+        return False
+    return bool((np.diff(rows) <= _DEVIATIONS * np.sqrt(rows[:-1])).all())
 
 
 def settle_task(column: Series, task: str) -> tuple[str, str]:
@@ -115,7 +141,7 @@ class Target:
                 remarks.append(Remark("target", self.name, parsed.unreadable, said, True, parsed.example))
             gone = int(np.isnan(parsed.values).sum()) - parsed.unreadable
             if gone:
-                remarks.append(Remark("target", self.name, gone, "rows without a target were left out"))
+                remarks.append(Remark("target", self.name, gone, WITHOUT_TARGET))
             return parsed.values, remarks
         places = {_key(label): place for place, label in enumerate(self.classes)}
         # Exact names first: older models may know classes that differ in case only.
@@ -125,7 +151,7 @@ class Target:
         remarks = []
         gone = sum(text is None for text in texts)
         if gone:
-            remarks.append(Remark("target", self.name, gone, "rows without a target were left out"))
+            remarks.append(Remark("target", self.name, gone, WITHOUT_TARGET))
         strangers = [text for text in texts if text is not None and text not in places]
         if strangers:
             said = "rows with a class that the model does not know were left out"

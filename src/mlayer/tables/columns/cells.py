@@ -36,11 +36,14 @@ DATE_FORMATS = (
 COMPACT = "%Y%m%d"
 # Between the formats of a column that is written in several ways.
 AND = " | "
-_MOST_FORMATS = 4
+_MOST_FORMATS = 6
 # Share of the cells that must be dates for a column to be one of dates.
 _DATES = 0.9
 _SAMPLE = 100  # cells on which formats are tried before all are read
 _DATE_LIKE = re.compile(r"\d.*[-/.:]|\d[ -]?[a-z]{3,9}\b|\b[a-z]{3,9}[ -]\d", re.I)
+
+# Among cells that look like dates this is one too, and not a number.
+_COMPACT_LIKE = re.compile(r"(19|20)\d{6}")
 
 # Squares of larger numbers, which every mean and deviation needs, come near the end of float64.
 LARGEST = 1e100
@@ -181,6 +184,8 @@ def date_format(texts: list[str]) -> str | None:
     'ISO8601 | %d/%m/%Y | %d %b %Y'
     """
     like = [text for text in texts if _DATE_LIKE.search(text)]
+    if like and len(like) < len(texts):
+        like = [text for text in texts if _DATE_LIKE.search(text) or _COMPACT_LIKE.fullmatch(text)]
     if not like or len(like) < _DATES * len(texts):
         return None
     pandas = pandas_module()

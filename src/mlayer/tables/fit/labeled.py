@@ -6,7 +6,7 @@ Classes keep the form they have in a text table: 007 is not 7, and a class may b
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from mlayer.tables.columns.cells import as_text
 from mlayer.tables.fit.plan import Plan
 from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
-from mlayer.tables.target import AUTO, REGRESSION, Target, learn_target, settle_task
+from mlayer.tables.target import AUTO, REGRESSION, WITHOUT_TARGET, Target, learn_target, settle_task
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -99,6 +99,9 @@ def _labeled(frame: DataFrame, settled: Settled) -> Labeled:
     truth, said = target.encode(settled.column)
     known = np.flatnonzero(truth >= 0 if target.classifies else np.isfinite(truth))
     rest = frame.drop(columns=target.name).iloc[known]
+    words = sum(remark.count for remark in settled.remarks if remark.kind == "target")  # reported already
+    said = [replace(r, count=r.count - words) if r.text == WITHOUT_TARGET else r for r in said]
+    said = [remark for remark in said if remark.count]
     remarks = [*settled.remarks, *_as_written(settled.column, target), *said]
     reason = settled.reason
     if len(target.classes) == 2:

@@ -1,0 +1,72 @@
+"""A level that shifts shortly before the end of a series: no explosive forecast, and the new level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mlayer.estimators import MLayerRegressor
+from mlayer.estimators.continuation import Continuation, Moments, has_shifted
+from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
+from mlayer.numerics.arrays import Array
+
+
+def series(rows: int, at: int, size: float, seed: int = 0) -> tuple[Array, Array]:
+    t = np.arange(rows, dtype=float)
+    noise = np.random.default_rng(seed).normal(0, 3, rows)
+    return t[:, None], 100 + 10 * np.sin(2 * np.pi * t / 7) + noise + size * (t >= at)
+
+
+@pytest.mark.parametrize(("seed", "at", "size"), [(2, 194, -80.0), (3, 188, 60.0)])
+def test_a_forecast_continues_the_new_level(seed: int, at: int, size: float) -> None:
+    """Slow waves that imitate the jump left the range of the series by a factor of up to thousands."""
+    x, y = series(220, at, size, seed)
+    model = MLayerRegressor(random_state=0, periodic=[0])
+    vars(model)["_series"] = True  # as for a table with one row at each date
+    model.fit(x[:200], y[:200])
+    error = np.sqrt(np.square(model.predict(x[200:]) - y[200:]).mean())
+    assert error < 8  # noise of 3, the season of 7; the mean level would be off by the jump
+
+
+@pytest.mark.parametrize("period", [470.0, 600.0, 330.0])
+def test_waves_that_explode_are_dropped_and_seasons_stay(period: float) -> None:
+    x, y = series(470, 460, 60.0)
+    data = WaveRows((x - x.mean()) / x.std(), ((y - y.mean()) / y.std())[:, None], np.ones(470))
+    slow = 2 * np.pi * np.std(x) / (period * np.array([1.0, 1.03, 1.08]))
+    frequencies = np.array([*slow, 2 * np.pi * np.std(x) / 7])
+    wild = solved(WaveFit(frequencies, np.zeros(4, dtype=np.int64)), data)
+    calm = bounded(wild, data, [0])
+    later = data.x[-200:] + 200 / np.std(x)
+    swings = [np.ptp(model.columns(later) @ model.coefficients) for model in (wild, calm)]
+    assert swings[0] > 4 * np.ptp(data.y) > swings[1]
+    assert frequencies[-1] in calm.frequencies
+
+
+def test_a_sound_season_is_left_as_it_is() -> None:
+    """Also one that grows, and two waves close together."""
+    t = np.arange(300) / 86.6
+    for y in ((1 + t) * np.sin(9 * t), np.sin(9 * t) + np.sin(9.6 * t)):
+        data = WaveRows(t[:, None], y[:, None], np.ones(300))
+        grown = replace(WaveFit(np.array([9.0, 9.6]), np.zeros(2, dtype=np.int64)), groups=(0,))
+        model = solved(grown, data)
+        assert bounded(model, data, [0]) is model
+
+
+@pytest.mark.parametrize(
+    ("size", "at", "shifted"), [(60, 190, True), (-60, 193, True), (0, 190, False), (60, 199, False)]
+)
+def test_a_shift_is_told_from_chance_and_from_single_outliers(size: float, at: int, shifted: bool) -> None:
+    for seed in range(10):
+        x, y = series(200, at, size, seed)
+        data = WaveRows(x, y[:, None], np.ones(200))
+        season = solved(WaveFit(np.array([2 * np.pi / 7]), np.zeros(1, dtype=np.int64)), data)
+        assert has_shifted(season, data, Moments(x, 0)) == shifted
+
+
+def test_the_level_of_the_last_rows() -> None:
+    way = Continuation("waves", np.inf, 1.0, True).from_the_last_rows
+    assert (way.memory, way.drift, way.local) == (2.0, 0.0, False)
+    assert way.said == "the level of the last rows on top of the season"
+    assert Continuation("none", 0.3, 0.5, False).from_the_last_rows == Continuation("none", 0.3, 0.5, False)
