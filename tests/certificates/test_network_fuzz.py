@@ -179,7 +179,7 @@ FAMILIES = {"magnitudes": false_of_magnitudes, "shapes": false_of_shapes}
 
 @pytest.mark.parametrize(("family", "seeds"), [("magnitudes", 12), ("shapes", 3)])
 def test_no_false_certificate_of_a_network(family: str, seeds: int) -> None:
-    for seed in range(seeds):
+    for seed in range(20, 20 + seeds):
         assert FAMILIES[family](seed) == [], seed
 
 
