@@ -72,13 +72,12 @@ _OF_TENSORS = (
 _OWN_MODULES: tuple[ModuleType, ...] = (layer_module, structures, expm_function)
 # Operators that torch.library can give another kernel. Products are not among them: they may well come from
 # another BLAS, and their values are compared at the rows.
-_OPERATORS = frozenset(
-    {
-        "relu", "relu_", "clamp_min", "conv2d", "convolution", "batch_norm", "native_batch_norm",
-        "avg_pool2d", "max_pool2d", "max_pool2d_with_indices",
-    }
+_OPERATORS = (
+    "relu", "relu_", "clamp_min", "clamp_min.Tensor", "conv2d", "convolution", "batch_norm",
+    "native_batch_norm", "avg_pool2d", "max_pool2d", "max_pool2d_with_indices",
 )  # fmt: skip
 _ON_CPU = ("CPU", "AutogradCPU", "Autograd", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+_KERNELS = frozenset(f"aten/{operator}/{key}" for operator in _OPERATORS for key in _ON_CPU)
 
 Place = tuple[Any, str]
 
@@ -152,9 +151,5 @@ def replaced() -> str | None:
             return _name(place)
     if vars(layer_module)["linear"] is not functional.linear or vars(structures)["expm"] is not expm:
         return "the product or the exponential of mlayer.nn"
-    for key in getattr(torch.library, "_impls", ()):
-        space, _, rest = str(key).partition("/")
-        operator, _, where = rest.partition("/")
-        if space == "aten" and where in _ON_CPU and operator.split(".")[0] in _OPERATORS:
-            return f"the kernel of aten::{operator} ({where})"
-    return None
+    kernels = _KERNELS.intersection(getattr(torch.library, "_impls", ()))
+    return f"the kernel of aten::{min(kernels).removeprefix('aten/')}" if kernels else None
