@@ -4,6 +4,7 @@
     python benchmarks/certificates.py DATA --images 200  only this many (a fixed random order)
     python benchmarks/certificates.py DATA --workers 2   in two processes of one thread each
     python benchmarks/certificates.py DATA --summary     no new images: summarize what the checkpoints hold
+    python benchmarks/certificates.py DATA --images 40 --profile      where processor time goes, nothing else
 
 DATA holds cifar10_model.npy and cifar-10-batches-bin/. For every image: the paper's radius (Lambert W), our
 radius (method "best"), and the radius of the attack, an upper bound of the truth. Every such certificate is
@@ -22,9 +23,11 @@ per image (two cores: 0.1 s).
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
 import multiprocessing
 import os
+import pstats
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -286,6 +289,38 @@ def write_radii(lines: list[dict[str, Any]]) -> None:
     (RESULTS / "certificates.csv").write_text(text)
 
 
+# Parts of the work, by the files and functions that they are done in, with all that these call.
+PARTS = {
+    "rows and rivals together": ("together.py rows_together",),
+    "caps": ("caps.py passes",),
+    "cubic and quartic tensors (also in caps)": ("spectral.py third", "quartic_tensor.py quartic_form"),
+    "fits of weights to a pair (also in caps)": ("quadratic_terms.py _fit",),
+    "remainders with the readout inside": ("remainder.py _coefficients",),
+}
+
+
+def profile(certifier: Certifier, x: Tensor, y: Tensor) -> None:
+    """Shares of the processor time by part, for decisions and for radii; the functions with most of it."""
+    certifier(x[:1], y[:1])  # loads what is loaded once
+    for eps in (2 / 255, 0.02, None):
+        recorder = cProfile.Profile(time.process_time)
+        recorder.enable()
+        found = certifier(x, y, eps=eps)
+        recorder.disable()
+        stats = pstats.Stats(recorder)
+        calls: Any = stats.stats  # type: ignore[attr-defined]
+        total: float = stats.total_tt  # type: ignore[attr-defined]
+        print(
+            f"eps {eps}: {int(found.certified.sum())} of {len(x)} certified, {total / len(x):.4f} s per image"
+        )
+        for part, places in PARTS.items():
+            inside = [
+                row[3] for (file, _, name), row in calls.items() if f"{Path(file).name} {name}" in places
+            ]
+            print(f"    {sum(inside) / total:.0%} {part}")
+        stats.sort_stats("tottime").print_stats(8)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -296,6 +331,7 @@ def main() -> int:
     parser.add_argument("--checked", type=int, default=24, help="images whose every certificate is attacked")
     parser.add_argument("--workers", type=int, default=1, help="processes, of one thread each")
     parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     layer = load_authors_model(options.data / "cifar10_model.npy", dtype=torch.float64)
@@ -306,6 +342,9 @@ def main() -> int:
     log: Path = options.checkpoint
     log.parent.mkdir(parents=True, exist_ok=True)
     certifier = make_certifier(layer, options.data, log.with_suffix(".npz"))
+    if options.profile:
+        profile(certifier, x[order], y[order])
+        return 0
     checks = log.with_name(log.stem + "-checked.jsonl")
     if not options.summary:
         done = read(log)

@@ -326,3 +326,14 @@ def test_loss_is_above_the_worst_found() -> None:
         loss(layer, x, labels, 0.01).backward()
         gradients = [p.grad for p in (*layer.own_parameters(), *loss.parameters())]
         assert all(g is not None and bool(g.isfinite().all()) for g in gradients)
+
+
+def test_inputs_stored_with_their_sign_reversed(case) -> None:  # type: ignore[no-untyped-def]
+    """The imaginary part of a conjugate is a view whose numbers are stored negated."""
+    layer, x, labels = case
+    view = torch.complex(x, -x).conj().imag
+    assert view.is_neg()
+    question = {"method": "first_order", "fit_steps": 0}
+    assert torch.equal(
+        certify(layer, view, labels, **question).radius, certify(layer, x, labels, **question).radius
+    )

@@ -210,45 +210,6 @@ def test_what_torch_is_told_to_compute_instead_is_refused(
             certifier(x, labels)
 
 
-def _times_seven(function: Any) -> Any:
-    return lambda *arguments, **named: 7 * function(*arguments, **named)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (nn.Linear, "forward"),
-        (nn.Linear, "__call__"),
-        (nn.functional, "linear"),
-        (nn.functional, "relu"),
-        (nn.BatchNorm1d, "forward"),
-    ],
-)
-def test_a_function_of_torch_that_was_replaced_shows_in_networks(
-    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), layer_of()).eval()
-    monkeypatch.setattr(owner, name, _times_seven(getattr(owner, name)))
-    labels = network(inputs()).argmax(1)
-    for options in ({"fit_steps": 0}, {"eps": 0.01, "fit_steps": 0}):
-        with pytest.raises(ArgumentError, match="one that computes what its weights say"):
-            certify(network, inputs(), labels, **options)
-
-
-@pytest.mark.parametrize("name", ["_read", "matrix", "exponential"])
-def test_a_method_of_the_layer_that_was_replaced_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = layer_of()
-    monkeypatch.setattr(mlayer.MLayer, name, _times_seven(getattr(mlayer.MLayer, name)))
-    labels = layer_of()(inputs()).argmax(1)
-    with pytest.raises(ArgumentError, match="one that computes what its weights say"):
-        certify(nn.Sequential(nn.Identity(), layer), inputs(), labels)
-    with pytest.raises(ArgumentError, match="one that computes what its weights say"):
-        mlayer.bounds(layer, inputs() - 1e-3, inputs() + 1e-3)
-    for method in ("paper", "first_order", "best"):
-        with pytest.raises(ArgumentError, match="one that computes what its weights say"):
-            certify(layer, inputs(), labels, method=method, fit_steps=0)
-
-
 def test_weights_that_change_later_are_not_half_read() -> None:
     certifier = Certifier(layer_of(), fit_steps=0)
     labels = layer_of()(inputs()).argmax(1)

@@ -151,3 +151,19 @@ def test_intervals_hold_what_is_predicted_for_changed_cells() -> None:
         assert (low <= values + slack).all()
         assert (values - slack <= high).all()
     assert np.isfinite(high - low).all()
+
+
+def test_cells_that_are_denormal_in_the_layers_precision() -> None:
+    """Float32 has multiples of 1.4e-45 there; the answer changes at 2.24e-45, which lies between two."""
+    schema, _ = learn_schema(pd.DataFrame({"a": np.arange(20) * 1e-44}))
+    layer = MLayer.from_weights(
+        torch.full((1, 1, 1), 1e8),
+        torch.tensor([[[0.0]], [[1.0]]]),
+        embedding=torch.full((1, 1), 1e37),
+        output_bias=torch.tensor([0.0, -9.4]),
+    )
+    model = TableModel(layer, schema, Target("ill", "classification", ("no", "yes")))
+    radius = float(certify_table(model, pd.DataFrame({"a": [0.0]}), units={"a": 1e-44}).frame["radius"][0])
+    cells = pd.DataFrame({"a": np.linspace(-1.0, 1.0, 41) * radius * 1e-44})
+    exact = deepcopy(layer).double()(model.encode(cells)[0].double())
+    assert (exact.argmax(1) == 0).all()

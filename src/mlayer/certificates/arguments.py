@@ -65,7 +65,7 @@ def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
 
 def as_float64(x: Tensor) -> Tensor:
     """The tensor as float64 on the CPU, without gradients; a conversion that changes no value."""
-    result = x.detach().to(device="cpu", dtype=torch.float64)
+    result = x.detach().to(device="cpu", dtype=torch.float64).resolve_neg()
     return result.clone() if result.is_inference() else result
 
 

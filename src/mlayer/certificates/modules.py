@@ -1,9 +1,9 @@
 """Whether a module computes the function of its class: only for that are there bounds.
 
 A subclass with its own forward, a hook, a parametrization, a weight that is not a parameter, or the training
-mode make another function of the same weights. Bounds of the weights would be false for it. What cannot be
-seen in the modules, such as a method that was replaced on torch's own class, shows in the outputs
-(`check_agreement`).
+mode make another function of the same weights. Bounds of the weights would be false for it. So do methods and
+functions that were replaced in the libraries themselves (`originals`); what else there may be can show in the
+outputs (`check_agreement`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from mlayer.certificates.originals import replaced
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure
@@ -40,6 +41,9 @@ _HARMLESS = frozenset(
         "reset_parameters",
     }
 )
+
+# What modules do not have of themselves, and what decides about the copy that is certified.
+_COPYING = frozenset({"__deepcopy__", "__copy__"})
 
 _NORMALIZED = ("weight", "bias", "running_mean", "running_var")
 # The tensors that the classes read, by name. They must be the registered ones: others are neither checked nor
@@ -98,7 +102,13 @@ def check_function(argument: str, module: nn.Module, kinds: tuple[type[nn.Module
 
 
 def check_surroundings(argument: str) -> None:
-    """Raise where torch itself computes something else: hooks for all modules, active modes."""
+    """Raise where torch itself computes something else: hooks for all modules, active modes, patches."""
+    other = replaced()
+    if other is not None:
+        raise ArgumentError(
+            argument, "certified with the functions of torch and mlayer as they were defined",
+            f"{other}, which was replaced", "Undo it, or restart Python without what replaces it.",
+        )  # fmt: skip
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         raise ArgumentError(
             argument, "without forward hooks, which may change what it computes",
@@ -189,16 +199,34 @@ def check_agreement(argument: str, outputs: Tensor, expected: Tensor, size: Tens
 
 def _defined_again(module: nn.Module, kind: type[nn.Module]) -> str | None:
     """The first attribute of a kind that the module, or a class between, redefines."""
-    own = next((name for name in vars(module) if callable(getattr(kind, name, None))), None)
+    own = next((n for n in vars(module) if n in _COPYING or callable(getattr(kind, n, None))), None)
     if own is not None:
         return own
     for cls in type(module).__mro__:
         if cls is kind:
             return None
         for name in vars(cls):
-            if name not in _HARMLESS and hasattr(kind, name):
+            if name in _COPYING or (name not in _HARMLESS and hasattr(kind, name)):
                 return name
     return None
+
+
+def check_copy(argument: str, module: nn.Module, copy: nn.Module) -> None:
+    """Raise unless a copy in float64 has the weights of the module."""
+    tensors, copied = _named_tensors(module), dict(_named_tensors(copy))
+    same = len(tensors) == len(copied) and all(
+        name in copied and tensor.shape == copied[name].shape and _equal(tensor, copied[name])
+        for name, tensor in tensors
+    )
+    if not same:
+        raise ArgumentError(
+            argument, "one whose copies have its weights", "another one from copy.deepcopy",
+            "Undo what changes how its modules or tensors are copied.",
+        )  # fmt: skip
+
+
+def _equal(tensor: Tensor, copy: Tensor) -> bool:
+    return torch.equal(tensor.detach().to(device="cpu", dtype=copy.dtype), copy.detach())
 
 
 def check_weights(argument: str, module: nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mlayer.certificates.arguments import as_float64, check_plain
 from mlayer.certificates.modules import (
+    check_copy,
     check_function,
     check_mlayer,
     check_mode,
@@ -58,6 +59,7 @@ class Network(nn.Module):
         check_weights("model", self.layer)
         # A copy of all at once: what is used twice stays one module.
         self.front = deepcopy(nn.Sequential(*front)).to(device="cpu", dtype=torch.float64).eval()
+        check_copy("model", nn.Sequential(*front), self.front)
         self.front.requires_grad_(False)
         for module in self.front.modules():
             if getattr(module, "inplace", False):  # would change the caller's x, and block gradients

@@ -16,6 +16,8 @@ from mlayer.certificates.networks.windows import pair, windows
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 _LARGEST = 64_000_000  # entries of a dense matrix: half a gigabyte
+# Below it a number may be denormal, or taken as 0: right to no relative error.
+_LEAST = 2.0**-1000
 
 
 @dataclass(frozen=True)
@@ -209,13 +211,19 @@ def _normalized(
     gain = one if module.weight is None else module.weight.detach()
     shift = torch.zeros_like(mean) if module.bias is None else module.bias.detach()
     scale = gain / torch.sqrt(variance + module.eps)
+    if bool(((gain != 0) & (scale.abs() < _LEAST)).any()):
+        raise ArgumentError(
+            "model", f"one whose normalizations multiply by at least {_LEAST:.0e}",
+            f"one that multiplies by {float(scale[gain != 0].abs().min()):.3g}",
+            "Check its weight and running variance.",
+        )  # fmt: skip
     moved = mean * scale
     # A sum, a root, a quotient, each right to half a unit: 3 units at most, and one more of the product.
     b, error = shift - moved, 8 * UNIT * (moved.abs() + shift.abs())
     area = int(torch.Size(shape[1:]).numel())
     scale, b, error = (v.repeat_interleave(area) for v in (scale, b, error))
-    if steps and isinstance(steps[-1], Affine):
-        before = steps[-1]
+    before = steps[-1] if steps else None
+    if isinstance(before, Affine) and not _vanishes(scale, before.A):
         old = scale * before.b
         folded = Affine(
             scale[:, None] * before.A,
@@ -227,3 +235,9 @@ def _normalized(
     if len(scale) ** 2 > _LARGEST:
         _dense(len(scale), len(scale))
     return [*steps, Affine(torch.diag(scale), b, 8 * UNIT, error + 1e-300)]
+
+
+def _vanishes(scale: Tensor, A: Tensor) -> bool:
+    """Whether a product of the two is too small for its relative error to be known."""
+    product = scale[:, None] * A
+    return bool(((product.abs() < _LEAST) & (scale[:, None] != 0) & (A != 0)).any())

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from mlayer.certificates.linalg import UNIT, VANISHED, frobenius, frobenius_each
+from mlayer.certificates.modules import check_copy
 from mlayer.certificates.problem.region import Region
 from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
@@ -103,6 +104,7 @@ class Weights:
 def float64_copy(layer: MLayer) -> MLayer:
     """The same function in float64 on the CPU, without gradients."""
     copy = deepcopy(layer).to(device="cpu", dtype=torch.float64).eval()
+    check_copy("layer", layer, copy)
     if copy.embedding is None:
         copy.embedding_bias = None  # the layer does not read it either
     copy.on_overflow = "ignore"  # what overflows is not certified

@@ -172,13 +172,16 @@ def cell_rounding(model: TableModel, inputs: torch.Tensor) -> torch.Tensor:
     # A date is the difference of two numbers of days.
     origins = [abs(getattr(c, "origin", 0.0)) for c in model.schema.columns for _ in c.features]
     days = torch.tensor(origins, dtype=torch.float64) * 2.0**-50
-    return torch.finfo(inputs.dtype).eps * inputs.double().abs() + days
+    kind = torch.finfo(inputs.dtype)
+    # Denormal numbers are as far apart as the smallest of them, or all of them are taken as 0.
+    return kind.eps * inputs.double().abs() + days + kind.smallest_normal
 
 
 def _deciding(model: TableModel) -> MLayer:
     """The layer with the threshold t of two classes in its bias.
 
-    The second class is the answer where its logit is log(t / (1 - t)) or more above the other.
+    The second class is the answer where its logit is log(t / (1 - t)) or more above the other; the bias with
+    that number in it, rounded to float64, is what certificates and proofs are about.
     """
     if model.threshold is None or len(model.target.classes) != 2:
         return model.layer
