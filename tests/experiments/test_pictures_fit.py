@@ -62,10 +62,10 @@ def faults(figure: Figure) -> list[str]:
                 if start < end - SLACK:
                     found.append(f"ticks {one!r} and {two!r} overlap")
         words = [t for t in (axes.title, *axes.texts) if t.get_visible() and t.get_text().strip()]
-        for one, two in combinations(words, 2):
-            a, b = box(one), box(two)
+        for first, second in combinations(words, 2):
+            a, b = box(first), box(second)
             if all(min(a[k + 2], b[k + 2]) - max(a[k], b[k]) > 2 * SLACK for k in (0, 1)):
-                found.append(f"{one.get_text()!r} on top of {two.get_text()!r}")
+                found.append(f"{first.get_text()!r} on top of {second.get_text()!r}")
     titles = [(axes.title.get_text(), box(axes.title)) for axes in figure.axes if axes.title.get_text()]
     for (one, a), (two, b) in combinations(titles, 2):
         if all(min(a[k + 2], b[k + 2]) - max(a[k], b[k]) > SLACK for k in (0, 1)):
