@@ -87,7 +87,7 @@ def test_weights_that_are_computed(change: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"to be saved; got \w+ computed from others.*remove"):
         mlayer.save(layer, file)
     assert not file.exists()
-    with pytest.raises(ArgumentError, match=r"to be drawn anew; got \w+ computed from others.*remove"):
+    with pytest.raises(ArgumentError, match=r"to be initialized again; got \w+ computed from others.*remove"):
         layer.reset_parameters()
     wanted = layer(X)
     remove(layer)

@@ -182,7 +182,7 @@ class MLayer(nn.Module):
                 brief(generator),
                 "Use torch.Generator().manual_seed(0).",
             )
-        check_stored(self, "drawn anew")
+        check_stored(self, "initialized again")
         self.init(self, generator)
 
     @classmethod
