@@ -28,10 +28,10 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, most: int =
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
-def one_of(argument: str, value: object, known: Iterable[str], otherwise: str, *, more: str = "") -> None:
-    """Raise if ``value`` is none of the ``known`` names; ``more`` says what else it may be."""
+def one_of(argument: str, value: object, known: Iterable[str], otherwise: str) -> None:
+    """Raise if ``value`` is none of the ``known`` names."""
     names = list(known)
-    must_be = f"one of {', '.join(map(repr, names))}{more}"
+    must_be = f"one of {', '.join(map(repr, names))}"
     if not isinstance(value, str):
         raise ArgumentTypeError(argument, must_be, brief(value), otherwise)
     if value not in names:

@@ -30,12 +30,13 @@ LIGHT = Theme(text="#1c2126", faint="#c9ced4", first="#0072b2", second="#d55e00"
 DARK = Theme(text="#e6e9ec", faint="#4a525b", first="#56b4e9", second="#e69f00")
 
 Draw = Callable[["Figure", Theme], None]
-# What a user's own settings of matplotlib may say about; TeX, which would run names of columns, among it.
+_INCHES = (4.4, 3.3)
+# Parts of matplotlib that a user's own settings may change, among them TeX, which would run names of columns.
 _GROUPS = {"axes", "errorbar", "figure", "font", "grid", "hatch", "image", "legend", "lines", "mathtext"}
 _GROUPS |= {"patch", "path", "savefig", "svg", "text", "xtick", "ytick"}
 
 
-def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> bytes:
+def svg(draw: Draw, theme: Theme) -> bytes:
     """The picture that ``draw`` makes, as SVG on a transparent ground; equal data give equal bytes."""
     try:
         import matplotlib
@@ -63,7 +64,7 @@ def svg(draw: Draw, theme: Theme, width: float = 4.4, height: float = 3.3) -> by
     buffer = io.BytesIO()
     with matplotlib.rc_context(cast(Any, style)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the browser has the letter that matplotlib's font lacks
-        figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
+        figure = Figure(figsize=_INCHES, layout="constrained", facecolor="none")
         draw(figure, theme)
         for axes in figure.axes:
             axes.set_facecolor("none")

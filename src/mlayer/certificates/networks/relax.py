@@ -18,6 +18,7 @@ from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
 
 # More than what a product, or a factor of it, may lose by vanishing, denormal numbers taken as 0 or not.
 _TINY = 2.0**-1020
+_CHUNK = 256  # neurons carried back at once, to limit memory
 
 
 @dataclass(frozen=True)
@@ -160,11 +161,10 @@ class Relaxed:
     Args:
         steps: of a front.
         box: of the inputs.
-        chunk: how many neurons are carried back at once.
         carry: whether neurons are carried back; otherwise the boxes come from interval arithmetic alone.
     """
 
-    def __init__(self, steps: list[Step], box: Box, chunk: int = 256, carry: bool = True) -> None:
+    def __init__(self, steps: list[Step], box: Box, carry: bool = True) -> None:
         self.steps = steps
         self.boxes = [box]
         for k, step in enumerate(steps):
@@ -174,16 +174,16 @@ class Relaxed:
                 isinstance(step, Affine) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
             )
             if needed:
-                behind = behind.intersect(self._carried(k, behind.low.shape[1], chunk))
+                behind = behind.intersect(self._carried(k, behind.low.shape[1]))
             self.boxes.append(behind)
 
-    def _carried(self, k: int, n: int, chunk: int) -> Box:
+    def _carried(self, k: int, n: int) -> Box:
         rows = len(self.boxes[0].low)
         low, high = [], []
         eye = torch.eye(n, dtype=torch.float64)
         zero = torch.zeros(rows, 1, dtype=torch.float64)
-        for begin in range(0, n, chunk):
-            unit = eye[begin : begin + chunk].expand(rows, -1, -1)
+        for begin in range(0, n, _CHUNK):
+            unit = eye[begin : begin + _CHUNK].expand(rows, -1, -1)
             constant = zero.expand(rows, unit.shape[1])
             low.append(self.lower(Functional(unit, constant), k + 1))
             high.append(-self.lower(Functional(-unit, constant), k + 1))

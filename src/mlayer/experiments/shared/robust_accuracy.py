@@ -92,7 +92,7 @@ def _layer_tally(model: MLayer, x: Tensor, y: Tensor, eps: float, constants: Pat
     return Tally(len(x), len(standing), len(left), certified)
 
 
-def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float, rounds: int = _ROUNDS) -> Tensor:
+def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float) -> Tensor:
     """Which rows keep their class at every point that a targeted attack within eps and [0, 1] visits.
 
     For each rival class: from the middle of the box to the corner where the linearized margin is least, and
@@ -104,7 +104,7 @@ def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float, rounds: int = _R
         point = (low + high) / 2
         rows = torch.nonzero(unbroken & (y != rival))[:, 0]
         point = point[rows]
-        for _ in range(rounds):
+        for _ in range(_ROUNDS):
             with torch.enable_grad():
                 point.requires_grad_(True)
                 outputs = model(point)
