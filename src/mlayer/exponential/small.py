@@ -16,7 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlayer.exponential.schedule import DEGREES, EIGHT, FOUR, SIXTEEN, schedule_for
+from mlayer.exponential.schedule import (
+    DEGREES,
+    EIGHT,
+    FOUR,
+    SIXTEEN,
+    schedule_for,
+    squarings_without_identity,
+)
 
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
@@ -110,12 +117,22 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
         powers[0] *= 0.5**most
         powers[1] *= 0.25**most
     y = _polynomial(powers, degree)
+    without = min(most, squarings_without_identity(dtype))
+    for k in range(most):
+        if k == without:
+            _plus_identity(y, n)
+        squared = _product(y, y)
+        if k < without:
+            squared += 2 * y
+        y = squared if squarings is None else np.where(squarings > k, squared, y)
+    if most == without:
+        _plus_identity(y, n)
+    return y
+
+
+def _plus_identity(y: AnyArray, n: int) -> None:
     diagonal = np.einsum("bii->bi", y[:, :, :n])  # a view
     diagonal += 1
-    for k in range(most):
-        squared = _product(y, y)
-        y = squared if squarings is None else np.where(squarings > k, squared, y)
-    return y
 
 
 def _product(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
