@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import flint
 import pytest
 import torch
 from test_accuracy import _derivative, _direction, _value, measure
@@ -257,6 +258,23 @@ def test_squarings_in_double_precision_lose_few_units(way: str, dtype: torch.dty
     if derivative is not None:
         directions = [oracle.to_arb(_real(x)) for x in e]
         assert median(derivative(a, e), lambda k: oracle.exact_frechet(exacts[k], directions[k])) <= 3.5
+
+
+@pytest.mark.parametrize("way", [way for way in _WAYS if way != "exported"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_one_by_one_matrices_lose_nothing(way: str, dtype: torch.dtype) -> None:
+    """They were squared like others: exp(-60) lost 50 units in double precision."""
+    a = torch.tensor([-60.3, -7.7, -1e-9, 0.0, 0.7, 5.3, 70.1], dtype=torch.float64).to(dtype).view(-1, 1, 1)
+    a = a * (1 + 0.3j) if dtype.is_complex else a
+    e = torch.full_like(a, 3.0)
+    value, derivative = _WAYS[way]
+    assert derivative is not None
+    with flint.ctx.workprec(256):
+        for x, y, h in zip(a, value(a), derivative(a, e), strict=True):
+            exact = flint.acb(complex(x)).exp()
+            for computed, true in ((y, exact), (h, 3 * exact)):
+                error = abs(flint.acb(complex(computed)) - true) / abs(true)
+                assert float(error.mid()) <= 2 * torch.finfo(dtype).eps
 
 
 def _real(a: Tensor) -> Tensor:

@@ -155,6 +155,8 @@ def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
 
 
 def _ordinary(a: GroupedJet, derivative: bool) -> Tensor:
+    if a.x.shape[-1] == 1:  # no squarings, which would lose digits
+        return torch.exp(a.x) if a.h is None else torch.exp(a.x) * a.h
     a2 = a @ a
     common = _common_plan(a.x, a2.x, derivative)
     if common is not None:

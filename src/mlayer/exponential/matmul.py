@@ -193,6 +193,9 @@ def _squarings(square: float, theta: float) -> int:
 def evaluate(powers: Tensor, schedule: ProductSchedule, squares: Tensor, *, derivative: bool) -> Tensor:
     """exp(A), or its derivative; uses up ``powers``.  -> (b, n, n)"""
     times, n = schedule.squarings, powers.shape[-2]
+    if n == 1:  # no squarings, which would lose digits
+        x = torch.exp(powers[0, :, :, :1])
+        return x * powers[0, :, :, 1:] if derivative else x
     active = None
     if times:
         scale: float | Tensor = 2.0**-times

@@ -108,6 +108,10 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
     plan = _plan(powers[:2, :, :, :n], dtype, derivative=powers.shape[-1] > n)
     if plan is None:
         return None
+    if n == 1:  # no squarings, which would lose digits
+        powers[0, :, :, :1] = np.exp(powers[0, :, :, :1])
+        powers[0, :, :, 1:] *= powers[0, :, :, :1]
+        return powers[0]  # type: ignore[no-any-return]
     degree, most, squarings = plan
     if squarings is not None:
         scale = np.exp2(-squarings)
@@ -171,7 +175,7 @@ def _plan(values: AnyArray, dtype: torch.dtype, derivative: bool) -> tuple[int, 
         return None
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]
-    if d <= theta:
+    if d <= theta or n == 1:
         return table.degree(d, size), 0, None
     # A strictly triangular A has an empty diagonal in A^2.
     if not values[1, :, 0, 0].all() and not np.diagonal(values[1], axis1=1, axis2=2).any(1).all():
