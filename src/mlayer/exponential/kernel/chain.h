@@ -150,12 +150,10 @@ struct AddLinear {
   }
 };
 
-// From this many squarings on the first ones are made without the identity: exp(2 B) - I = 2 Y + Y^2 with
-// Y = exp(B) - I, which is small, and with the rounding error of Y, which every squaring would double. Double precision
-// only. Two of them: then Y is as large as I + Y.
+// From this many squarings on the first is made without the identity: exp(2 B) - I = 2 Y + Y^2 with Y = exp(B) - I,
+// which is small, and with the rounding error of Y, which every squaring would double. Double precision only.
 template <typename T>
 constexpr int kDoubledFrom = sizeof(T) == 4 ? std::numeric_limits<int>::max() : 2;
-constexpr int kDoubledSquarings = 2;
 
 // out + error <- 2 (old + error) + product, in the lanes that are to be doubled, or what `otherwise` says.
 template <typename T, class Otherwise>

@@ -255,7 +255,7 @@ static typename Simd<T>::I twofold_block(const Job<T>& job, int64_t first, int c
     const V* const now = dual ? x.h : x.x;
     if (any<T>(done)) layout.each([&](size_t at) { result[at] = done ? now[at] : result[at]; });
   };
-  twofold_squarings<T, dual>(layout, most, b, [](const V*) { return 0; }, collect);
+  twofold_squarings<T, dual>(layout, most, b, false, [](const V*) { return 0; }, collect);
   const auto wanted = [&](int lane) { return chosen[lane] != 0; };
   LaneBlock<T>::store(result, job.n, count, wanted, job.out + size_t(first) * layout.vectors());
   return chosen & (not_finite<T>(job.n, job.n, job.n, result) != 0);
@@ -303,22 +303,14 @@ static typename Simd<T>::I ordinary_block(const Job<T>& job, int64_t first, int 
   }
   Pair<T> other = b.left;
   if (kept) {
-    static_assert(kDoubledSquarings == 2);
     const I active = plan.squarings > Integer(0);
     const auto chosen = [=](V whole, V product, V old) { return doubled ? whole : (active ? product : old); };
     layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(chosen)>{other, x, b.a, chosen});
-    std::swap(x, other);
-    const auto second = [=](V whole, V, V old) { return doubled ? whole : old; };
-    const DoubleAndAdd<T, decltype(second)> add{other, x, b.a, second};
-    if (dual && !any<T>(plan.squarings > Integer(2)))
-      layout.template product<last_parts<dual>>(x, x, add);
-    else
-      layout.template product<all_parts<dual>>(x, x, add);
-    std::swap(x, other);
     for (size_t at = 0; at < entries; at += n + 1)
-      x.x[at] = doubled ? plus_one(x.x[at], b.a.x[at], one) : x.x[at];
+      other.x[at] = doubled ? plus_one(other.x[at], b.a.x[at], one) : other.x[at];
+    std::swap(x, other);
   }
-  for (int k = kept ? kDoubledSquarings : 0; any<T>(plan.squarings > Integer(k)); ++k) {
+  for (int k = kept; any<T>(plan.squarings > Integer(k)); ++k) {
     const StoreWhere<T> store{other, x, plan.squarings > Integer(k)};
     if (dual && !any<T>(plan.squarings > Integer(k + 1)))
       layout.template product<last_parts<dual>>(x, x, store);

@@ -1,6 +1,5 @@
 // Larger matrices: one at a time, its whole chain in cache.
 #pragma once
-#include <algorithm>
 #include <cstring>
 
 #include "balance.h"
@@ -193,17 +192,14 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
   const bool sparingly = sparing(job.n, job.real_form);
-  // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
-  const bool start_twofold =
-      twofold && !(sparingly && std::ldexp(double(smaller_norm<T>(shape, b.a.x)), -plan.squarings) <= 2);
-  // In twice the precision from the start the scaled matrix is smaller, and more squarings cost no digits.
-  const int squarings = start_twofold ? twofold_count(plan.norm2, sparingly) : plan.squarings;
+  // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.
+  const int squarings = twofold ? twofold_count(plan.norm2, sparingly) : plan.squarings;
 
-  int ordinary = squarings;  // of these, in the usual precision
+  int ordinary = 0;  // of these, in the usual precision
 
   Pair<T> x = b.y;
   V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
-  if (start_twofold || squarings > kFoldedSquarings) {  // as in lanes.h
+  if (twofold || squarings > kFoldedSquarings) {  // as in lanes.h
     for (size_t at = 0; at < layout.vectors(); ++at) {
       b.a.x[at] *= sigma;
       b.a2.x[at] *= sigma * sigma;
@@ -211,45 +207,32 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     }
     sigma = Simd<T>::broadcast(1);
   }
-  if (start_twofold) {
+  if (twofold) {
     const auto count = [&](const V* fourth) {
       return ordinary = sparingly ? ordinary_count(job.n, squarings, smaller_norm<T>(shape, fourth)) : 0;
     };
-    x = twofold_squarings<T, dual>(layout, squarings, b, count, [](int, const Pair<T>&) {});
+    // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
+    const bool plain_start = sparingly && squarings && smaller_norm<T>(shape, b.a.x) <= 2;
+    x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
   } else {
-    const bool exactly = (upper || lower) && !twofold;  // exact diagonals go into I + Y, before each squaring
-    const int doubled = squarings < kDoubledFrom<T> ? 0 : exactly ? 1 : kDoubledSquarings;
-    polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled != 0);
+    const bool doubled = squarings >= kDoubledFrom<T>;  // then the first squaring is another one, in chain.h
+    polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
     Pair<T> other = b.left;
-    for (int k = 0; k < doubled; ++k) {  // as in chain.h
-      const auto next = [](V whole, V, V) { return whole; };
-      const DoubleAndAdd<T, decltype(next)> add{other, x, b.a, next};
-      if (dual && k == squarings - 1)
-        layout.template product<last_parts<dual>>(x, x, add);
-      else
-        layout.template product<all_parts<dual>>(x, x, add);
+    if (doubled) {
+      const auto first = [](V whole, V, V) { return whole; };
+      layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(first)>{other, x, b.a, first});
+      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
       std::swap(x, other);
     }
-    int done = doubled;
-    if constexpr (has_twofold<T>)
-      if (twofold && doubled == kDoubledSquarings && sparing_count(job.n)) {
-        // x is b.y again, and b.left free.
-        const int last = std::min(squarings, done + sparing_count(job.n));
-        TwofoldProducts<T, RowLayout<T>>{layout}.add_identity(b.y.x, b.a.x);
-        square_twofold<T, dual>(layout, b.y, b.a, b.left, b.right, b.inner, done, last, squarings,
-                                [](int, const Pair<T>&) {});
-        ordinary = squarings - last;
-        done = last;
-      }
-    if (doubled && done == doubled && !(dual && done == squarings))
-      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, x.x, b.a.x);
-    for (int k = done; k < squarings; ++k) {
-      if (exactly) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
+    for (int k = doubled; k < squarings; ++k) {
+      if (upper || lower) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
       if (dual && k == squarings - 1)
         layout.template product<last_parts<dual>>(x, x, Store<T>{other});
       else
         layout.template product<all_parts<dual>>(x, x, Store<T>{other});
-      std::swap(x, other);
+      const Pair<T> squared = other;
+      other = x;
+      x = squared;
     }
   }
   if (!dual && (upper || lower)) exact.put(1.0, reinterpret_cast<T*>(x.x), row_length);

@@ -23,9 +23,7 @@ static int from_squarings(int n) {
   return !has_twofold<T> ? std::numeric_limits<int>::max() : n <= 128 ? 4 : 6;
 }
 
-// Where products are all that counts twice the precision is used sparingly: for this many squarings after those
-// without the identity, which end at a norm of 2.7.
-static inline int sparing_count(int n) { return n <= 64 ? 2 : n <= 96 ? 1 : 0; }
+// Where products are all that counts twice the precision is used sparingly.
 static inline bool sparing(int n, bool real_form) { return n > (real_form ? 16 : 40); }
 
 // Squarings for a matrix with this ||A^2||: they bring ||B^2||^(1/2) of the scaled one to 1/2. Errors of the start,
@@ -159,36 +157,13 @@ struct NextTerms {
   }
 };
 
-// Squarings first .. last - 1 of `squarings` in twice the precision, of sum + error, which stay in their places; the
-// other buffers are used. Of a derivative's last squaring only the tangent is finished. `after(k, X)` is told of each.
-template <typename T, bool dual, class Layout, class After>
-static void square_twofold(const Layout& layout, const Pair<T>& sum, const Pair<T>& error, const Pair<T>& head,
-                           const Pair<T>& tail, const Pair<T>& whole, int first, int last, int squarings,
-                           const After& after) {
-  const TwofoldProducts<T, Layout> twice{layout};
-  const int terms = dual ? 2 * layout.n : layout.n;
-  const Twofold<T> x{head.x, tail.x, whole.x}, h{head.h, tail.h, whole.h};
-  for (int k = first; k < last; ++k) {
-    twice.split(sum.x, error.x, terms, x);
-    if constexpr (dual) twice.split(sum.h, error.h, terms, h);
-    if (!dual || k + 1 < squarings) {
-      twice.product(x, x, sum.x, error.x);
-      twice.add_up(sum.x, error.x);
-    }
-    if constexpr (dual) {
-      twice.commute(x, h, sum.h, error.h);
-      twice.add_up(sum.h, error.h);
-    }
-    after(k, sum);
-  }
-}
-
 // exp(2^s B) from B and B2 = B B in b.a and b.a2, and where it is. Of a derivative only the tangent is finished.
-// `ordinary(B4)` says how many squarings, the last ones, may be made in the usual precision. `after(k, X)` is told of
-// squaring k in twice the precision; b.left and b.right are not used by then.
+// `ordinary(B4)` says how many squarings, the last ones, may be made in the usual precision. With `plain_start` the
+// square of B and that of exp(B) - I, both less than 1, are ordinary products. `after(k, X)` is told of squaring k in
+// twice the precision; b.left and b.right are not used by then.
 template <typename T, bool dual, class Layout, class Ordinary, class After>
-static Pair<T> twofold_squarings(const Layout& layout, int squarings, const Buffers<T>& b, const Ordinary& ordinary,
-                                 const After& after) {
+static Pair<T> twofold_squarings(const Layout& layout, int squarings, const Buffers<T>& b, bool plain_start,
+                                 const Ordinary& ordinary, const After& after) {
   using V = typename Simd<T>::V;
   const TwofoldProducts<T, Layout> twice{layout};
   constexpr Parts all = all_parts<dual>;
@@ -216,26 +191,54 @@ static Pair<T> twofold_squarings(const Layout& layout, int squarings, const Buff
   layout.template product<all>(fourth, sum, next(b.inner, 0, 0, 1.0 / 6, 1.0 / 24));
 
   // exp(B) - I: a sum in b.inner, its error in b.keep.
-  // B^2 in full: its products of heads in b.a2, the rest in b.y.
-  const Twofold<T> small{b.left.x, b.right.x, b.a.x}, small_h{b.left.h, b.right.h, b.a.h};
-  parts([&](auto of) {
-    V* const zero = of(b.keep);
-    layout.each([&](size_t at) { zero[at] = V{}; });
-    twice.split(of(b.a), zero, terms, {of(b.left), of(b.right), of(b.a)});
-  });
-  twice.product(small, small, b.a2.x, b.y.x);
-  if constexpr (dual) twice.commute(small, small_h, b.a2.h, b.y.h);
+  if (!plain_start) {
+    // B^2 in full: its products of heads in b.a2, the rest in b.y.
+    const Twofold<T> small{b.left.x, b.right.x, b.a.x}, small_h{b.left.h, b.right.h, b.a.h};
+    parts([&](auto of) {
+      V* const zero = of(b.keep);
+      layout.each([&](size_t at) { zero[at] = V{}; });
+      twice.split(of(b.a), zero, terms, {of(b.left), of(b.right), of(b.a)});
+    });
+    twice.product(small, small, b.a2.x, b.y.x);
+    if constexpr (dual) twice.commute(small, small_h, b.a2.h, b.y.h);
+  }
   parts([&](auto of) {
     layout.each([&](size_t at) {
       V error;
       const V most = two_sum(of(b.a)[at], T(0.5) * of(b.a2)[at], error);
-      of(b.keep)[at] = error + (of(b.inner)[at] + T(0.5) * of(b.y)[at]);
+      of(b.keep)[at] = error + (plain_start ? of(b.inner)[at] : of(b.inner)[at] + T(0.5) * of(b.y)[at]);
       of(b.inner)[at] = most;
     });
     twice.add_up(of(b.inner), of(b.keep));
   });
+  int done = 0;
+  if (plain_start) {  // exp(2 B) - I = 2 Y + Y^2
+    done = 1;
+    layout.template product<all>(b.inner, b.inner, Store<T>{b.y});
+    parts([&](auto of) {
+      layout.each([&](size_t at) {
+        V error;
+        of(b.inner)[at] = two_sum(of(b.inner)[at] + of(b.inner)[at], of(b.y)[at], error);
+        of(b.keep)[at] = error + (of(b.keep)[at] + of(b.keep)[at]);
+      });
+    });
+  }
   twice.add_identity(b.inner.x, b.keep.x);
-  square_twofold<T, dual>(layout, b.inner, b.keep, b.a, b.a2, b.y, 0, squarings - last, squarings, after);
+
+  const Twofold<T> x{b.a.x, b.a2.x, b.y.x}, h{b.a.h, b.a2.h, b.y.h};
+  for (int k = done; k < squarings - last; ++k) {
+    twice.split(b.inner.x, b.keep.x, terms, x);
+    if constexpr (dual) twice.split(b.inner.h, b.keep.h, terms, h);
+    if (!dual || k + 1 < squarings) {
+      twice.product(x, x, b.inner.x, b.keep.x);
+      twice.add_up(b.inner.x, b.keep.x);
+    }
+    if constexpr (dual) {
+      twice.commute(x, h, b.inner.h, b.keep.h);
+      twice.add_up(b.inner.h, b.keep.h);
+    }
+    after(k, b.inner);
+  }
   Pair<T> now = b.inner, other = b.left;
   for (int k = squarings - last; k < squarings; ++k) {
     if (dual && k + 1 == squarings)
