@@ -111,7 +111,7 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
     if n == 1:  # no squarings, which would lose digits
         powers[0, :, :, :1] = np.exp(powers[0, :, :, :1])
         powers[0, :, :, 1:] *= powers[0, :, :, :1]
-        return powers[0]  # type: ignore[no-any-return]
+        return powers[0]
     degree, most, squarings = plan
     if squarings is not None:
         scale = np.exp2(-squarings)
