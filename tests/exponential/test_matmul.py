@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import flint
 import pytest
 import torch
 from test_accuracy import _derivative, _direction, _value, acceptable
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import mlayer
 import oracle
 from cases import GALLERY, Case, random_matrix
-from mlayer.exponential import grouped, matmul, small
+from mlayer.exponential import grouped, matmul, small, traced
 from mlayer.exponential.precision import full_precision
 
 
@@ -211,3 +212,70 @@ def test_threads_share_the_switch() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(seen == {"highest"} for seen in pool.map(work, range(12)))
+
+
+def _small_value(a: Tensor) -> Tensor:
+    value = small.evaluate(a, None)
+    assert value is not None
+    return value
+
+
+def _small_derivative(a: Tensor, e: Tensor) -> Tensor:
+    tangent = small.evaluate(a, e)
+    assert tangent is not None
+    return tangent
+
+
+_WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor] | None]] = {
+    "torch": (matmul.expm, matmul.frechet),
+    "numpy": (_small_value, _small_derivative),
+    "grouped": (grouped.expm, grouped.frechet),
+    "exported": (traced.expm_traced, None),
+}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=[pytest.mark.slow] if way == "exported" else []) for way in _WAYS],  # compiles
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_squarings_in_double_precision_lose_few_units(way: str, dtype: torch.dtype) -> None:
+    """Four squarings of I + Y lose 6 units in the median; 2 Y + Y^2 twice instead of X^2 leaves 2."""
+    g = torch.Generator().manual_seed(3)
+    a = torch.randn(16, 6, 6, dtype=dtype, generator=g)
+    a *= 9.0 / torch.linalg.matrix_norm(a, 2)[:, None, None]
+    e = torch.randn(16, 6, 6, dtype=dtype, generator=g)
+    value, derivative = _WAYS[way]
+
+    def median(computed: Tensor, exact: Callable[[int], Any]) -> float:
+        errors = [oracle.relative_error(_real(x), exact(k)) for k, x in enumerate(computed)]
+        return sorted(errors)[len(errors) // 2] / 2.0**-53
+
+    exacts = [oracle.to_arb(_real(x)) for x in a]
+    assert median(value(a), lambda k: oracle.exact_exp(exacts[k])) <= 3.5
+    if derivative is not None:
+        directions = [oracle.to_arb(_real(x)) for x in e]
+        assert median(derivative(a, e), lambda k: oracle.exact_frechet(exacts[k], directions[k])) <= 3.5
+
+
+@pytest.mark.parametrize("way", [way for way in _WAYS if way != "exported"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_one_by_one_matrices_lose_nothing(way: str, dtype: torch.dtype) -> None:
+    """They were squared like others: exp(-60) lost 50 units in double precision."""
+    a = torch.tensor([-60.3, -7.7, -1e-9, 0.0, 0.7, 5.3, 70.1], dtype=torch.float64).to(dtype).view(-1, 1, 1)
+    a = a * (1 + 0.3j) if dtype.is_complex else a
+    e = torch.full_like(a, 3.0)
+    value, derivative = _WAYS[way]
+    assert derivative is not None
+    with flint.ctx.workprec(256):
+        for x, y, h in zip(a, value(a), derivative(a, e), strict=True):
+            exact = flint.acb(complex(x)).exp()
+            for computed, true in ((y, exact), (h, 3 * exact)):
+                error = abs(flint.acb(complex(computed)) - true) / abs(true)
+                assert float(error.mid()) <= 2 * torch.finfo(dtype).eps
+
+
+def _real(a: Tensor) -> Tensor:
+    if not a.is_complex():
+        return a
+    return torch.cat([torch.cat([a.real, -a.imag], 1), torch.cat([a.imag, a.real], 1)])

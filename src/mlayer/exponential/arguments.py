@@ -30,7 +30,9 @@ def check_matrices(A: Tensor, argument: str = "A") -> None:
             argument,
             "of floating point or complex dtype",
             str(A.dtype),
-            f"Convert it with {argument}.float() or {argument}.double().",
+            f"Convert it with {argument}.to(torch.complex64)."
+            if A.dtype == torch.complex32
+            else f"Convert it with {argument}.float() or {argument}.double().",
         )
     if A.layout != torch.strided:
         raise ArgumentTypeError(

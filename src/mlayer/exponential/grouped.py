@@ -25,6 +25,7 @@ from mlayer.exponential.schedule import (
     one_norm,
     root_of_square_norm,
     schedule_for,
+    squarings_without_identity,
 )
 from mlayer.exponential.wide_exponents import careful
 
@@ -158,6 +159,8 @@ def _evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor:
 
 
 def _ordinary(a: GroupedJet, derivative: bool) -> Tensor:
+    if a.x.shape[-1] == 1:  # no squarings, which would lose digits
+        return torch.exp(a.x) if a.h is None else torch.exp(a.x) * a.h
     a2 = a @ a
     common = _common_plan(a.x, a2.x, derivative)
     if common is not None:
@@ -175,8 +178,12 @@ def _finish(a: GroupedJet, a2: GroupedJet, degree: int, squarings: int) -> Tenso
     if squarings:
         sigma = 2.0**-squarings
         a, a2 = sigma * a, sigma * (sigma * a2)
-    x = _POLYNOMIALS[degree](a, a2).plus_identity()
-    for _ in range(squarings):
+    x = _POLYNOMIALS[degree](a, a2)
+    without = min(squarings, squarings_without_identity(a.x.dtype))
+    for _ in range(without):
+        x = 2.0 * x + x @ x
+    x = x.plus_identity()
+    for _ in range(squarings - without):
         x = x @ x
     return x.x if x.h is None else x.h
 

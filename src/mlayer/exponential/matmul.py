@@ -22,7 +22,14 @@ from torch._guards import detect_fake_mode
 
 from mlayer.exponential import grouped, paths, small, triton_path
 from mlayer.exponential.precision import full_precision
-from mlayer.exponential.schedule import DEGREES, EIGHT, FOUR, SIXTEEN, schedule_for
+from mlayer.exponential.schedule import (
+    DEGREES,
+    EIGHT,
+    FOUR,
+    SIXTEEN,
+    schedule_for,
+    squarings_without_identity,
+)
 
 _Rows = tuple[tuple[float, ...], ...]
 
@@ -186,6 +193,9 @@ def _squarings(square: float, theta: float) -> int:
 def evaluate(powers: Tensor, schedule: ProductSchedule, squares: Tensor, *, derivative: bool) -> Tensor:
     """exp(A), or its derivative; uses up ``powers``.  -> (b, n, n)"""
     times, n = schedule.squarings, powers.shape[-2]
+    if n == 1:  # no squarings, which would lose digits
+        x = torch.exp(powers[0, :, :, :1])
+        return x * powers[0, :, :, 1:] if derivative else x
     active = None
     if times:
         scale: float | Tensor = 2.0**-times
@@ -200,25 +210,33 @@ def evaluate(powers: Tensor, schedule: ProductSchedule, squares: Tensor, *, deri
         a, a2, _, _ = powers.unbind(0)
         a.mul_(scale)
         a2.mul_(scale * scale)
+    without = min(times, squarings_without_identity(powers.dtype))
     x = _polynomial(powers, schedule.degree)
     for k in range(times):
+        if k == without:
+            _plus_identity(x, n)
         if derivative and k == times - 1:  # of the last square only the tangent is wanted
             matrix, tangent = x.narrow(-1, 0, n), x.narrow(-1, n, n)
-            squared = torch.bmm(matrix, tangent).baddbmm_(tangent, matrix)
+            if k < without:
+                squared = torch.baddbmm(tangent, matrix, tangent, beta=2)
+            else:
+                squared = torch.bmm(matrix, tangent)
+            squared.baddbmm_(tangent, matrix)
             return squared if active is None else torch.where(active.select(0, k), squared, tangent)
-        squared = _product(x, x)
+        squared = _product(x, x, x, beta=2) if k < without else _product(x, x)
         x = squared if active is None else torch.where(active.select(0, k), squared, x)
+    if times == without and not derivative:
+        _plus_identity(x, n)
     return torch.clone(x.narrow(-1, n, n), memory_format=torch.contiguous_format) if derivative else x
 
 
 def _polynomial(powers: Tensor, degree: int) -> Tensor:
-    """T(A) of schedule.py, from A and A^2; the others of ``powers`` are overwritten."""
+    """T(A) - I of schedule.py, from A and A^2; the others of ``powers`` are overwritten."""
     a, a2, y, w = powers.unbind(0)
-    n = a.shape[-2]
     if degree == DEGREES[0]:
-        return _plus_identity(torch.add(a, a2, alpha=0.5), n)
+        return torch.add(a, a2, alpha=0.5)
     if degree == DEGREES[1]:
-        rest = _plus_identity(torch.add(a, a2, alpha=0.5), n)
+        rest = torch.add(a, a2, alpha=0.5)
         return _product(a2, torch.add(a2, a, alpha=FOUR[1] / FOUR[0]), rest, alpha=FOUR[0])
     first = EIGHT if degree == DEGREES[2] else SIXTEEN
     _product(a2, torch.add(a2, a, alpha=first[1] / first[0]), alpha=first[0], out=y)
@@ -228,13 +246,19 @@ def _polynomial(powers: Tensor, degree: int) -> Tensor:
         left, right, rest = _combinations(powers.narrow(0, 0, 3), _SIXTEEN_ROWS_W)
         _product(left, right, rest, out=w)
         left, right, rest = _combinations(powers, _SIXTEEN_ROWS)
-    return _product(left, right, _plus_identity(rest, n))
+    return _product(left, right, rest)
 
 
 def _product(
-    left: Tensor, right: Tensor, plus: Tensor | None = None, *, alpha: float = 1.0, out: Tensor | None = None
+    left: Tensor,
+    right: Tensor,
+    plus: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Alpha left right + plus, by the product rule where there are tangents.
+    """Alpha left right + beta plus, by the product rule where there are tangents.
 
     (b, n, m) -> (b, n, m), m = n or 2 n.
     """
@@ -243,7 +267,7 @@ def _product(
     if left.shape[-1] > n:
         matrix, tangent = left.narrow(-1, 0, n), left.narrow(-1, n, n)
     if plus is not None:
-        result = torch.baddbmm(plus, matrix, right, alpha=alpha, out=out)
+        result = torch.baddbmm(plus, matrix, right, beta=beta, alpha=alpha, out=out)
     elif alpha == 1.0:
         result = torch.bmm(matrix, right, out=out)
     else:

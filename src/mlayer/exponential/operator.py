@@ -15,12 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
-from mlayer.errors import ArgumentError
 from mlayer.exponential import matmul, native, node
+from mlayer.exponential.forward_modes import refuse_nested_forward_modes
 from mlayer.exponential.paths import uses_kernel
 
 
@@ -210,7 +208,7 @@ class _Frechet(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor | None, direction_tangent: Tensor | None) -> Tensor:
-        _refuse_nested_forward_modes()
+        refuse_nested_forward_modes()
         matrices, direction = ctx.saved_tensors
         # As contiguous as the value: torch insists that a tangent has the strides of its primal.
         result = torch.zeros_like(matrices, memory_format=torch.contiguous_format)
@@ -219,21 +217,6 @@ class _Frechet(torch.autograd.Function):
         if tangent is not None:
             result = result + _second(matrices, direction, tangent)
         return result
-
-
-def _refuse_nested_forward_modes() -> None:
-    """Torch drops the outer tangent of what a `jvp` computes, unless it is one function's result.
-
-    So exp can be pushed forward twice, but L only once: better an error than a wrong third derivative.
-    """
-    transforms = [interpreter.key() for interpreter in retrieve_all_functorch_interpreters()]
-    if transforms.count(TransformType.Jvp) > 1:
-        raise ArgumentError(
-            "the derivative",
-            "without two nested forward modes (torch.func.jvp, jacfwd) from the third order on",
-            "two or more",
-            "Use reverse mode (torch.func.grad, jacrev) for the others.",
-        )
 
 
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)

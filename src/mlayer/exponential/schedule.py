@@ -116,6 +116,15 @@ def schedule_for(dtype: torch.dtype, derivative: bool = False) -> Schedule:
     return SINGLE_DERIVATIVE if derivative else SINGLE
 
 
+def squarings_without_identity(dtype: torch.dtype) -> int:
+    """How many squarings, the first ones, are made as Y <- 2 Y + Y^2 with Y = exp(B) - I.
+
+    Rounding X = I + Y loses a digit that Y keeps, as long as Y is not larger than X. In double precision that
+    holds twice; the scaled matrices of single precision are too large for it from the start.
+    """
+    return 2 if dtype in (torch.float64, torch.complex128) else 0
+
+
 def one_norm(matrices: Tensor) -> Tensor:
     """Largest absolute column sum.  (..., n, n) -> (...)"""
     return matrices.abs().sum(-2).amax(-1)

@@ -16,7 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlayer.exponential.schedule import DEGREES, EIGHT, FOUR, SIXTEEN, schedule_for
+from mlayer.exponential.schedule import (
+    DEGREES,
+    EIGHT,
+    FOUR,
+    SIXTEEN,
+    schedule_for,
+    squarings_without_identity,
+)
 
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
@@ -101,6 +108,10 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
     plan = _plan(powers[:2, :, :, :n], dtype, derivative=powers.shape[-1] > n)
     if plan is None:
         return None
+    if n == 1:  # no squarings, which would lose digits
+        powers[0, :, :, :1] = np.exp(powers[0, :, :, :1])
+        powers[0, :, :, 1:] *= powers[0, :, :, :1]
+        return powers[0]
     degree, most, squarings = plan
     if squarings is not None:
         scale = np.exp2(-squarings)
@@ -110,12 +121,22 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
         powers[0] *= 0.5**most
         powers[1] *= 0.25**most
     y = _polynomial(powers, degree)
+    without = min(most, squarings_without_identity(dtype))
+    for k in range(most):
+        if k == without:
+            _plus_identity(y, n)
+        squared = _product(y, y)
+        if k < without:
+            squared += 2 * y
+        y = squared if squarings is None else np.where(squarings > k, squared, y)
+    if most == without:
+        _plus_identity(y, n)
+    return y
+
+
+def _plus_identity(y: AnyArray, n: int) -> None:
     diagonal = np.einsum("bii->bi", y[:, :, :n])  # a view
     diagonal += 1
-    for k in range(most):
-        squared = _product(y, y)
-        y = squared if squarings is None else np.where(squarings > k, squared, y)
-    return y
 
 
 def _product(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
@@ -154,7 +175,7 @@ def _plan(values: AnyArray, dtype: torch.dtype, derivative: bool) -> tuple[int, 
         return None
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]
-    if d <= theta:
+    if d <= theta or n == 1:
         return table.degree(d, size), 0, None
     # A strictly triangular A has an empty diagonal in A^2.
     if not values[1, :, 0, 0].all() and not np.diagonal(values[1], axis1=1, axis2=2).any(1).all():

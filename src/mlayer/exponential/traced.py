@@ -9,7 +9,13 @@ from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop
 
 from mlayer.exponential.grouped import degree_16
-from mlayer.exponential.schedule import SIXTEEN, one_norm, root_of_square_norm, schedule_for
+from mlayer.exponential.schedule import (
+    SIXTEEN,
+    one_norm,
+    root_of_square_norm,
+    schedule_for,
+    squarings_without_identity,
+)
 
 
 def expm_traced(matrices: Tensor) -> Tensor:
@@ -36,15 +42,25 @@ def expm_traced(matrices: Tensor) -> Tensor:
     coefficients = [torch.tensor(c, dtype=a.dtype, device=a.device) for c in SIXTEEN]
     # Plain tensors: torch.export(strict=True) cannot follow the operators of a class of ours.
     x = degree_16(a * scale, a2 * scale * scale, coefficients)
-    x = x + torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     squarings = first + more
+    without = squarings_without_identity(a.dtype)
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    after = (squarings > without)[:, None, None]  # others get their identity at the end
+    if not without:
+        x = x + identity
     most = torch.cat([squarings, torch.zeros_like(squarings.sum())[None]]).max()  # 0 for an empty batch
 
     def unfinished(step: Tensor, _: Tensor) -> Tensor:
         return step < most
 
     def square(step: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return step + 1, torch.where((step < squarings)[:, None, None], x @ x, x)
+        squared = x @ x
+        if without:
+            squared = torch.where(step < without, squared + (x + x), squared)
+            squared = torch.where((step == without - 1) & after, squared + identity, squared)
+        return step + 1, torch.where((step < squarings)[:, None, None], squared, x)
 
     _, x = while_loop(unfinished, square, (torch.zeros_like(most), x))
+    if without:
+        x = torch.where(after, x, x + identity)
     return x.reshape(matrices.shape)

@@ -24,7 +24,7 @@ def sqrtm(A: Tensor) -> Tensor:
 
     X X = A, and the eigenvalues of X have positive real parts; the root of a real matrix is real. It exists
     where no eigenvalue of A lies on the closed negative real axis; elsewhere an error names the matrix.
-    Differentiable to every order in reverse mode, once in forward mode, under ``torch.func.vmap`` too.
+    Differentiable to every order in reverse mode, twice in forward mode, under ``torch.func.vmap`` too.
     float16, bfloat16, float32 and complex64 are computed in double precision. NaN or infinity in one matrix
     gives NaN in that matrix only.
 
@@ -72,18 +72,18 @@ def _checked(A: Tensor, rule: Rule) -> Tensor:
 
 def _rule(method: Method, what: str) -> Rule:
     def value(matrices: Tensor) -> Tensor:
-        flat, finite = _flat(matrices)
-        if not flat.numel():
+        if matrices.is_meta or not matrices.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
+        flat, finite = _flat(matrices)
         _refuse(flat, matrices.shape[:-2], what)
         pair, residual = method(MatrixPair(flat))
         _refuse_lost(residual, matrices.shape[:-2], what)
         return _back(pair.x, finite, matrices)
 
     def frechet(matrices: Tensor, direction: Tensor) -> Tensor:
-        flat, finite = _flat(matrices)
-        if not flat.numel():
+        if matrices.is_meta or not matrices.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
+        flat, finite = _flat(matrices)
         along, usable = _flat(direction)
         # The derivative is linear in its direction: at the size of A little overflows on the way.
         power = _exponent(along) - _exponent(flat)
@@ -107,7 +107,7 @@ def _flat(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """The matrices in double precision, I in place of those that are not finite; which are.  -> , (b,)"""
     n = matrices.shape[-1]
     wide = matrices.to(torch.complex128 if matrices.is_complex() else torch.float64)
-    flat = wide.reshape(-1, n, n) if matrices.numel() else wide.new_empty(0, n, n)
+    flat = wide.reshape(-1, n, n)
     finite = flat.isfinite().flatten(1).all(1)
     eye = torch.eye(n, dtype=flat.dtype, device=flat.device)
     return torch.where(finite[:, None, None], flat, eye), finite

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlayer.exponential.forward_modes import refuse_nested_forward_modes
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -71,6 +73,18 @@ class _PrimaryFrechet(torch.autograd.Function):
         if not ctx.needs_input_grad[1]:
             return None, None, on_direction
         return None, _second(ctx.rule, adjoint, _adjoint(direction), cotangent), on_direction
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, tangent: Tensor | None, direction_tangent: Tensor | None) -> Tensor:
+        refuse_nested_forward_modes()
+        matrices, direction = ctx.saved_tensors
+        # As contiguous as the value: torch insists that a tangent has the strides of its primal.
+        result = torch.zeros_like(matrices, memory_format=torch.contiguous_format)
+        if direction_tangent is not None:
+            result = result + _PrimaryFrechet.apply(ctx.rule, matrices, direction_tangent)
+        if tangent is not None:
+            result = result + _second(ctx.rule, matrices, direction, tangent)
+        return result
 
     @staticmethod
     def vmap(
