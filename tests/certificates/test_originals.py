@@ -136,7 +136,7 @@ class _CopiedLayer(mlayer.MLayer):
 def test_modules_with_their_own_copies_are_refused() -> None:
     """The copy would be certified, not the model."""
     instance = nn.Linear(4, 4)
-    instance.__deepcopy__ = lambda memo: nn.Linear(4, 4)
+    instance.__dict__["__deepcopy__"] = lambda memo: nn.Linear(4, 4)
     layer = _CopiedLayer(4, 3, matrix_size=3)
     for model in (nn.Sequential(_Copied(4, 4), _layer()), nn.Sequential(instance, _layer()), layer):
         with pytest.raises(ArgumentTypeError, match="with its own __deepcopy__"):

@@ -23,7 +23,7 @@ from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure
 
 _PACKAGES = ("torch", "mlayer")
-# The classes whose functions are known, and which of their methods compute; of our own classes all do.
+# Methods that compute or copy, of the classes whose functions are known; in our classes all of them count.
 _RUN = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__", "forward")
 _READ = (
     "__deepcopy__",
