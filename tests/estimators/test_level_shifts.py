@@ -27,7 +27,7 @@ def test_a_forecast_continues_the_new_level(seed: int, at: int, size: float) -> 
     vars(model)["_series"] = True  # as for a table with one row at each date
     model.fit(x[:200], y[:200])
     error = np.sqrt(np.square(model.predict(x[200:]) - y[200:]).mean())
-    assert error < 8  # noise of 3, the season of 7; the mean level would be off by the jump
+    assert error < 8  # noise of 3, the season of 7; the mean level would miss by the jump
 
 
 @pytest.mark.parametrize("period", [470.0, 600.0, 330.0])

@@ -45,11 +45,11 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
         weight: of the rows.
         highest: in radians per unit of the column.
     """
-    start, extent = column.min(), np.ptp(column)
+    start, extent = float(column.min()), float(np.ptp(column))
     halves = (column - start) * (highest / np.pi)  # half periods of the highest frequency
     if np.abs(halves - np.rint(halves)).max() <= 1 / (2 * _CELLS) and halves.max() < _MOST_CELLS // _STEPS:
         place = np.rint(halves).astype(np.int64)
-        cells, width = int(place.max()) + 1, np.pi / highest
+        cells, width = int(place.max()) + 1, float(np.pi / highest)
     else:
         cells = _quick_length(min(_MOST_CELLS // _STEPS, int(_CELLS * highest * extent / np.pi) + 2))
         width = extent / (cells - 1)
