@@ -77,4 +77,4 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
         sum_ = sums(weight * column_of_residual, index)
         yc, ys = sum_.real, -sum_.imag
         found += (ss * yc * yc - 2 * cs * yc * ys + cc * ys * ys) / determinant
-    return unit * index, found
+    return np.asarray(unit * index, dtype=np.float64), found
