@@ -24,10 +24,10 @@ def test_a_forecast_continues_the_new_level(seed: int, at: int, size: float) -> 
     """Slow waves that imitate the jump left the range of the series by a factor of up to thousands."""
     x, y = series(220, at, size, seed)
     model = MLayerRegressor(random_state=0, periodic=[0])
-    vars(model)["_series"] = True  # as for a table with one row at each date
+    setattr(model, "_series", True)  # noqa: B010 - as for a table with one row at each date
     model.fit(x[:200], y[:200])
     error = np.sqrt(np.square(model.predict(x[200:]) - y[200:]).mean())
-    assert error < 8  # noise of 3, the season of 7; the mean level would be off by the jump
+    assert error < 8  # noise of 3, the season of 7; the mean level would miss by the jump
 
 
 @pytest.mark.parametrize("period", [470.0, 600.0, 330.0])

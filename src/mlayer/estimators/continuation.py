@@ -49,8 +49,8 @@ _PRICE_OF_A_DRIFT = 0.3
 _PRICES_OF_SEASONS = {NONE: 0.0, FOUND: 0.05, CALENDAR: 0.07}
 # Of the level of a series that is too short to be compared.
 _MEMORY_OF_FEW = 2.0
-# The level has shifted if the median of so many last residuals is beyond the largest of earlier ones by this
-# factor. Earlier ones end this part of the moments before the end.
+# The level has shifted if the median of this number of last residuals is beyond the largest of earlier ones
+# by this factor. Earlier ones end this part of the moments before the end.
 _LAST_MOMENTS = 5
 _BEYOND_EARLIER = 1.5
 _LATELY = 0.15

@@ -304,7 +304,7 @@ def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
 
 def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
     """Without the waves, the strongest first, that leave the range of the targets beyond the rows."""
-    room = np.ptp(data.y, axis=0)
+    target_range = np.ptp(data.y, axis=0)
     places = [(data.x, _SWING_INSIDE)]
     for a in along:
         far = np.zeros(data.x.shape[1])
@@ -318,7 +318,7 @@ def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
             columns = best.columns(x)[:, first:]
             amounts = columns[:, :, None] * best.coefficients[first:]
             each = amounts.reshape(len(x), len(strongest), width, -1).sum(axis=2)  # (rows, waves, outputs)
-            swings = max(swings, float((np.ptp(each.sum(axis=1), axis=0) / (limit * room)).max()))
+            swings = max(swings, float((np.ptp(each.sum(axis=1), axis=0) / (limit * target_range)).max()))
             strongest = np.maximum(strongest, np.ptp(each, axis=0).max(axis=1))
         if swings <= 1:
             break

@@ -45,11 +45,11 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
         weight: of the rows.
         highest: in radians per unit of the column.
     """
-    start, extent = column.min(), np.ptp(column)
+    start, extent = float(column.min()), float(np.ptp(column))
     halves = (column - start) * (highest / np.pi)  # half periods of the highest frequency
     if np.abs(halves - np.rint(halves)).max() <= 1 / (2 * _CELLS) and halves.max() < _MOST_CELLS // _STEPS:
         place = np.rint(halves).astype(np.int64)
-        cells, width = int(place.max()) + 1, np.pi / highest
+        cells, width = int(place.max()) + 1, float(np.pi / highest)
     else:
         cells = _quick_length(min(_MOST_CELLS // _STEPS, int(_CELLS * highest * extent / np.pi) + 2))
         width = extent / (cells - 1)
@@ -77,4 +77,4 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
         sum_ = sums(weight * column_of_residual, index)
         yc, ys = sum_.real, -sum_.imag
         found += (ss * yc * yc - 2 * cs * yc * ys + cc * ys * ys) / determinant
-    return unit * index, found
+    return np.asarray(unit * index, dtype=np.float64), found
