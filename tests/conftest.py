@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 import torch
-from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from mlayer.exponential import native, node
@@ -84,7 +83,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """No examples are looked for in the docstrings of the tests; there are none."""
     found = yield
-    return [part for part in found if not (isinstance(part, DoctestModule) and TESTS in file_path.parents)]
+    return [part for part in found if type(part) is pytest.Module or TESTS not in file_path.parents]
 
 
 def pytest_collection() -> None:
