@@ -151,3 +151,17 @@ def test_intervals_hold_what_is_predicted_for_changed_cells() -> None:
         assert (low <= values + slack).all()
         assert (values - slack <= high).all()
     assert np.isfinite(high - low).all()
+
+
+@pytest.mark.parametrize("eps", [0.001, 0.1, 1e-50, 5e-324])
+def test_a_radius_that_was_asked_for_is_not_rounded(eps: float) -> None:
+    """In float32 0.1 is 1.5e-9 more than 0.1, and 1e-50 is 0."""
+    found = certify_table(by_threshold(None), lines(), eps=eps)
+    certified = found.certificates.certified.numpy()
+    assert certified.any()
+    assert set(found.frame["radius"][certified]) == {eps}
+
+
+def test_a_radius_beyond_float32() -> None:
+    found = certify_table(by_threshold(None), lines(), eps=1e300)
+    assert not found.frame["radius"].any()
