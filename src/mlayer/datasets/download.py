@@ -122,7 +122,7 @@ def _open(url: str) -> tuple[IO[bytes], int | None]:
 class _StaysEncrypted(urllib.request.HTTPRedirectHandler):
     """Redirects are followed to https only; Python's own handler follows them to plain http and ftp too."""
 
-    def redirect_request(
+    def redirect_request(  # noqa: PLR0917 - as Python calls it
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         """The next request."""
