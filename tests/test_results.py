@@ -19,7 +19,6 @@ EARLIER = {
     "certified.json",
     "determinant.json",
     "determinant5.json",
-    "fingerprint.json",
     "formulas.json",
     "images.json",
     "initializers.json",
