@@ -2,7 +2,8 @@
 
 Digests of every byte of data, validation data and weights, compared with the training of one epoch in one
 process: data in memory of the size and shape of CIFAR-10, batch 32, one epoch cut short and scaled up by the
-number of its steps. SHA-256 of the same data is timed in turn, for comparison.
+number of its steps. SHA-256 of the same data is timed in turn, for comparison. Times are those of the
+processor, with one thread: other programs on the machine do not count.
 
     python benchmarks/fingerprint.py            writes results/fingerprint.json
     python benchmarks/fingerprint.py --quick    a tenth of the data, to see that it runs; no file
@@ -43,17 +44,17 @@ def main() -> int:
     for _ in range(REPEATS):
         layer = mlayer.MLayer(FEATURES, CLASSES, matrix_size=30, embedding_size=35, generator=generator)
         run = Run(layer, (x, y), settings, World(), validation=validation)
-        started = time.perf_counter()
+        started = time.process_time()
         run._fingerprint()
-        times["digest"].append(time.perf_counter() - started)
-        started = time.perf_counter()
+        times["digest"].append(time.process_time() - started)
+        started = time.process_time()
         for tensor in (x, y, *validation):
             hashlib.sha256(tensor.numpy().data).hexdigest()
-        times["sha256"].append(time.perf_counter() - started)
+        times["sha256"].append(time.process_time() - started)
         rows = STEPS * BATCH
-        started = time.perf_counter()
+        started = time.process_time()
         train(layer, (x[:rows], y[:rows]), settings)
-        times["epoch"].append((time.perf_counter() - started) * count / rows)
+        times["epoch"].append((time.process_time() - started) * count / rows)
     shares = [d / e for d, e in zip(times["digest"], times["epoch"], strict=True)]
     share = statistics.median(shares)
     faster = statistics.median(s / d for s, d in zip(times["sha256"], times["digest"], strict=True))

@@ -17,7 +17,6 @@ EARLIER = {
     "certified.json",
     "determinant.json",
     "determinant5.json",
-    "fingerprint.json",
     "formulas.json",
     "images.json",
     "initializers.json",

@@ -151,6 +151,10 @@ def file_path(argument: str, value: object) -> Path:
         raise ArgumentTypeError(argument, "a path", brief(text), "Use os.fsdecode.")
     if "\0" in text or not text:
         raise ArgumentError(argument, "a path", brief(text), "A name has one character or more, and no NUL.")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:  # half of a pair, which no name of a file holds
+        raise ArgumentError(argument, "a path", ascii(text)[:100], "It has a surrogate: use text.") from None
     return Path(text)
 
 

@@ -64,18 +64,7 @@ def replace_file(
         UnwritableError: the disk refused. What was at ``path`` is still there.
     """
     with refusals(path):
-        path = followed(path) if follow else path
-        if path.is_dir() and (follow or not path.is_symlink()):
-            raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Create it first.")
-        if path.exists() and not path.is_file() and (follow or not path.is_symlink()):
-            raise ArgumentError(
-                "path",
-                "a file",
-                f"the device, pipe or socket {path}",
-                "Name a file, or leave it out to print.",
-            )
+        path = checked_target(path, follow=follow)
         with beside(path) as temporary:
             write(temporary)
             _sync(temporary)
@@ -86,6 +75,23 @@ def replace_file(
                 _keep(path, keep)
             os.replace(temporary, path)
         _sync_folder(path.parent)
+
+
+def checked_target(path: Path, *, follow: bool = True) -> Path:
+    """The file that will be replaced, through links; raises if it can be none, before any work is done."""
+    path = followed(path) if follow else path
+    if path.is_dir() and (follow or not path.is_symlink()):
+        raise ArgumentError("path", "a file", f"the folder {path}", "Name a file in it.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no folder {path.parent} for {path.name}. Create it first.")
+    if path.exists() and not path.is_file() and (follow or not path.is_symlink()):
+        raise ArgumentError(
+            "path",
+            "a file",
+            f"the device, pipe or socket {path}",
+            "Name a file, or leave it out to print.",
+        )
+    return path
 
 
 def replace_bytes(path: Path, data: bytes, *, keep: Path | None = None, follow: bool = True) -> None:

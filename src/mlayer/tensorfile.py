@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,9 @@ def read_header(path: Path) -> Header:
             raise DamagedError(f"a header of {length} bytes; at most {MOST_HEADER} are read")
         text = file.read(length)
     try:
-        entries = json.loads(text.decode("utf-8"))
+        entries = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+    except DamagedError:
+        raise
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise DamagedError(f"a header that is not JSON ({_short(error)})") from None
     if not isinstance(entries, dict):
@@ -77,6 +80,15 @@ def read_header(path: Path) -> Header:
         raise DamagedError(f"a file of {size} bytes whose header names {named}")
     check_size(path, _COPIES)
     return Header(metadata, shapes, size)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are distinct: of two, each reader might believe another one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        double = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise DamagedError(f"a header that names {double[:60]!r} twice")
+    return found
 
 
 def _end(name: str, entry: Any) -> int:

@@ -167,3 +167,17 @@ def test_cells_that_are_denormal_in_the_layers_precision() -> None:
     cells = pd.DataFrame({"a": np.linspace(-1.0, 1.0, 41) * radius * 1e-44})
     exact = deepcopy(layer).double()(model.encode(cells)[0].double())
     assert (exact.argmax(1) == 0).all()
+
+
+@pytest.mark.parametrize("eps", [0.001, 0.1, 1e-50, 5e-324])
+def test_a_radius_that_was_asked_for_is_not_rounded(eps: float) -> None:
+    """In float32 0.1 is 1.5e-9 more than 0.1, and 1e-50 is 0."""
+    found = certify_table(by_threshold(None), lines(), eps=eps)
+    certified = found.certificates.certified.numpy()
+    assert certified.any()
+    assert set(found.frame["radius"][certified]) == {eps}
+
+
+def test_a_radius_beyond_float32() -> None:
+    found = certify_table(by_threshold(None), lines(), eps=1e300)
+    assert not found.frame["radius"].any()

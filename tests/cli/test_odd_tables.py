@@ -164,3 +164,21 @@ def test_a_quantity_is_read_as_numbers(capsys: pytest.CaptureFixture[str]) -> No
     assert result["target"]["task"] == "regression"
     assert result["reason"] == "the target has fractions"
     assert result["metrics"]["RMSE"] < 0.01
+
+
+@pytest.mark.parametrize("cell", [[1, 2], {"u": 1}], ids=["list", "structure"])
+def test_columns_of_lists_are_left_out(cell: object, capsys: pytest.CaptureFixture[str]) -> None:
+    """As parquet files have them. They cannot be hashed, as the search for copies of rows does."""
+    frame = table().assign(nested=[cell] * 60)
+    frame.to_parquet("t.parquet")
+    target = str(frame.columns[-2])
+    arguments = ["-t", target, "-o", "m.safetensors", "--epochs", "2", "--effort", "quick", "--no-report"]
+    assert main(["fit", "t.parquet", *arguments]) == 0
+    assert "cells that hold lists are not supported" in " ".join(capsys.readouterr().err.split())
+    assert main(["predict", "m.safetensors", "t.parquet", "-o", "p.csv", "-q"]) == 0
+    assert main(["fit", "t.parquet", "-t", "nested", "-o", "n.safetensors", "--no-report"]) == 2
+
+
+def test_half_of_a_pair_in_a_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "\ud800.safetensors"]) == 2
+    assert "surrogates" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import io
 import re
 import tarfile
 import threading
+import urllib.request
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from mlayer.datasets import IMAGE_SETS, fetch_sets, load_by_name, temperatures
-from mlayer.datasets.download import fetch
+from mlayer.datasets.download import _StaysEncrypted, fetch
 from mlayer.datasets.local_files import SourceFile, find
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError
 
@@ -267,6 +268,38 @@ def test_an_address_that_sends_one_on_to_nowhere(place: str, server: Server, tmp
         gc.collect()
     assert leftovers(tmp_path) == []
     assert [str(warning.message) for warning in said] == []  # no connection is left open
+
+
+@pytest.mark.parametrize(
+    "place", ["http://mlayer.invalid/a.bin", "ftp://127.0.0.1/a.bin", "http://127.0.0.1.mlayer.invalid/a.bin"]
+)
+def test_a_redirect_leads_to_https_only(place: str, server: Server, tmp_path: Path) -> None:
+    file = source(server, b"right")
+    server.moved = place
+    with pytest.raises(MissingDataError, match="not an https address"):
+        fetch(tmp_path, [file])
+    assert leftovers(tmp_path) == []
+
+
+def test_https_does_not_lead_to_a_server_on_this_machine() -> None:
+    asked = urllib.request.Request("https://mlayer.invalid/a.bin")
+    with pytest.raises(OSError, match="not an https address"):
+        _StaysEncrypted().redirect_request(asked, io.BytesIO(), 302, "", {}, "http://127.0.0.1/a.bin")
+    same = _StaysEncrypted().redirect_request(asked, io.BytesIO(), 302, "", {}, "https://mlayer.invalid/b")
+    assert same is not None
+    assert same.full_url == "https://mlayer.invalid/b"
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_body_without_end_is_not_written_to_the_disk(
+    chunked: bool, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = source(server, b"right" * 1000)
+    server.chunked = chunked
+    monkeypatch.setattr("mlayer.datasets.download._MOST", 999)
+    with pytest.raises(MissingDataError, match="no file of a data set has more than 999"):
+        fetch(tmp_path, [file])
+    assert leftovers(tmp_path) == []
 
 
 def test_plain_http_is_refused(tmp_path: Path) -> None:

@@ -204,6 +204,8 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
         {"set": "digits"},
         {"set": "digits", "eps": -1},
         {"set": "digits", "eps": True},
+        {"set": "digits", "eps": 10**400},
+        {"set": "digits", "eps": 1e300},
     ],
 )
 def test_a_file_that_does_not_say_what_it_is_for_is_refused(notes: dict[str, Any], tmp_path: Path) -> None:
@@ -215,6 +217,32 @@ def test_a_file_that_does_not_say_what_it_is_for_is_refused(notes: dict[str, Any
         save_network(small("linear"), file, {"set": "digits", "eps": 0.1, "efforts": efforts})
         with pytest.raises(FileFormatError, match="a network with 10 outputs"):
             certify_again(file)
+
+
+@pytest.mark.parametrize(
+    ("front", "words"),
+    [
+        ([nn.Conv2d(3, 1, 3), nn.Flatten(), nn.Linear(36, 10)], r"module 0 \(Conv2d\)"),
+        ([nn.Conv2d(1, 1, 9), nn.Flatten(), nn.Linear(36, 10)], r"module 0 \(Conv2d\)"),
+        ([nn.Flatten(), nn.Linear(63, 10)], r"module 1 \(Linear\)"),
+        ([nn.Flatten(), nn.Linear(64, 9), mlayer.MLayer(8, 10, 2)], r"module 2 \(MLayer\)"),
+        ([nn.Conv2d(1, 1, 1), mlayer.MLayer(64, 10, 2)], r"module 1 \(MLayer\)"),
+        ([nn.Conv2d(1, 5, 1, padding=999), nn.Flatten(), nn.Linear(1, 10)], r"module 2 \(Linear\)"),
+        (
+            [nn.Conv2d(1, 5, 1, padding=999), nn.Conv2d(5, 1, 1, 999), nn.Flatten(), nn.Linear(9, 10)],
+            "memory",
+        ),
+    ],
+)
+def test_modules_that_do_not_fit_each_other_or_the_memory(
+    front: list[nn.Module], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A padding of 999 makes 64 pixels 4 million, and a file of kilobytes needs gigabytes."""
+    monkeypatch.setattr("mlayer.memory.available_memory", lambda: 10**9)
+    file = tmp_path / "n.safetensors"
+    save_network(nn.Sequential(*front), file, {"set": "digits", "eps": 0.1})
+    with pytest.raises(FileFormatError, match=words):
+        certify_again(file, images=1)
 
 
 def test_a_set_that_is_missing_is_left_out_and_named(tmp_path: Path) -> None:

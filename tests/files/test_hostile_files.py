@@ -196,3 +196,24 @@ def test_numbers_that_json_does_not_have_are_refused(number: str, tmp_path: Path
     file.write_bytes(data.replace(place, number.ljust(len(place)).encode()))
     with pytest.raises(FileFormatError, match="for a number"):
         mlayer.load(file)
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "readout", "free_generators"])
+def test_a_name_that_stands_twice_in_a_header(name: str, tmp_path: Path) -> None:
+    """Of two entries each reader may believe another one: what is checked would not be what is loaded."""
+    path = tmp_path / "m.safetensors"
+    mlayer.save(mlayer.MLayer(3, 2, 3), path)
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    entry = json.dumps(json.loads(data[8:end])[name])
+    header = data[8:end].rstrip()[:-1] + f',"{name}":{entry}}}'.encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data[end:])
+    with pytest.raises(FileFormatError, match=f"names '{name}' twice"):
+        mlayer.load(path)
+
+
+def test_half_of_a_pair_is_no_path(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="surrogate"):
+        mlayer.save(mlayer.MLayer(3, 2, 3), tmp_path / "\ud800")
+    with pytest.raises(ArgumentError, match="surrogate"):
+        mlayer.load("\ud800")

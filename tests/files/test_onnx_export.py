@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import mlayer
 from mlayer import MLayer
-from mlayer.errors import MissingPackageError
+from mlayer.errors import ArgumentError, MissingPackageError
 
 
 def make(**arguments: Any) -> MLayer:
@@ -111,3 +111,12 @@ def test_only_layers(tmp_path: Path) -> None:
 def test_no_half_precision(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"layer must be float32 or float64; got torch.bfloat16"):
         mlayer.export_onnx(make(dtype=torch.bfloat16), tmp_path / "m.onnx")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.onnx, "export", None)
+    for place, words in ((tmp_path, "the folder"), (tmp_path / "none" / "m.onnx", "no folder")):
+        with pytest.raises((ArgumentError, FileNotFoundError), match=words):
+            mlayer.export_onnx(make(), place)

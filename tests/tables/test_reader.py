@@ -227,6 +227,18 @@ def test_rows_longer_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(map(len, open_table(path).pieces())) == 1090
 
 
+def test_a_short_table_of_very_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.2 MB of text with 200,000 columns and 3 rows took 3.3 GB."""
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(f"x{k}" for k in range(4000)) + "\n" + ",".join(["1"] * 4000) + "\n")
+    monkeypatch.setattr(memory, "available_memory", lambda: 60_000_000)
+    for rows in (None, 1):
+        with pytest.raises(ArgumentError, match="smaller than the memory"):
+            open_table(path).read(rows)
+    monkeypatch.setattr(memory, "available_memory", lambda: 100_000_000)
+    assert open_table(path).read(1).shape == (1, 4000)
+
+
 def test_pieces_of_long_rows_have_fewer_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n" + (b"1," + b"z" * 10_000 + b"\n") * 3_000)

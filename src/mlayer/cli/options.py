@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -55,6 +56,10 @@ class _File(click.Path):
         """The path as a pathlib.Path."""
         if "\0" in str(value):
             raise click.BadParameter("a path has no NUL character", ctx, param)
+        try:
+            os.fsencode(str(value))
+        except UnicodeEncodeError:
+            raise click.BadParameter("a path has no halves of a pair (surrogates)", ctx, param) from None
         if not str(value):
             raise click.BadParameter("a path has one character or more", ctx, param)
         return super().convert(value, param, ctx)

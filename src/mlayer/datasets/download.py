@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import tarfile
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,9 @@ from mlayer.errors import ArgumentError, FileFormatError, MLayerError
 Progress = Callable[[str, int, int | None], None]
 
 _PIECE = 1 << 18
+# Bytes of one file; the largest of the sets has 182 MB. A server that never stops sending ends in an error.
+_MOST = 2 * 10**9
+_HERE = ("127.0.0.1", "localhost")  # a server on this machine needs no https
 
 
 def fetch(
@@ -92,36 +96,63 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                 raise missing(folder, file, f"The download failed ({reason}).") from None
             if not piece:
                 return
-            yield piece
             come += len(piece)
+            if come > _MOST:
+                raise missing(folder, file, f"The download failed ({_beyond(come)}).")
+            yield piece
             if progress is not None:
                 progress(name, come, total)
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """urllib's, which leaves the connection open if the address that it is sent on to cannot be read."""
+def _open(url: str) -> tuple[IO[bytes], int | None]:
+    """The response, and the length that it announces."""
+    _check_address(url)
+    opener = urllib.request.build_opener(_StaysEncrypted())
+    answer = opener.open(urllib.request.Request(url, headers={"User-Agent": "mlayer"}), timeout=30)
+    length = answer.headers.get("Content-Length")
+    if length and not (length.isdecimal() and length.isascii() and len(length) < 16):
+        answer.close()
+        raise OSError(f"a Content-Length of {length[:40]!r}")
+    if length and int(length) > _MOST:
+        answer.close()
+        raise OSError(_beyond(int(length)))
+    return answer, int(length) if length else None
+
+
+class _StaysEncrypted(urllib.request.HTTPRedirectHandler):
+    """Redirects are followed to https only; Python's own handler follows them to plain http and ftp too.
+
+    It also leaves the connection open if the next address cannot be used.
+    """
 
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        """The answer from the next address."""
         try:
             return super().http_error_302(req, fp, code, msg, headers)
-        except ValueError:
+        except (OSError, ValueError):
             fp.close()
             raise
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
+    def redirect_request(  # noqa: PLR0917 - as Python calls it
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The next request."""
+        _check_address(newurl)
+        if urllib.parse.urlsplit(req.full_url).scheme == "https" and not newurl.startswith("https://"):
+            raise OSError(f"{newurl[:200]}, where https leads, is not an https address")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
-def _open(url: str) -> tuple[IO[bytes], int | None]:
-    """The response, and the length that it announces."""
-    if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
-        raise OSError(f"{url} is not an https address")
-    request = urllib.request.Request(url, headers={"User-Agent": "mlayer"})
-    answer = urllib.request.build_opener(_Redirects).open(request, timeout=30)
-    length = answer.headers.get("Content-Length")
-    if length and not (length.isdecimal() and length.isascii() and len(length) < 16):
-        answer.close()
-        raise OSError(f"a Content-Length of {length[:40]!r}")
-    return answer, int(length) if length else None
+
+def _check_address(url: str) -> None:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _HERE):
+        raise OSError(f"{url[:200]} is not an https address")
+
+
+def _beyond(count: int) -> str:
+    return f"{count} bytes or more; no file of a data set has more than {_MOST}"
 
 
 def _save(pieces: Iterator[bytes], path: Path, target: Path, file: SourceFile) -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import torch
 
 from mlayer.checks import brief, file_path
-from mlayer.disk import replace_file
+from mlayer.disk import checked_target, replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.files.store import PathLike
 from mlayer.nn.layer import MLayer, check_layer
@@ -39,6 +39,7 @@ def export_onnx(
         metadata: texts to keep in the file, by name.
     """
     target = file_path("path", path)
+    checked_target(target)  # before some seconds of work
     with _silence():
         program = _program(layer, input_name, output_name)
         if metadata:

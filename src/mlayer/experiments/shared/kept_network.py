@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
+from torch.func import functional_call
 
+from mlayer import memory
 from mlayer.certificates.networks.certifier import EFFORTS
 from mlayer.datasets import images as load_images
 from mlayer.errors import FileFormatError
@@ -15,6 +17,9 @@ from mlayer.experiments.shared.interval_loss import as_images
 from mlayer.experiments.shared.network_accuracy import Progress, network_tally
 from mlayer.files.network_file import load_network
 from mlayer.nn import MLayer
+
+_IMAGES_AT_ONCE, _BYTES = 500, 16  # for the memory that is needed: of each number a lower and an upper bound
+_LARGEST_RADIUS = 1e6  # in pixel values, which are in [0, 1]
 
 
 def certify_again(
@@ -38,7 +43,7 @@ def certify_again(
     name, named = notes.get("set"), notes.get("efforts")
     radius: Any = notes.get("eps") if eps is None else eps
     number = isinstance(radius, float | int) and not isinstance(radius, bool)
-    if not isinstance(name, str) or not number or not 0 <= radius < math.inf:
+    if not isinstance(name, str) or not number or not 0 <= radius <= _LARGEST_RADIUS:
         raise FileFormatError(
             path, "a network of images", "one without the name of its set and its radius", "Use another."
         )
@@ -60,6 +65,39 @@ def certify_again(
 
 
 def _check_shapes(path: Path, network: nn.Sequential, shape: tuple[int, ...], classes: int) -> None:
+    """Every module takes what the one before it gives, and all of it fits into the memory."""
     end = network[-1]
     if not isinstance(end, MLayer | nn.Linear) or end.out_features != classes:
         raise FileFormatError(path, f"a network with {classes} outputs", "another", "Use another.")
+    height, width, colors = shape
+    value, numbers = torch.empty(1, colors, height, width, device="meta"), 0  # shapes only
+    for place, module in enumerate(network):
+        try:
+            value = _shape_after(module, value)
+        except (RuntimeError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise FileFormatError(
+                path,
+                f"a network of images of {height} x {width} pixels and {colors} colors",
+                f"a module {place} ({type(module).__name__}) that does not take them ({reason})",
+                "Use another.",
+            ) from None
+        numbers = max(numbers, value.numel())
+    need, free = _IMAGES_AT_ONCE * _BYTES * numbers, memory.available_memory()
+    if free is not None and need > free:
+        raise FileFormatError(
+            path,
+            "a network that fits into the memory",
+            f"one that needs {memory.readable(need)}, and {memory.readable(free)} of free memory",
+            "Use another.",
+        )
+
+
+def _shape_after(module: nn.Module, value: torch.Tensor) -> torch.Tensor:
+    if isinstance(module, MLayer):
+        if value.shape != (1, module.in_features):
+            raise ValueError(f"{module.in_features} inputs, shape {tuple(value.shape[1:])} given")
+        return torch.empty(1, module.out_features, device="meta")
+    like = {name: parameter.to("meta", value.dtype) for name, parameter in module.named_parameters()}
+    result: torch.Tensor = functional_call(module, like, value)
+    return result

@@ -301,7 +301,7 @@ def certify_table(
         progress=progress,
         workers=workers,
     )
-    radius = asked.of_cells(found.radius) if eps is None else torch.where(found.certified, eps, 0.0)
+    radius = asked.of_cells(found.radius) if eps is None else found.certified.double() * eps
     found = replace(
         found, radius=radius, certified=found.certified & (radius > 0 if eps is None else True), eps=eps
     )

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mlayer.tables.columns.category import Category
-from mlayer.tables.columns.cells import is_boolean, is_date, is_number, is_text, plain
+from mlayer.tables.columns.cells import is_boolean, is_date, is_nested, is_number, is_text, plain
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
 from mlayer.tables.columns.measured import Boolean, Date, Number
 
@@ -43,9 +41,7 @@ def infer_column(series: Series, max_categories: int) -> Inferred:
     if not (is_boolean(series) or is_number(series) or is_date(series)):
         if not is_text(series):
             return left_out(name, f"cells of type {series.dtype} are not supported")
-        if any(
-            isinstance(cell, list | dict | tuple | np.ndarray) for cell in series[~cells.missing].head(100)
-        ):
+        if is_nested(series):
             return left_out(name, "cells that hold lists are not supported")
         if len(cells.distinct) == 1 and not cells.missing.any():
             return left_out(name, f"constant: every cell is {cells.texts[0]!r}")

@@ -80,6 +80,14 @@ def is_missing(series: Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return missing
 
 
+def is_nested(series: Series) -> bool:
+    """Whether cells hold lists or structures, as parquet files may have them."""
+    if not pandas_module().api.types.is_object_dtype(series.dtype):
+        return False
+    first = series[series.notna()].head(100)
+    return any(isinstance(cell, list | dict | tuple | np.ndarray) for cell in first)
+
+
 def is_number(series: Series) -> bool:
     """Whether the type is numeric and not Boolean."""
     types = pandas_module().api.types

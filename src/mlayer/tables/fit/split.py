@@ -11,7 +11,7 @@ from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.spectrum import highest_frequency, power
 from mlayer.tables.columns import Date, infer_column
-from mlayer.tables.columns.cells import is_compact_date
+from mlayer.tables.columns.cells import is_compact_date, is_nested
 from mlayer.tables.fit.labeled import Labeled
 from mlayer.tables.fit.plan import RANDOM, TIME
 
@@ -96,6 +96,8 @@ def copies(frame: DataFrame, truth: AnyArray) -> AnyArray | None:
     """
     import pandas
 
+    # Lists and structures, which are left out of the model, cannot be hashed.
+    frame = frame[[name for name in frame.columns if not is_nested(frame[name])]]
     if not frame.shape[1]:
         return None
     cells = pandas.util.hash_pandas_object(frame, index=False).to_numpy()

@@ -30,6 +30,7 @@ _PARQUET = (".parquet", ".pq")
 _SMALL = 50_000_000  # bytes that are read without asking how much memory there is
 _DEFLATE = 1032  # gzip makes nothing smaller than by this factor
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
+_COLUMN = 20_000  # bytes of memory for a column without rows, measured with 200,000 of them
 _TEXT_SHARE = 8  # text that is read at once may take this share of the memory
 _PIECE = 64  # and a piece of a table is planned with this share
 CHUNK = 50_000  # rows read at once by `predict`
@@ -112,6 +113,7 @@ class Source:
         if verbatim is not None and not (isinstance(verbatim, str) and verbatim in self.columns):
             hint = near_columns(verbatim, self.columns) if isinstance(verbatim, str) else "Give its name."
             raise ArgumentError("verbatim", "a column of the table", brief(verbatim), hint)
+        self._check_width()
         if rows is None:
             self._check_memory()
         if self.dialect is not None:
@@ -223,6 +225,12 @@ class Source:
             while count <= max(enough, _SMALL) and (piece := file.read(1 << 20)):
                 count += len(piece)
         return count
+
+    def _check_width(self) -> None:
+        """A column takes memory of its own, however few its rows are."""
+        free, need = memory.available_memory(), _COLUMN * len(self.columns)
+        if free is not None and need > max(free, _SMALL):
+            raise too_large(self.path, need, free)
 
     def _check_memory(self) -> None:
         """Refuse by the size of what is unpacked: a packed file may be a thousand times smaller."""
