@@ -18,9 +18,8 @@ from torch.nn import functional
 
 from mlayer.exponential import expm, expm_function
 from mlayer.nn import layer as layer_module
-from mlayer.nn import structures
 from mlayer.nn.layer import MLayer
-from mlayer.nn.structures import STRUCTURES, Structure
+from mlayer.nn.structures import STRUCTURES, Structure, blocks, entries, named, parametrized, structure
 
 _PACKAGES = ("torch", "mlayer")
 # Methods that compute or copy, of the classes whose functions are known; in our classes all of them count.
@@ -69,7 +68,9 @@ _TORCH = (
 _OF_TENSORS = (
     "flatten", "unflatten", "view", "reshape", "to", "float", "double", "clone", "__matmul__", "__deepcopy__",
 )  # fmt: skip
-_OWN_MODULES: tuple[ModuleType, ...] = (layer_module, structures, expm_function)
+_OWN_MODULES: tuple[ModuleType, ...] = (
+    layer_module, blocks, entries, named, parametrized, structure, expm_function,
+)  # fmt: skip
 # Operators that torch.library can give another kernel. Products are not among them: they may well come from
 # another BLAS, and their values are compared at the rows.
 _OPERATORS = (
@@ -149,7 +150,8 @@ def replaced() -> str | None:
         now, its_code = _found(place)
         if now is not value or its_code is not code:
             return _name(place)
-    if vars(layer_module)["linear"] is not functional.linear or vars(structures)["expm"] is not expm:
+    exponentials = [vars(module)["expm"] for module in _OWN_MODULES if "expm" in vars(module)]
+    if vars(layer_module)["linear"] is not functional.linear or any(own is not expm for own in exponentials):
         return "the product or the exponential of mlayer.nn"
     kernels = _KERNELS.intersection(getattr(torch.library, "_impls", ()))
     return f"the kernel of aten::{min(kernels).removeprefix('aten/')}" if kernels else None
