@@ -32,6 +32,7 @@ HOOKS = {
     "extra_repr": "torch.nn.Module",
     "_fields_": "ctypes",
     "readinto": "io.RawIOBase",
+    "redirect_request": "urllib.request",
     "predict_log_proba": "scikit-learn",
     "decision_function": "scikit-learn",
     "_": "torch.library registers it",

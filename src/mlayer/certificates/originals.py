@@ -22,6 +22,8 @@ from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure, blocks, entries, named, parametrized, structure
 
 _PACKAGES = ("torch", "mlayer")
+# torch.compile puts functions around methods of nn.Module that take note of changes and compute nothing else.
+_COMPILER = "torch._dynamo."
 # Methods that compute or copy, of the classes whose functions are known; in our classes all of them count.
 _RUN = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__", "forward")
 _READ = (
@@ -130,6 +132,11 @@ def _is_foreign(value: Any) -> bool:
     return False
 
 
+def _is_compilers(value: Any) -> bool:
+    home = getattr(value, "__globals__", {}).get("__name__", "")
+    return home.startswith(_COMPILER) and not _is_foreign(value)
+
+
 def _name(place: Place) -> str:
     owner, name = place
     return f"{getattr(owner, '__qualname__', None) or getattr(owner, '__name__', owner)}.{name}"
@@ -148,7 +155,7 @@ def replaced() -> str | None:
         return _FOREIGN[0]
     for place, (value, code) in _SEEN.items():
         now, its_code = _found(place)
-        if now is not value or its_code is not code:
+        if (now is not value or its_code is not code) and not _is_compilers(now):
             return _name(place)
     exponentials = [vars(module)["expm"] for module in _OWN_MODULES if "expm" in vars(module)]
     if vars(layer_module)["linear"] is not functional.linear or any(own is not expm for own in exponentials):

@@ -83,7 +83,7 @@ class Continuation:
 
     @property
     def from_the_last_rows(self) -> Continuation:
-        """With the level of the last rows, and no slope but that of all rows."""
+        """The same with the level of the last rows, and no slope but that of all rows."""
         return replace(
             self,
             memory=min(self.memory, _MEMORY_OF_FEW),

@@ -303,7 +303,7 @@ def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
 
 
 def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
-    """Without the waves, the strongest first, that leave the range of the targets beyond the rows."""
+    """The fit without those waves that leave the range of the targets beyond the rows."""
     target_range = np.ptp(data.y, axis=0)
     places = [(data.x, _SWING_INSIDE)]
     for a in along:

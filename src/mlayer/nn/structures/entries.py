@@ -48,7 +48,7 @@ class Scattered(Structure):
         self.register_buffer("places", mask.flatten().nonzero().squeeze(1), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As in every module, but the places are kept where values are lost (meta, to_empty)."""
+        """Keep the places where values are lost (meta, to_empty); the rest is as in every module."""
         places = self.places
         super()._apply(fn, recurse)
         self.places = places if self.places.is_meta else places.to(self.places.device)

@@ -227,7 +227,7 @@ class Source:
         return count
 
     def _check_width(self) -> None:
-        """A column takes memory of its own, however few its rows are."""
+        """Raise where the columns alone, however few their rows, take more memory than is free."""
         free, need = memory.available_memory(), _COLUMN * len(self.columns)
         if free is not None and need > max(free, _SMALL):
             raise too_large(self.path, need, free)
