@@ -8,8 +8,10 @@ import pytest
 
 from least_squares import LeastSquares
 from mlayer.tables import Plan, fit_table
+from mlayer.tables.fit import giveaway
 from mlayer.tables.fit.labeled import label
-from mlayer.tables.fit.split import split_rows
+from mlayer.tables.fit.split import copies, split_rows
+from mlayer.tables.schema import learn_schema
 
 
 def table(rows: int = 100, seed: int = 0) -> pd.DataFrame:
@@ -86,3 +88,42 @@ def test_targets_far_from_the_others_are_reported() -> None:
     assert "900,000" in str(far)
     usual = fit_table(table(200), Plan("y"), estimator=LeastSquares())
     assert not [remark for remark in usual.remarks if remark.kind == "far target"]
+
+
+def test_copies_do_not_make_a_column_suspicious() -> None:
+    """A copy of a row that was learned judges nothing: its number alone would give its class."""
+    frame = table(400)
+    frame["y"] = np.where(np.random.default_rng(1).random(400) < 0.5, "yes", "no")
+    result = fit_table(pd.concat([frame] * 20, ignore_index=True), Plan("y"), estimator=LeastSquares())
+    assert [remark.kind for remark in result.remarks if remark.kind in ("copies", "giveaway")] == ["copies"]
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_search_for_giveaways_looks_at_a_sample_of_a_long_table(
+    task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds the column that gives the target away, of a rare class too, in some thousand rows."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": draw.normal(size=60_000), "b": draw.normal(size=60_000)})
+    rare = frame["b"] > 3
+    frame["y"] = np.where(rare, "yes", "no") if task == "classification" else frame["b"] ** 2
+    rows = label(frame, "y")
+    schema, _ = learn_schema(frame[["a", "b"]])
+    judged = []
+    name = "area_under_roc" if task == "classification" else "_r2"
+    score = getattr(giveaway, name)
+    monkeypatch.setattr(giveaway, name, lambda truth, guess: judged.append(len(truth)) or score(truth, guess))
+    found = giveaway.giveaways(schema, schema.encode(frame).numbers, rows.target, rows.truth)
+    assert [remark.column for remark in found] == ["b"]
+    assert max(judged) <= 10_000
+
+
+def test_numbers_of_copies_agree_with_sorting_the_rows() -> None:
+    """Beside numpy's own sort of whole rows, for rows that agree but for the target too."""
+    frame = table(200)
+    frame = pd.concat([frame, frame.iloc[:90]], ignore_index=True)
+    truth = np.random.default_rng(2).integers(0, 2, len(frame)).astype(float)
+    found = copies(frame, truth)
+    whole = np.column_stack([pd.factorize(frame[n].astype(str))[0] for n in frame] + [truth])
+    expected = np.unique(whole, axis=0, return_inverse=True)[1].reshape(-1)
+    np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)

@@ -13,15 +13,25 @@ from typing import cast
 
 from mlayer.symbolic.compile.board import ONE, Board, Polynomial, Powers, Readout
 from mlayer.symbolic.compile.minimal import Span
+from mlayer.symbolic.compile.step_budget import Effort
 
 _MOST_STATES = 24
 _MOST_TERMS = 4000
 
 
 def with_spare_entries(
-    polynomials: Sequence[Polynomial], build: Callable[[Sequence[Polynomial]], Board]
+    polynomials: Sequence[Polynomial], build: Callable[[Sequence[Polynomial]], Board], effort: Effort
 ) -> Board:
-    """A board of outputs that share: the highest degrees are built, others read where possible."""
+    """A board of outputs that share: the highest degrees are built, others read where possible.
+
+    Args:
+        polynomials: one for each output.
+        build: the board of some of them.
+        effort: how much may be tried.
+
+    Raises:
+        TooManyStatesError: the effort does not suffice.
+    """
     order = sorted(
         range(len(polynomials)),
         key=lambda m: (-max((sum(powers) for powers in polynomials[m]), default=0), -len(polynomials[m]), m),
@@ -30,7 +40,7 @@ def with_spare_entries(
     board = build([polynomials[m] for m in core])
     free: dict[int, dict[tuple[int, int], Fraction]] = {}
     for m in order[1:]:
-        found = combination(board, polynomials[m])
+        found = combination(board, polynomials[m], effort)
         if found is not None:
             free[m] = found
             continue
@@ -38,7 +48,7 @@ def with_spare_entries(
         board = build([polynomials[k] for k in core])
         # The new board has other entries.
         for k in list(free):
-            again = combination(board, polynomials[k])
+            again = combination(board, polynomials[k], effort)
             if again is None:
                 core.append(k)
                 del free[k]
@@ -46,7 +56,7 @@ def with_spare_entries(
             else:
                 free[k] = again
     for k in free:  # once more, for the last board
-        last = combination(board, polynomials[k])
+        last = combination(board, polynomials[k], effort)
         if last is None:
             return build(polynomials)
         free[k] = last
@@ -61,7 +71,9 @@ def with_spare_entries(
     return Board(board.size, board.edges, readouts, constants, board.strategy + ", spare entries read")
 
 
-def combination(board: Board, polynomial: Polynomial) -> dict[tuple[int, int], Fraction] | None:
+def combination(
+    board: Board, polynomial: Polynomial, effort: Effort
+) -> dict[tuple[int, int], Fraction] | None:
     """Entries of exp(M) above the diagonal that add up to the polynomial without its constant, or None."""
     wanted = {powers: value for powers, value in polynomial.items() if any(powers)}
     if not wanted:
@@ -69,12 +81,13 @@ def combination(board: Board, polynomial: Polynomial) -> dict[tuple[int, int], F
     if board.size > _MOST_STATES:
         return None
     variables = len(next(iter(wanted)))
-    span = Span()
+    span = Span(effort)
     places: list[tuple[int, int]] = []
     for i in range(board.size):
         row = entries_from(board, i, variables)
         if row is None:
             return None
+        effort.spend(sum(len(entry) for entry in row.values()) * (1 + variables // 16))
         for j, entry in row.items():
             if j != i and entry:
                 places.append((i, j))

@@ -80,7 +80,7 @@ def sharing(polynomials: Sequence[Polynomial], effort: Effort) -> list[Words]:
     entries = [(powers, m, c) for m, p in enumerate(polynomials) for powers, c in p.items()]
     count = [sum(powers[v] > 0 for powers, _, _ in entries) for v in range(len(entries[0][0]))]
     for powers, m, coefficient in sorted(entries, key=lambda entry: (sum(entry[0]), entry[0])):
-        effort.spend(len(known))
+        effort.spend((len(known) + sum(powers)) * (1 + len(powers) // 16))
         fitting = [base for base in known if all(b <= p for b, p in zip(base, powers, strict=True))]
         base = max(fitting, key=lambda b: (sum(b), b), default=(0,) * len(powers))
         word = known.get(base, ())
@@ -126,6 +126,7 @@ def derivatives(polynomials: Sequence[Polynomial], most: int, effort: Effort) ->
         sources.append(state(rest) if rest else None)
         while todo:
             i, q = todo.pop()
+            effort.spend(len(q) * len(next(iter(q))) // 16)
             for v in range(len(next(iter(q)))):
                 derived = {
                     (*powers[:v], powers[v] - 1, *powers[v + 1 :]): c * powers[v]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,9 +14,10 @@ from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.compile.search import smallest, too_large
+from mlayer.symbolic.compile.step_budget import Effort
 from mlayer.symbolic.compile.to_layer import Block, layer_of
-from mlayer.symbolic.compile.wave_terms import Wave, waves_of
-from mlayer.symbolic.parse.expanded_size import check_extent, check_terms, extent_of
+from mlayer.symbolic.compile.wave_terms import Rates, Wave, full, waves_of
+from mlayer.symbolic.parse.expanded_size import MOST_POWERS, check_extent, check_powers, check_terms, extent_of
 from mlayer.symbolic.parse.expressions import read_expressions, read_variables, sympy_module
 
 # Of the matrix: the compiled kernel knows nilpotent matrices up to this size.
@@ -128,6 +130,7 @@ def _checked_plan(expressions: Any, variables: Any, largest: int) -> PolynomialP
             raise too_large(largest, f"{degree + 1} or more (its degree is {degree})")
         terms += check_extent(expression, len(symbols)).terms
     check_terms(terms)
+    check_powers(terms, len(symbols))
     return _plan(symbols, found, largest)
 
 
@@ -159,14 +162,17 @@ def _plan(symbols: list[Any], expressions: list[Any], largest: int) -> Polynomia
     sympy = sympy_module()
     letters = {symbol: k for k, symbol in enumerate(symbols)}
     count = len(expressions)
-    waves = [waves_of(expression, symbols) for expression in expressions]
-    kinds: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], list[Wave | None]] = {}
+    waves = waves_of(expressions, symbols)
+    kinds: dict[Rates, list[Wave | None]] = {}
     for m, some in enumerate(waves):
         for wave in some:
-            kinds.setdefault((wave.growth, wave.frequency), [None] * count)[m] = wave
+            kinds.setdefault(wave.rates, [None] * count)[m] = wave
+    _check_kinds(kinds, count, len(symbols), largest)
+    effort = Effort()
     blocks, constants = [], [Fraction(0)] * count
     monomials: set[tuple[int, ...]] = set()
-    for (growth, frequency), members in kinds.items():
+    for rates, members in kinds.items():
+        growth, frequency = full(rates, len(symbols))
         turns = any(frequency)
         polynomials: list[dict[tuple[int, ...], Fraction]] = []
         for member in members:
@@ -178,7 +184,7 @@ def _plan(symbols: list[Any], expressions: list[Any], largest: int) -> Polynomia
         pure = still and len(kinds) == 1 and all(not e.has(sympy.Function, sympy.exp) for e in expressions)
         zero = (0,) * len(symbols)
         padding = [{zero: Fraction(0)} | p for p in polynomials]
-        board = smallest(padding, largest, expressions if pure else None, letters if pure else None)
+        board = smallest(padding, largest, expressions if pure else None, letters if pure else None, effort)
         if still:
             constants = list(board.constants)
         else:
@@ -197,6 +203,21 @@ def _plan(symbols: list[Any], expressions: list[Any], largest: int) -> Polynomia
         sum(any(powers) for powers in monomials),
         _products(monomials, len(symbols)),
     )
+
+
+def _check_kinds(kinds: Iterable[Rates], outputs: int, variables: int, largest: int) -> None:
+    """Raise if waves of different growth or frequency, a block each, are too many."""
+    turns = [any(imaginary for _, _, imaginary in rates) for rates in kinds]
+    least = sum(2 if one else 1 for one in turns)
+    if len(turns) > 1 and least - 1 > largest:  # one may be without growth and frequency, and constant
+        raise too_large(largest, f"{least - 1} or more")
+    if len(turns) * outputs * variables > MOST_POWERS:
+        raise ArgumentError(
+            "expressions",
+            f"of at most {MOST_POWERS} different waves times outputs times variables",
+            f"{len(turns)} waves, {outputs} outputs, {variables} variables",
+            "Split it over several layers.",
+        )
 
 
 def _with_constants_inside(board: Any) -> Any:

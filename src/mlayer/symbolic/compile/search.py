@@ -28,8 +28,9 @@ _MOST_PADDED = 14
 # Other forms of a polynomial are looked for up to this many terms, and terms times degree: sympy takes
 # seconds for the Horner form of 141 terms of degree 140.
 _MOST_FACTORED, _MOST_HORNER, _MOST_HORNER_VARIABLES = 500, 4_000, 8
-# To factor takes time exponential in the degree at worst (the polynomials of Swinnerton and Dyer).
-_HIGHEST_FACTORED = 24
+# To factor takes time exponential in the degree at worst (the polynomials of Swinnerton and Dyer), and the
+# square of the number of variables and more: seconds for a sum of 50 squares.
+_HIGHEST_FACTORED, _MOST_FACTORED_VARIABLES = 24, 26
 
 Attempt = tuple[str, Callable[[int, Effort], Board]]
 
@@ -40,6 +41,7 @@ def smallest(
     written: Sequence[Any] | None = None,
     letters: dict[Any, int] | None = None,
     effort: Effort | None = None,
+    known: dict[tuple[int, ...], Board] | None = None,
 ) -> Board:
     """The smallest board found for some polynomials in the same variables, one output each.
 
@@ -49,15 +51,18 @@ def smallest(
         written: the same polynomials as sympy expressions, whose factors may be of use.
         letters: symbols of those expressions -> number of the variable.
         effort: how much may be tried; as much as one search may take if None.
+        known: boards of some of the outputs, by the identities of their polynomials.
     """
     count = len(polynomials)
     if not any(any(powers) for p in polynomials for powers in p):
         return Board(0, {}, [], [sum(p.values(), Fraction(0)) for p in polynomials], "constant")
     best: Board | None = None
     effort = Effort() if effort is None else effort
+    work = steps_of(polynomials)
     for strategy, attempt in _attempts(polynomials, written, letters):
         share = effort.attempt()
         try:
+            share.spend(work)
             board = minimal(attempt(_MOST_BEFORE_REDUCTION, share), share)
         except (
             TooManyStatesError,
@@ -76,14 +81,40 @@ def smallest(
             raise too_large(largest, f"more than {largest}") from None
         best.strategy = "products met in the middle, unreduced"
     if count > 1:
-        whole = best
-        spared = with_spare_entries(
-            polynomials, lambda few: smallest(few, largest, effort=effort) if len(few) < count else whole
-        )
-        best = min(best, spared, key=lambda board: (board.size, board.weights))
+        best = _spared(polynomials, best, largest, effort, {} if known is None else known)
     if best.size > largest:
         raise too_large(largest, str(best.size))
     return best
+
+
+def steps_of(polynomials: Sequence[Polynomial]) -> int:
+    """Steps to go once through some polynomials: each term has a power for every variable."""
+    return sum(4 * len(p) + sum(map(len, p)) // 16 for p in polynomials)
+
+
+def _spared(
+    polynomials: Sequence[Polynomial],
+    whole: Board,
+    largest: int,
+    effort: Effort,
+    known: dict[tuple[int, ...], Board],
+) -> Board:
+    """The board of all outputs, or a smaller one that reads some of them in entries of the others."""
+
+    def build(few: Sequence[Polynomial]) -> Board:
+        if len(few) == len(polynomials):
+            return whole
+        key = tuple(map(id, few))
+        if key not in known:
+            effort.spend(steps_of(few))
+            known[key] = smallest(few, largest, effort=effort, known=known)
+        return known[key]
+
+    try:
+        spared = with_spare_entries(polynomials, build, effort)
+    except TooManyStatesError:
+        return whole
+    return min(whole, spared, key=lambda board: (board.size, board.weights))
 
 
 def too_large(largest: int, got: str) -> ArgumentError:
@@ -119,10 +150,12 @@ def _attempts(
         effort.spend(sum(1 + sum(powers) ** 2 // 32 for p in polynomials for powers in p))
         return [lift(p, order) for p in polynomials]
 
+    variables = range(len(next(powers for p in polynomials for powers in p)))
+    degree = sum(max(max((m[v] for m in p), default=0) for p in polynomials) for v in variables)
+    short = max(sum(m) for p in polynomials for m in p) < degree <= _MOST_PADDED
     for order in variable_orders(polynomials):
         yield from tries(partial(each, in_order, order), "products in one order of the variables", True)
-        degree = sum(max(max((m[v] for m in p), default=0) for p in polynomials) for v in order)
-        if degree <= _MOST_PADDED and degree > max(sum(m) for p in polynomials for m in p):
+        if short:
             yield from tries(partial(each, padded, order), "a place for each variable", True)
     yield from tries(partial(sharing, polynomials), "shared products", False)
     yield "partial derivatives", lambda most, effort: derivatives(polynomials, min(most, 300), effort)
@@ -147,8 +180,8 @@ def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterato
     degree = max(sum(powers) for p in polynomials for powers in p)
     if terms > _MOST_FACTORED or terms * degree > _MOST_HORNER:
         return
-    if degree <= _HIGHEST_FACTORED:
-        yield "the factored form", [sympy.factor(one) for one in written]
     symbols = {s for one in written for s in one.free_symbols}
+    if degree <= _HIGHEST_FACTORED and len(symbols) <= _MOST_FACTORED_VARIABLES:
+        yield "the factored form", [sympy.factor(one) for one in written]
     if len(symbols) <= _MOST_HORNER_VARIABLES:
         yield "the Horner form", [sympy.horner(sympy.expand(one)) for one in written]

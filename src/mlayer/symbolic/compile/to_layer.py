@@ -16,6 +16,7 @@ from mlayer.symbolic.compile.board import ONE, Board, heights
 
 Entries = dict[tuple[int, int, int], Fraction]  # matrix, row, column -> number
 _LEAST = 2.0**-1022  # below, a double has fewer digits
+MOST_WEIGHTS = 2**27  # of a layer, zeros included: a gigabyte
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ def layer_of(
     """The layer of some blocks along the diagonal of M."""
     n = max(1, sum(block.size for block in blocks))
     outputs = len(constants)
+    if (variables + 1 + outputs) * n * n > MOST_WEIGHTS:
+        raise ArgumentError(
+            "expressions",
+            f"small enough for a layer of {MOST_WEIGHTS} weights",
+            f"{variables} variables and {outputs} outputs, a matrix of size {n} for each",
+            "Split it over several layers.",
+        )
     T = torch.zeros(variables + 1, n, n, dtype=torch.float64)  # the last one is B
     S = torch.zeros(outputs, n, n, dtype=torch.float64)
     turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)

@@ -15,38 +15,50 @@ from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expanded_size import MOST_TERMS
 from mlayer.symbolic.parse.rationals import exact, not_real
 
-Rates = tuple[tuple[Fraction, Fraction], ...]  # real and imaginary part of k, one pair per variable
+# The variables of k . x, in order, with the real and imaginary part of their factors; those of 0 are left out.
+Rates = tuple[tuple[int, Fraction, Fraction], ...]
+_STILL: Rates = ()
 _MOST_PRODUCTS = 100_000  # seconds of exact arithmetic
 _WAVES = ("exp", "sin", "cos", "sinh", "cosh")
 
 
 @dataclass
 class Wave:
-    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x))."""
+    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x)) for rates growth + i frequency."""
 
-    growth: tuple[Fraction, ...]
-    frequency: tuple[Fraction, ...]
+    rates: Rates
     cosine: dict[tuple[int, ...], Fraction]
     sine: dict[tuple[int, ...], Fraction]
 
     @property
     def turns(self) -> bool:
         """Whether there is a frequency."""
-        return any(self.frequency)
+        return any(imaginary for _, _, imaginary in self.rates)
 
 
-def waves_of(expression: Any, symbols: Sequence[Any]) -> list[Wave]:
-    """The waves of an expression; a polynomial is one wave without growth and frequency."""
+def waves_of(expressions: Sequence[Any], symbols: Sequence[Any]) -> list[list[Wave]]:
+    """The waves of expressions; a polynomial is one wave without growth and frequency."""
     from sympy import QQ_I
     from sympy.polys.rings import ring
 
     names = [f"v{k}" for k in range(len(symbols))]
     _, *generators = ring(names, QQ_I)
-    parts = _Reader(dict(zip(symbols, generators, strict=True)), len(symbols)).read(expression)
+    by_symbol = dict(zip(symbols, generators, strict=True))
+    return [_waves(_Reader(by_symbol).read(expression)) for expression in expressions]
+
+
+def full(rates: Rates, variables: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+    """Growth and frequency, a number for each variable."""
+    growth, frequency = [Fraction(0)] * variables, [Fraction(0)] * variables
+    for v, real, imaginary in rates:
+        growth[v], frequency[v] = real, imaginary
+    return tuple(growth), tuple(frequency)
+
+
+def _waves(parts: dict[Rates, Any]) -> list[Wave]:
     waves = []
     for rates, polynomial in parts.items():
-        growth, frequency = tuple(re for re, _ in rates), tuple(im for _, im in rates)
-        first = next((f for f in frequency if f), Fraction(0))
+        first = next((imaginary for _, _, imaginary in rates if imaginary), Fraction(0))
         if first < 0 or not polynomial:  # its conjugate stands for both
             continue
         factor = 2 if first else 1
@@ -54,7 +66,7 @@ def waves_of(expression: Any, symbols: Sequence[Any]) -> list[Wave]:
         imaginary = {
             m: -factor * Fraction(int(c.y.numerator), int(c.y.denominator)) for m, c in polynomial.terms()
         }
-        waves.append(Wave(growth, frequency, _nonzero(real), _nonzero(imaginary)))
+        waves.append(Wave(rates, _nonzero(real), _nonzero(imaginary)))
     return waves
 
 
@@ -62,16 +74,25 @@ def _nonzero(polynomial: dict[tuple[int, ...], Fraction]) -> dict[tuple[int, ...
     return {powers: value for powers, value in polynomial.items() if value}
 
 
+def _sum(one: Rates, other: Rates) -> Rates:
+    if not one or not other:
+        return one or other
+    total = {k: (real, imaginary) for k, real, imaginary in one}
+    for k, real, imaginary in other:
+        had = total.get(k, (Fraction(0), Fraction(0)))
+        total[k] = had[0] + real, had[1] + imaginary
+    return tuple((k, *total[k]) for k in sorted(total) if any(total[k]))
+
+
 class _Reader:
-    def __init__(self, generators: dict[Any, Any], count: int) -> None:
+    def __init__(self, generators: dict[Any, Any]) -> None:
         self.generators = generators
         self.ring = next(iter(generators.values())).ring
         self.products = 0
-        self.still: Rates = ((Fraction(0), Fraction(0)),) * count
 
     def read(self, expression: Any) -> dict[Rates, Any]:
         if expression in self.generators:
-            return {self.still: self.generators[expression]}
+            return {_STILL: self.generators[expression]}
         if not expression.free_symbols:
             return self._constant(expression)
         if expression.is_Add:
@@ -81,15 +102,15 @@ class _Reader:
                     total[rates] = total.get(rates, self.ring.zero) + polynomial
             return total
         if expression.is_Mul:
-            product = {self.still: self.ring.one}
+            product = {_STILL: self.ring.one}
             for factor in expression.args:
                 product = self._times(product, self.read(factor))
             return product
         if expression.is_Pow and expression.exp.is_Integer and expression.exp > 0:
             base, power = self.read(expression.base), int(expression.exp)
-            if list(base) == [self.still]:
-                return {self.still: base[self.still] ** power}
-            product = {self.still: self.ring.one}
+            if list(base) == [_STILL]:
+                return {_STILL: base[_STILL] ** power}
+            product = {_STILL: self.ring.one}
             for _ in range(power):
                 product = self._times(product, base)
             return product
@@ -102,7 +123,7 @@ class _Reader:
         real, imaginary = number.as_real_imag()
         if imaginary != 0 or not number.is_finite:
             raise not_real(str(number))
-        return {self.still: self._number(exact(real), Fraction(0))}
+        return {_STILL: self._number(exact(real), Fraction(0))}
 
     def _number(self, real: Fraction, imaginary: Fraction) -> Any:
         from sympy import QQ, QQ_I
@@ -122,7 +143,7 @@ class _Reader:
             )
         for rates, p in one.items():
             for more, q in other.items():
-                key = tuple((a + c, b + d) for (a, b), (c, d) in zip(rates, more, strict=True))
+                key = _sum(rates, more)
                 product[key] = product.get(key, self.ring.zero) + p * q
         if sum(len(p) for p in product.values()) > MOST_TERMS:
             raise ArgumentError(
@@ -138,16 +159,15 @@ class _Reader:
         import sympy
 
         parts = self.read(expression.args[0])
-        argument = parts.get(self.still, self.ring.zero)
-        if set(parts) > {self.still} or any(sum(powers) > 1 for powers in argument.monoms()):
+        argument = parts.get(_STILL, self.ring.zero)
+        if set(parts) > {_STILL} or any(sum(powers) > 1 for powers in argument.monoms()):
             raise ArgumentError(
                 "expressions",
                 f"polynomials times {', '.join(_WAVES)} of linear forms",
                 str(expression),
                 "An M-layer has no exact form of it; use from_function for an approximation.",
             )
-        count = len(self.still)
-        slope = [Fraction(0)] * count
+        slope: dict[int, Fraction] = {}
         shift = Fraction(0)
         for powers, c in argument.terms():
             value = Fraction(int(c.x.numerator), int(c.x.denominator))
@@ -169,10 +189,10 @@ class _Reader:
         for (re, im), sign, turns in kinds[name]:
             if turns:
                 u, v = exact(sympy.cos(constant)), sign * exact(sympy.sin(constant))
-                rates = tuple((Fraction(0), sign * s) for s in slope)
+                rates = tuple((k, Fraction(0), sign * s) for k, s in sorted(slope.items()))
             else:
                 u, v = exact(sympy.exp(sign * constant)), Fraction(0)
-                rates = tuple((sign * s, Fraction(0)) for s in slope)
+                rates = tuple((k, sign * s, Fraction(0)) for k, s in sorted(slope.items()))
             number = self._number(re * u - im * v, re * v + im * u)
             total[rates] = total.get(rates, self.ring.zero) + number
         return total

@@ -13,6 +13,8 @@ MOST_TERMS = 20_000
 # Terms times bits of their coefficients: some seconds of exact arithmetic.
 _MOST_WORK = 10**8
 _MANY = 10**12
+# Terms times variables: every term is kept with a power for each variable.
+MOST_POWERS = 1_000_000
 # Of a common denominator; beyond this lcm itself takes long.
 _LONGEST = 200_000
 # A constant to 60 digits, as it stands before exp, sin and cos of a shifted argument.
@@ -56,6 +58,17 @@ def check_terms(terms: int) -> None:
         )
 
 
+def check_powers(terms: int, variables: int) -> None:
+    """Raise if all terms of a layer, each with a power for every variable, take too long to go through."""
+    if terms * variables > MOST_POWERS:
+        raise ArgumentError(
+            "expressions",
+            f"of at most {MOST_POWERS} terms times variables",
+            f"up to {terms} terms in {variables} variables",
+            "Leave out variables that do not occur, or split it over several layers.",
+        )
+
+
 def extent_of(expression: Any, count: int) -> Extent:
     """Upper bounds for an expression in ``count`` variables; nothing is multiplied out."""
     if not expression.free_symbols:
@@ -75,7 +88,7 @@ def extent_of(expression: Any, count: int) -> Extent:
         shifted = bool(expression.args) and expression.args[0].as_coeff_Add()[0] != 0
         return Extent(0, 2, 1 << (_SHIFT_BITS if shifted else 1), _SHIFT_BITS if shifted else 1)
     terms = extent.terms
-    if extent.degree <= 10**4 and not expression.has(*_waves()):
+    if terms > 1 and extent.degree <= 10**4 and not expression.has(*_waves()):
         terms = min(terms, comb(extent.degree + count, count))
     return Extent(extent.degree, terms, extent.denominator, extent.bits)
 

@@ -86,7 +86,8 @@ def fit_table(
     for column in schema.columns:  # in the held-out rows too
         column.check(frame[column.name])
     encoded = schema.encode(frame.iloc[train])
-    suspicious = giveaways(schema, encoded.numbers, target, truth[train])
+    same = None if split.same is None else split.same[train]
+    suspicious = giveaways(schema, encoded.numbers, target, truth[train], same)
     remarks = merged([*suspicious, *rows.remarks, *_copies(split), *_about_target(target, truth), *learned])
     if plan.strict:
         refuse(remarks)

@@ -2,7 +2,8 @@
 
 Such a column is often computed from the target, or known only after it: the price with tax, the date of the
 cancellation. A model that uses it looks perfect and fails where it is needed. Half of the training rows learn
-from the column alone, the other half judges.
+from the column alone, the other half judges; of copied rows the first alone, since a copy of a row that was
+learned judges nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from mlayer.tables.target import Target
 _SUSPICIOUS_R2 = 0.99
 _SUSPICIOUS_AUC = 0.995
 _ROWS = 50  # fewer say little
+_MOST_ROWS = 20_000  # more say no more: a score of 0.995 is known to 0.001 or better
 _DEGREE = 3  # of the polynomial in the column
 _ROWS_OF_A_GROUP = 5  # on average, for the means of categories to be learned
 
 
-def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -> list[Remark]:
+def giveaways(
+    schema: Schema, numbers: Array, target: Target, truth: AnyArray, same: AnyArray | None = None
+) -> list[Remark]:
     """A remark for each column that predicts the target alone.
 
     Args:
@@ -33,12 +37,15 @@ def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -
         numbers: the training rows, encoded.
         target: what is predicted.
         truth: of the training rows, as :meth:`Target.encode` gives it.
+        same: a number for each of them, equal for exact copies; None without copies.
     """
-    if len(numbers) < _ROWS or len(schema.columns) < 2:
+    chosen = np.arange(len(numbers)) if same is None else np.sort(np.unique(same, return_index=True)[1])
+    if len(chosen) < _ROWS or len(schema.columns) < 2:
         return []
+    chosen = _some(chosen[np.random.default_rng(0).permutation(len(chosen))], target, truth)
+    numbers, truth = numbers[chosen], truth[chosen]
     remarks, place = [], 0
-    order = np.random.default_rng(0).permutation(len(numbers))
-    halves = order[::2], order[1::2]
+    halves = np.arange(0, len(chosen), 2), np.arange(1, len(chosen), 2)
     for column in schema.columns:
         part = numbers[:, place : place + len(column.features)]
         place += len(column.features)
@@ -52,6 +59,17 @@ def giveaways(schema: Schema, numbers: Array, target: Target, truth: AnyArray) -
             )
             remarks.append(Remark("giveaway", column.name, 0, said, strict=True))
     return remarks
+
+
+def _some(rows: AnyArray, target: Target, truth: AnyArray) -> AnyArray:
+    """The first of the rows if there are very many; of a class no fewer than of others, if it has them."""
+    if len(rows) <= _MOST_ROWS:
+        return rows
+    if not target.classifies:
+        return rows[:_MOST_ROWS]
+    share = max(_ROWS, _MOST_ROWS // len(target.classes))
+    kept = [np.flatnonzero(truth[rows] == k)[:share] for k in range(len(target.classes))]
+    return np.asarray(rows[np.sort(np.concatenate(kept))])
 
 
 def _alone(

@@ -101,13 +101,20 @@ def copies(frame: DataFrame, truth: AnyArray) -> AnyArray | None:
     if not frame.shape[1]:
         return None
     cells = pandas.util.hash_pandas_object(frame, index=False).to_numpy()
-    both = np.column_stack([cells, pandas.factorize(truth)[0].astype(np.uint64)])
-    _, first, place = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    if len(first) == len(both):
+    targets = pandas.factorize(truth)[0]
+    order = np.lexsort((targets, cells))  # stable: the first row of each kind comes first
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(cells[order]) != 0) | (np.diff(targets[order]) != 0)
+    first = order[new]
+    if len(first) == len(order):
         return None
     distinct = frame.iloc[np.sort(first)]
     most = max(distinct[name].nunique() for name in distinct.columns)
-    return place.reshape(-1) if most >= _DIFFERENT * len(first) else None
+    if most < _DIFFERENT * len(first):
+        return None
+    place = np.empty(len(order), dtype=np.intp)
+    place[order] = np.cumsum(new) - 1
+    return place
 
 
 def _date(frame: DataFrame, drop: tuple[str, ...]) -> Date | None:
