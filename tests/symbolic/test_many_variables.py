@@ -9,6 +9,7 @@ import sympy
 
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.compile import polynomial, search, to_layer
+from mlayer.symbolic.compile.boolean import boolean_plan
 from mlayer.symbolic.compile.polynomial import from_polynomial, plan
 
 
@@ -50,3 +51,13 @@ def test_boards_of_some_outputs_are_built_once(monkeypatch: pytest.MonkeyPatch) 
     variables = names(8)
     assert plan([f"x{k}*x{(k + 1) % 8}" for k in range(8)], variables).matrix_size <= 13
     assert len(calls) <= 3 * 8
+
+
+def test_the_formula_of_a_truth_table_is_added_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parity of 8 variables has 255 terms; to add them one after the other takes the square of that."""
+    calls: list[int] = []
+    add = sympy.Expr.__add__
+    monkeypatch.setattr(sympy.Expr, "__add__", lambda self, other: calls.append(1) or add(self, other))
+    found = boolean_plan("^".join(names(8)), names(8))
+    assert len(found.expressions[0].args) == 255
+    assert len(calls) < 100

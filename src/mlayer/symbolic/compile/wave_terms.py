@@ -24,7 +24,7 @@ _WAVES = ("exp", "sin", "cos", "sinh", "cosh")
 
 @dataclass
 class Wave:
-    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x)), rates growth + i frequency."""
+    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x)); rates: k."""
 
     rates: Rates
     cosine: dict[tuple[int, ...], Fraction]
