@@ -20,7 +20,6 @@ EARLIER = {
     "formulas.json",
     "images.json",
     "initializers.json",
-    "large_table.json",
     "reliability.json",
     "robustness.json",
 }

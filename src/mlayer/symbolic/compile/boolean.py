@@ -87,12 +87,13 @@ def boolean_plan(expressions: Any, variables: Any, *, largest: int = LARGEST) ->
     sympy = sympy_module()
     zeros = (Fraction(0),) * count
     written = tuple(
-        sum(
-            sympy.Rational(c.numerator, c.denominator)
-            * sympy.prod([s for s, power in zip(symbols, powers, strict=True) if power])
-            for powers, c in p.items()
+        sympy.Add(  # at once: one after the other takes the square of the number of terms
+            *(
+                sympy.Rational(c.numerator, c.denominator)
+                * sympy.Mul(*(s for s, power in zip(symbols, powers, strict=True) if power))
+                for powers, c in p.items()
+            )
         )
-        + sympy.Integer(0)
         for p in polynomials
     )
     monomials = {powers for p in polynomials for powers in p if any(powers)}

@@ -17,7 +17,13 @@ from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import Effort
 from mlayer.symbolic.compile.to_layer import Block, layer_of
 from mlayer.symbolic.compile.wave_terms import Rates, Wave, full, waves_of
-from mlayer.symbolic.parse.expanded_size import MOST_POWERS, check_extent, check_powers, check_terms, extent_of
+from mlayer.symbolic.parse.expanded_size import (
+    MOST_POWERS,
+    check_extent,
+    check_powers,
+    check_terms,
+    extent_of,
+)
 from mlayer.symbolic.parse.expressions import read_expressions, read_variables, sympy_module
 
 # Of the matrix: the compiled kernel knows nilpotent matrices up to this size.

@@ -41,6 +41,7 @@ def smallest(
     written: Sequence[Any] | None = None,
     letters: dict[Any, int] | None = None,
     effort: Effort | None = None,
+    *,
     known: dict[tuple[int, ...], Board] | None = None,
 ) -> Board:
     """The smallest board found for some polynomials in the same variables, one output each.

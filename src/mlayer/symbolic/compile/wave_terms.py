@@ -15,7 +15,7 @@ from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expanded_size import MOST_TERMS
 from mlayer.symbolic.parse.rationals import exact, not_real
 
-# The variables of k . x, in order, with the real and imaginary part of their factors; those of 0 are left out.
+# The variables of k . x, in order, with the real and imaginary parts of their factors; without those of 0.
 Rates = tuple[tuple[int, Fraction, Fraction], ...]
 _STILL: Rates = ()
 _MOST_PRODUCTS = 100_000  # seconds of exact arithmetic
@@ -24,7 +24,7 @@ _WAVES = ("exp", "sin", "cos", "sinh", "cosh")
 
 @dataclass
 class Wave:
-    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x)) for rates growth + i frequency."""
+    """e^(growth . x) (cosine(x) cos(frequency . x) + sine(x) sin(frequency . x)); rates: k."""
 
     rates: Rates
     cosine: dict[tuple[int, ...], Fraction]

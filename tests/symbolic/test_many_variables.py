@@ -1,0 +1,63 @@
+"""Formulas in many variables or with many outputs: refused from counts, before the work, or compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sympy
+
+from mlayer.errors import ArgumentError
+from mlayer.symbolic.compile import polynomial, search, to_layer
+from mlayer.symbolic.compile.boolean import boolean_plan
+from mlayer.symbolic.compile.polynomial import from_polynomial, plan
+
+
+def names(count: int) -> list[str]:
+    return [f"x{k}" for k in range(count)]
+
+
+@pytest.mark.parametrize("power", ["", "**2"])
+def test_terms_times_variables_are_limited_before_the_search(
+    power: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polynomial, "_plan", lambda *_: pytest.fail("the work began"))
+    variables = names(1001)
+    with pytest.raises(ArgumentError, match="1000000 terms times variables; got up to 1001 terms in 1001"):
+        plan(" + ".join(v + power for v in variables), variables)
+
+
+def test_the_weights_of_a_layer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(to_layer, "MOST_WEIGHTS", 47)
+    with pytest.raises(ArgumentError, match="a layer of 47 weights; got 2 variables and 1 outputs"):
+        from_polynomial("x**2*y", "x y")
+
+
+def test_many_variables_are_not_factored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dense arithmetic of sympy takes seconds for 50 variables, and minutes for some more."""
+    monkeypatch.setattr(sympy, "factor", lambda *_: pytest.fail("factored"))
+    assert plan(" + ".join(f"{v}**2" for v in names(27)), names(27)).matrix_size == 29
+
+
+def test_boards_of_some_outputs_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    build = search.smallest
+
+    def counted(polynomials: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(len(polynomials))
+        return build(polynomials, *arguments, **named)
+
+    monkeypatch.setattr(search, "smallest", counted)
+    variables = names(8)
+    assert plan([f"x{k}*x{(k + 1) % 8}" for k in range(8)], variables).matrix_size <= 13
+    assert len(calls) <= 3 * 8
+
+
+def test_the_formula_of_a_truth_table_is_added_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parity of 8 variables has 255 terms; to add them one after the other takes the square of that."""
+    calls: list[int] = []
+    add = sympy.Expr.__add__
+    monkeypatch.setattr(sympy.Expr, "__add__", lambda self, other: calls.append(1) or add(self, other))
+    found = boolean_plan("^".join(names(8)), names(8))
+    assert len(found.expressions[0].args) == 255
+    assert len(calls) < 100
