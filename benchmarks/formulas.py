@@ -34,7 +34,7 @@ from torch import Tensor
 
 import mlayer
 from mlayer.symbolic import read_formula
-from mlayer.symbolic.compile.wave_terms import Wave, waves_of
+from mlayer.symbolic.compile.wave_terms import Wave, full, waves_of
 from mlayer.symbolic.parse.expressions import parse
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "formulas.json"
@@ -130,18 +130,21 @@ def judge(found: Any, law: Law) -> str:
     symbols = sympy.symbols(law.variables.split())
     truth = parse(law.formula, {s.name: s for s in symbols})
     try:
-        one, other = waves_of(sympy.sympify(found), symbols), waves_of(truth, symbols)
+        one, other = waves_of([sympy.sympify(found), truth], symbols)
     except (mlayer.MLayerError, TypeError, ValueError):
         return "no"
     for tolerance, word in ((1e-9, "exact"), (1e-2, "recovered")):
-        if _same(one, other, tolerance):
+        if _same(one, other, len(symbols), tolerance):
             return word
     return "no"
 
 
-def _same(one: list[Wave], other: list[Wave], tolerance: float) -> bool:
+def _same(one: list[Wave], other: list[Wave], variables: int, tolerance: float) -> bool:
+    def rates(wave: Wave) -> list[float]:
+        return [float(r) for part in full(wave.rates, variables) for r in part]
+
     scale = max(abs(float(c)) for w in other for p in (w.cosine, w.sine) for c in p.values())
-    fastest = max([1.0, *(abs(float(r)) for w in other for r in (*w.growth, *w.frequency))])
+    fastest = max([1.0, *(abs(r) for w in other for r in rates(w))])
     if len(one) != len(other):
         return False
     left = list(other)
@@ -149,10 +152,7 @@ def _same(one: list[Wave], other: list[Wave], tolerance: float) -> bool:
         near = [
             w
             for w in left
-            if all(
-                abs(float(a - b)) <= tolerance * fastest
-                for a, b in zip((*wave.growth, *wave.frequency), (*w.growth, *w.frequency), strict=True)
-            )
+            if all(abs(a - b) <= tolerance * fastest for a, b in zip(rates(wave), rates(w), strict=True))
         ]
         if not near:
             return False

@@ -109,10 +109,15 @@ def test_the_search_for_giveaways_looks_at_a_sample_of_a_long_table(
     frame["y"] = np.where(rare, "yes", "no") if task == "classification" else frame["b"] ** 2
     rows = label(frame, "y")
     schema, _ = learn_schema(frame[["a", "b"]])
-    judged = []
+    judged: list[int] = []
     name = "area_under_roc" if task == "classification" else "_r2"
     score = getattr(giveaway, name)
-    monkeypatch.setattr(giveaway, name, lambda truth, guess: judged.append(len(truth)) or score(truth, guess))
+
+    def counting(truth: np.ndarray, guess: np.ndarray) -> float:
+        judged.append(len(truth))
+        return float(score(truth, guess))
+
+    monkeypatch.setattr(giveaway, name, counting)
     found = giveaway.giveaways(schema, schema.encode(frame).numbers, rows.target, rows.truth)
     assert [remark.column for remark in found] == ["b"]
     assert max(judged) <= 10_000
@@ -124,6 +129,7 @@ def test_numbers_of_copies_agree_with_sorting_the_rows() -> None:
     frame = pd.concat([frame, frame.iloc[:90]], ignore_index=True)
     truth = np.random.default_rng(2).integers(0, 2, len(frame)).astype(float)
     found = copies(frame, truth)
+    assert found is not None
     whole = np.column_stack([pd.factorize(frame[n].astype(str))[0] for n in frame] + [truth])
     expected = np.unique(whole, axis=0, return_inverse=True)[1].reshape(-1)
     np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)
