@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mlayer.errors import ArgumentError
 from mlayer.exponential.arguments import HALVES, check_matrices
+from mlayer.exponential.inverse.balance import balancing
 from mlayer.exponential.inverse.logarithm import logarithm
 from mlayer.exponential.inverse.pairs import MatrixPair
 from mlayer.exponential.inverse.primary import Rule, differentiable
@@ -75,16 +76,20 @@ def _rule(method: Method, what: str) -> Rule:
         if matrices.is_meta or not matrices.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
         flat, finite = _flat(matrices)
+        scale = balancing(flat)
+        flat = _similar(flat, 1 / scale)
         _refuse(flat, matrices.shape[:-2], what)
         pair, residual = method(MatrixPair(flat))
         _refuse_lost(residual, matrices.shape[:-2], what)
-        return _back(pair.x, finite, matrices)
+        return _back(_similar(pair.x, scale), finite, matrices)
 
     def frechet(matrices: Tensor, direction: Tensor) -> Tensor:
         if matrices.is_meta or not matrices.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
         flat, finite = _flat(matrices)
         along, usable = _flat(direction)
+        scale = balancing(flat)
+        flat, along = _similar(flat, 1 / scale), _similar(along, 1 / scale)
         # The derivative is linear in its direction: at the size of A little overflows on the way.
         power = _exponent(along) - _exponent(flat)
         h = _times_two_to(_tangent(method, flat, _times_two_to(along, -power)), power)
@@ -92,7 +97,7 @@ def _rule(method: Method, what: str) -> Rule:
         if len(odd):  # eigenvalues so far apart that the direction must not be as large as A
             h = h.index_copy(0, odd, _tangent(method, flat[odd], along[odd]))
         _refuse_nan(h, matrices.shape[:-2], what)
-        return _back(h, finite & usable, matrices)
+        return _back(_similar(h, scale), finite & usable, matrices)
 
     return Rule(value, frechet)
 
@@ -111,6 +116,11 @@ def _flat(matrices: Tensor) -> tuple[Tensor, Tensor]:
     finite = flat.isfinite().flatten(1).all(1)
     eye = torch.eye(n, dtype=flat.dtype, device=flat.device)
     return torch.where(finite[:, None, None], flat, eye), finite
+
+
+def _similar(matrices: Tensor, scale: Tensor) -> Tensor:
+    """D X D^-1, exact for powers of two."""
+    return matrices * scale[:, :, None] / scale[:, None, :]
 
 
 def _exponent(matrices: Tensor) -> Tensor:
