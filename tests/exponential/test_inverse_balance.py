@@ -1,4 +1,4 @@
-"""logm and sqrtm of badly scaled matrices: values and derivatives against mpmath, whatever the BLAS rounds."""
+"""logm and sqrtm of badly scaled matrices: values and derivatives against mpmath, on any BLAS."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def balancing(a: Tensor) -> Tensor:
     balanced = _norm(a / scale[:, :, None] * scale[:, None, :])
     kappa = torch.exp2(exponents.amax(1) - exponents.amin(1))
     # An error of eps ||A'|| in every entry of f(A') becomes at most kappa eps ||A'|| in f(A). It is more than
-    # eps ||A|| by the factor kappa ||A'|| / ||A||, which must not exceed what balancing gains, ||A|| / ||A'||.
+    # eps ||A|| by the factor kappa ||A'|| / ||A||, which must not exceed the gain, ||A|| / ||A'||.
     gains = (balanced <= _norm(a) / 2) & (kappa * balanced.square() <= _norm(a).square())
     triangular = (off.triu(1) == 0).flatten(1).all(1) | (off.tril(-1) == 0).flatten(1).all(1)
     back = (a / scale[:, :, None] * scale[:, None, :]) * scale[:, :, None] / scale[:, None, :]
