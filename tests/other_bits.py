@@ -4,10 +4,11 @@
 
 torch's matrix products are computed by numpy's BLAS instead. Where the batch (of one matrix: the rows) is odd
 in number the terms are summed backwards, and the last rows, those beyond a multiple of four, in another order
-again, as libraries do that work in blocks. Eigenvectors and singular vectors come with other signs, and the
-eigenvalues of a general matrix in another order. A library is free to do all that for another batch, thread
-count or processor. Code and tests that assume the opposite pass where they were written and fail on the next
-machine; here they fail on every machine. Values stay right to rounding.
+again, as libraries do that work in blocks; likewise all rows where an operand does not start at a full cache
+line. Eigenvectors and singular vectors come with other signs, and the eigenvalues of a general matrix in
+another order. A library is free to do all that for another batch, thread count or processor. Code and tests
+that assume the opposite pass where they were written and fail on the next machine; here they fail on every
+machine. Values stay right to rounding.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 _BLOCK = 4
+_LINE = 64  # bytes of a cache line
 _HALVES = (torch.float16, torch.bfloat16)
 _library = torch.library.Library("aten", "IMPL")
 
@@ -35,15 +37,18 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         a, b = a.flip(0), b.flip(0)
     elif a.shape[0] % 2:
         a, b = a.flip(-1), b.flip(-2 if b.dim() > 1 else -1)
+    aligned = a.data_ptr() % _LINE == b.data_ptr() % _LINE == 0
     left, right = (x.detach().resolve_conj().resolve_neg().numpy() for x in (a, b))
+    order = np.r_[0 : left.shape[-1] : 2, 1 : left.shape[-1] : 2]
+    if not aligned:
+        left, right = left[..., order], right[..., order, :] if right.ndim > 1 else right[order]
     result = np.asarray(left @ right)
     beyond = left.shape[-2] % _BLOCK if left.ndim > 1 else 0
     if beyond:
-        order = np.r_[0 : left.shape[-1] : 2, 1 : left.shape[-1] : 2]
         other = right[..., order, :] if right.ndim > 1 else right[order]
         rows = (..., slice(-beyond, None), slice(None)) if right.ndim > 1 else slice(-beyond, None)
         result[rows] = left[..., -beyond:, order] @ other
-    return torch.as_tensor(result)
+    return torch.tensor(result)  # at a full cache line, as torch's own results are
 
 
 def _plus(start: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:

@@ -185,8 +185,9 @@ def test_boxes_hold_what_the_front_computes(make: Any, seed: int) -> None:
         plain = Box(flat - eps, flat + eps)
         for step in network.steps:
             plain = through(step, plain)
-        assert bool((relaxed.features.low >= plain.low).all())
-        assert bool((relaxed.features.high <= plain.high).all())
+        rounding = 1e-12 * (plain.low.abs() + plain.high.abs())  # the same products, in other batches
+        assert bool((relaxed.features.low >= plain.low - rounding).all())
+        assert bool((relaxed.features.high <= plain.high + rounding).all())
         generator = torch.Generator().manual_seed(seed)
         corner = torch.randint(0, 2, flat[0].shape, generator=generator) * 2.0 - 1
         point = (flat[0] + eps * corner).reshape(x.shape[1:])

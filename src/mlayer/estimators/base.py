@@ -25,6 +25,7 @@ from mlayer.estimators.series import SeriesPart
 from mlayer.estimators.watch import Listener, suitable_threads
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.training.result import Record
 
 Auto = Literal["auto"]
@@ -254,11 +255,11 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
     def _tensors(self, rows: Rows, dtype: torch.dtype) -> Tensors:
         y = rows.y
         targets = (
-            torch.from_numpy(self._outputs.apply(y.astype(np.float64))).to(dtype)
+            in_torch_memory(self._outputs.apply(y.astype(np.float64))).to(dtype)
             if self._loss == "squared_error"
             else torch.from_numpy(y.astype(np.int64))
         )
-        x = torch.from_numpy(self._inputs.apply(rows.x)).to(dtype)
+        x = in_torch_memory(self._inputs.apply(rows.x)).to(dtype)
         for name, values in (("X", x), ("y", targets)):
             if not bool(values.isfinite().all()):
                 column = int((~values.isfinite()).any(dim=0).int().argmax())
@@ -268,7 +269,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                     "a number beyond",
                     "Remove such rows, or start over with a fit to all.",
                 )
-        weight = torch.from_numpy(rows.weight).to(dtype)
+        weight = in_torch_memory(rows.weight).to(dtype)
         kept = weight > 0  # compared with the largest, float32 may have lost some
         return Tensors(x[kept], targets[kept], weight[kept])
 
@@ -291,7 +292,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         layer = self._layer
         if layer.readout.dtype != torch.float64:
             layer = copy.deepcopy(layer).double()
-        standard = outputs_of(layer, torch.from_numpy(self._inputs.apply(X))).numpy()
+        standard = outputs_of(layer, in_torch_memory(self._inputs.apply(X))).numpy()
         outputs = self._outputs.undo(standard)
         near = np.asarray(np.isfinite(standard).all(axis=1))
         finite = np.asarray(np.isfinite(outputs).all(axis=1))

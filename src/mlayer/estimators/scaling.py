@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.torch_memory import in_torch_memory
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def raw_layer(layer: MLayer, inputs: Scale, outputs: Scale) -> MLayer:
     Raises:
         ArgumentError: if a weight in raw units is beyond float64.
     """
-    mean, deviation = torch.from_numpy(inputs.mean), torch.from_numpy(inputs.deviation)
-    gain, shift = torch.from_numpy(outputs.deviation), torch.from_numpy(outputs.mean)
+    mean, deviation = in_torch_memory(inputs.mean), in_torch_memory(inputs.deviation)
+    gain, shift = in_torch_memory(outputs.deviation), in_torch_memory(outputs.mean)
     generators, readout = layer.generators.double(), layer.readout.double()
     bias = layer.matrix_bias
     matrix_bias = None if bias is None else bias.double()

@@ -23,6 +23,7 @@ from mlayer.nn import BlockDiagonal, MLayer
 from mlayer.numerics import find_waves as search
 from mlayer.numerics.arrays import Array, Indices
 from mlayer.numerics.spectrum import LEAST_VALUES
+from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.numerics.waves import schwarz
 
 _MOST_WAVES = 20
@@ -331,7 +332,7 @@ def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
 def wave_layer(waves: WaveFit, in_features: int) -> MLayer:
     """The M-layer that computes the model, in float64, in small blocks; see docs/theory/waves.md."""
     outputs = waves.coefficients.shape[1]
-    coefficients = torch.from_numpy(waves.coefficients)
+    coefficients = in_torch_memory(waves.coefficients)
     linear = coefficients[1 : 1 + in_features]  # (inputs, outputs)
     seconds = list(dict.fromkeys(j for _, j in waves.products))
     sizes = [1 + outputs, *[2 + outputs] * len(seconds), *[2 + 2 * outputs] * len(waves.frequencies)]

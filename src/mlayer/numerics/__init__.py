@@ -1,6 +1,7 @@
 """Numerical methods that several packages need: arrays in, arrays out; they know nothing of layers.
 
     arrays            the names of array types
+    torch_memory      arrays as tensors, the same on every run
     waves             sums of waves: least squares for the amplitudes, joint refinement of the rates
     spectrum          the strongest frequency of unevenly sampled rows
     pencil            damped waves in evenly spaced samples, closer together than a spectrum resolves

@@ -17,6 +17,7 @@ from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width
 from mlayer.numerics.spread import Spread
+from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.tables.horizon import check_horizon, widths_of_forecasts
 from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, regression_metrics
 from mlayer.tables.remarks import Remark
@@ -119,7 +120,7 @@ class TableModel:
     def encode(self, frame: DataFrame) -> tuple[torch.Tensor, list[Remark]]:
         """The layer's inputs for a raw table, (rows, in_features), and remarks about them."""
         encoded = self.schema.encode(frame)
-        return torch.from_numpy(encoded.numbers).to(self.layer.readout.dtype), encoded.remarks
+        return in_torch_memory(encoded.numbers).to(self.layer.readout.dtype), encoded.remarks
 
     def predict(self, frame: DataFrame) -> Predictions:
         """Predictions for a raw table."""
