@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, cast
 
-from mlayer.checks import brief, file_path, flag, integer, is_several, written_out
+from mlayer.checks import brief, file_path, flag, instance, integer, several, written_out
 from mlayer.disk import replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
@@ -272,18 +272,16 @@ def _uri(picture: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
 
 
-def _safe(argument: str, text: object) -> str:
+def _safe(argument: str, text: Any) -> str:
     """The text, with what HTML would read as its own made harmless."""
-    if not isinstance(text, str):
-        raise ArgumentTypeError(argument, "text", brief(text), "Format it first: f'{value:.3g}'.")
+    instance(argument, text, str, "text", "Format it first: f'{value:.3g}'.")
     return escape(written_out(text), quote=True)
 
 
 def _several(argument: str, values: object, width: int | None = None) -> list[Any]:
     """The values as a list; with ``width``, each of them of this many parts."""
     parts = "several texts" if width is None else f"rows of {width} parts each"
-    if not is_several(values):
-        raise ArgumentTypeError(argument, parts, brief(values), "Give a list.")
+    several(argument, values, parts, "Give a list.")
     listed = list(cast(Iterable[Any], values))
     for row in listed if width is not None else ():
         if not isinstance(row, list | tuple) or len(row) != width:

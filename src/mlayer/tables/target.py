@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.checks import instance
+from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.columns.amounts import Notation, read_numbers
 from mlayer.tables.columns.category import folded, merged_variants
@@ -48,8 +48,7 @@ Label = str | int | float | bool
 
 def check_series(series: object) -> None:
     """Raise unless this is a column of a table."""
-    if not isinstance(series, pandas_module().Series):
-        raise ArgumentTypeError("series", "a pandas Series", brief(series), "A column: frame['price'].")
+    instance("series", series, pandas_module().Series, "a pandas Series", "A column: frame['price'].")
 
 
 def guess_task(series: Series) -> tuple[str, str]:

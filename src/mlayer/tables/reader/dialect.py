@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlayer.checks import brief, did_you_mean
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from mlayer.checks import brief, did_you_mean, instance
+from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables.reader.damage import reading
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
@@ -152,8 +152,7 @@ def _head(path: Path, size: int) -> tuple[bytes, bool]:
 
 
 def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple[str, str]:
-    if encoding is not None and not isinstance(encoding, str):
-        raise ArgumentTypeError("encoding", "a name", brief(encoding), "For example latin-1 or cp1252.")
+    instance("encoding", encoding, str | None, "a name", "For example latin-1 or cp1252.")
     given = encoding is not None
     if encoding is not None:
         try:
