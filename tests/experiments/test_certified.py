@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -238,13 +239,16 @@ def test_one_training_on_digits(tmp_path: Path) -> None:
     )
     where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
     images = digits()
-    row = train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60)
+    train = partial(
+        train_robustly, images=images, recipe=recipe, eps=0.05, seed=0, where=where, test_images=60
+    )
+    row = where.part("part", train)
     assert row["test_images"] == 60
     assert 60 < row["certified"] <= row["attacked"] <= row["clean"] <= 100
     assert row["certified"] < row["clean"]
     assert row["losses"][-1] < row["losses"][0]
     assert row["parameters"] == 64 * 12 + 12 + 13 * (3 * 4 + 3 * 3 + 4 * 3) + 10 * 100 + 10
-    assert train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60) == row
+    assert where.part("part", train) == row
 
 
 def test_tasks() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from mlayer.experiments import convolutional, reproduce
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_recipes import RECIPES
-from mlayer.experiments.shared.paired import paired
+from mlayer.experiments.shared.over_seeds import paired
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet, ResidualNet
 
 COUNTS = {"M-layer": 87_730, "ReLU": 87_710, "linear": 77_850, "linear, wider net": 87_090}

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, Where, from_files
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import M_LAYER, PAPER
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
-from mlayer.experiments.shared.pictures import ground, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, PAPER, ground, panels, soft
 from mlayer.report.reproduction import Grid
 
 if TYPE_CHECKING:

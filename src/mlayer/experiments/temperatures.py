@@ -31,9 +31,19 @@ from mlayer.datasets import Series, temperatures
 from mlayer.errors import MissingDataError, MLayerError
 from mlayer.experiments.running.protocol import Results, Where
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import GREEN, M_LAYER, M_LAYER_OF_OTHERS, NET, PINK
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import canvas, ink, is_narrow, shade, soft
+from mlayer.experiments.shared.pictures import (
+    GREEN,
+    M_LAYER,
+    M_LAYER_OF_OTHERS,
+    NET,
+    PINK,
+    canvas,
+    ink,
+    is_narrow,
+    shade,
+    soft,
+)
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import told
 from mlayer.nn.layer import MLayer

@@ -27,8 +27,7 @@ import torch
 from mlayer.datasets import Cosines, random_cosines
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import GREEN, M_LAYER, NET, PINK
-from mlayer.experiments.shared.pictures import ink, panels
+from mlayer.experiments.shared.pictures import GREEN, M_LAYER, NET, PINK, ink, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, told
 from mlayer.numerics.arrays import Array

@@ -7,8 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from mlayer.experiments.running.protocol import Results
-from mlayer.experiments.shared.colors import M_LAYER, NET
-from mlayer.experiments.shared.pictures import is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, NET, is_narrow, panels, soft
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

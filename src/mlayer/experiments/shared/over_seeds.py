@@ -1,4 +1,4 @@
-"""Trainings with several seeds: the best rate of a search, accuracies by seed, their mean."""
+"""Trainings with several seeds: the best rate of a search, accuracies by seed, means, paired differences."""
 
 from __future__ import annotations
 
@@ -40,6 +40,37 @@ def mean_figures(start: str, values: Sequence[float]) -> dict[str, float]:
         **spread,
         f"{start}.seeds": float(len(values)),
     }
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[str, Any] | None:
+    """Mean of ours less theirs and the p value of a paired t-test; None with fewer than two seeds.
+
+    Args:
+        ours: a figure for each seed.
+        theirs: the same.
+
+    >>> found = paired({0: 2.0, 1: 3.0, 2: 4.5}, {0: 1.0, 1: 2.0, 5: 9.0})
+    >>> found["seeds"], found["difference"]
+    (2, 1.0)
+    """
+    from scipy.stats import ttest_rel
+
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < 2:
+        return None
+    first, second = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    # Differences that are all the same have no spread to test against.
+    p = float(ttest_rel(first, second).pvalue) if len(set(differences)) > 1 else None
+    return {"seeds": len(seeds), "difference": statistics.mean(differences), "p": p}
+
+
+def ahead_figures(start: str, found: Mapping[str, Any] | None) -> dict[str, float]:
+    """By how much the M-layer is ahead and the p value, for the summary, from what `paired` found."""
+    if found is None:
+        return {}
+    ahead = {f"{start}.m_layer_ahead_by": round(found["difference"], 3)}
+    return ahead if found["p"] is None else ahead | {f"{start}.p": found["p"]}
 
 
 def draw_seeds(axes: Axes, place: int, values: Sequence[float], color: str) -> None:
