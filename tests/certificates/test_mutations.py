@@ -1,4 +1,4 @@
-"""Where the bounds are exact, every constant counts: weakened by 5 %, a certificate is broken.
+"""Every constant of a bound matters where the bound is exact: weakened by 5 %, a certificate is broken.
 
 The model is 3 - exp(x) against 0: one input, a 1 x 1 matrix, all terms of the series of one sign at the
 dangerous end. Its true radius at 0 is log 3, and each bound reaches it.

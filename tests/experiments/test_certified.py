@@ -49,7 +49,7 @@ def degree_two(seed: int = 0, size: float = 4.0) -> MLayer:
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:
-    """With black and white pixels among them, whose boxes are cut."""
+    """Images with black and white pixels among them, whose boxes are cut."""
     generator = torch.Generator().manual_seed(seed)
     return (1.4 * torch.rand(count, INPUTS, generator=generator) - 0.2).clamp(0, 1)
 

@@ -50,7 +50,7 @@ def small(head: str, seed: int = 0) -> nn.Sequential:
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:
-    """With black and white pixels among them, whose boxes are cut."""
+    """Images with black and white pixels among them, whose boxes are cut."""
     generator = torch.Generator().manual_seed(seed)
     return (1.4 * torch.rand(count, 16, generator=generator) - 0.2).clamp(0, 1)
 

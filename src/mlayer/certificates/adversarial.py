@@ -26,7 +26,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Attack:
-    """What an attack found, one entry per row; float64 on the CPU.
+    """The result of an attack, one entry per row; float64 on the CPU.
 
     Attributes:
         radius: the smallest radius at which a misclassified example was found; inf if none was, 0 for rows

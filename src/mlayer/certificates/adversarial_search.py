@@ -33,7 +33,7 @@ _ROUNDINGS = 4.0
 
 
 class Attacked(Protocol):
-    """What the attack asks of a model: an MLayer has it, and a network that ends in one."""
+    """The part of a model that the attack uses: an MLayer has it, and a network that ends in one."""
 
     in_features: int
     out_features: int

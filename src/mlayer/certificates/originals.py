@@ -113,7 +113,7 @@ def _places() -> Iterator[Place]:
 
 
 def _found(place: Place) -> tuple[Any, Any]:
-    """What stands there by itself, not by inheritance, and its code."""
+    """The attribute of the owner itself, not an inherited one, and its code."""
     owner, name = place
     value = vars(owner).get(name)
     return value, getattr(value, "__code__", None)

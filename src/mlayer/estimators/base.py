@@ -1,4 +1,4 @@
-"""What both estimators share: from a checked table to a trained layer, and back to raw inputs."""
+"""The common part of both estimators: from a checked table to a trained layer, and back to raw inputs."""
 
 from __future__ import annotations
 

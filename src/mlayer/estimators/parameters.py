@@ -148,7 +148,7 @@ def _solver(solver: Any, rows: int) -> str:
 
 
 def _unfit(solver: str) -> str:
-    """Why the optimizer cannot train weights of the shapes of a layer; empty if it can. Found by a step."""
+    """The reason why the optimizer cannot train weights of these shapes; empty if it can. Found by a step."""
     import torch
 
     from mlayer.training.optimizers import optimizer_class

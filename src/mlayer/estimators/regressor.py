@@ -186,7 +186,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         return np.ones(len(inputs)) if spread is None else spread.at(inputs, outputs)
 
     def _spread_of(self, rows: Rows) -> Spread | None:
-        """How errors depend on the row, from those on the training rows."""
+        """The dependence of errors on the row, from those on the training rows."""
         if not self._flat or getattr(self, "way_", None) is not None:
             return None  # those of a series depend on the horizon
         with warnings.catch_warnings():

@@ -64,7 +64,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The nets that are trained.
 
     Attributes:
         seed: of the parts of the data, the weights and the order; others follow it.

@@ -115,7 +115,7 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained and tested.
+    """The models that are trained and tested.
 
     Attributes:
         seed: the first; others follow it.

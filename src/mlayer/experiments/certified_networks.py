@@ -73,7 +73,7 @@ MNIST_TASKS = (NetworkTask("mnist", "0.1", MNIST), NetworkTask("mnist", "0.3", M
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained and tested.
+    """The networks that are trained and tested.
 
     Attributes:
         seed: the first; others follow it.

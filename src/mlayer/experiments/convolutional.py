@@ -61,7 +61,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The nets that are trained.
 
     Attributes:
         seed: the first seed; others follow it.

@@ -71,7 +71,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained, and their data.
 
     Attributes:
         seed: of data and weights; others follow it.

@@ -1,4 +1,4 @@
-"""What each ingredient of our image recipe is worth, and whether dropout helps.
+"""An ablation of our image recipe, one ingredient at a time, and dropout.
 
     mlayer reproduce ingredients --smoke    seconds, on the small digits that come with scikit-learn
     mlayer reproduce ingredients            MNIST with three seeds, CIFAR-10 with one: an hour and a half on
@@ -66,7 +66,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained.
 
     Attributes:
         seed: the first seed; others follow it.

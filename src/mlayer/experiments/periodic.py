@@ -110,7 +110,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained, and their functions.
 
     Attributes:
         seed: of noise and weights.

@@ -69,7 +69,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is certified.
+    """The images that are certified.
 
     Attributes:
         seed: of the small layer, if there is one; the rest is not random.

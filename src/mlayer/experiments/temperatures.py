@@ -83,7 +83,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained.
 
     Attributes:
         seed: of the weights.

@@ -65,7 +65,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained and certified.
+    """The models that are trained and certified.
 
     Attributes:
         seed: the first seed; others follow it.

@@ -50,7 +50,7 @@ _NEW = 2 + np.arange(4000) / 1000
 
 @dataclass(frozen=True)
 class Config:
-    """What is measured.
+    """The functions and levels of noise that are measured.
 
     Attributes:
         seed: of functions and noise.

@@ -1,4 +1,4 @@
-"""Where and in which precision weights may be."""
+"""Checks of devices, dtypes, weights and inputs of a layer."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class LieSummary:
-    """What the Lie algebra of a layer is like.
+    """Properties of the Lie algebra of a layer.
 
     Attributes:
         matrix_size: n.

@@ -203,7 +203,7 @@ class Page:
         return self
 
     def fold(self, summary: str, inside: Page) -> Page:
-        """What ``inside`` holds below its title, folded away until the reader asks for it."""
+        """Add the content of ``inside`` below its title, folded until the reader opens it."""
         content = "\n".join(inside._body[1:])
         self._body.append(f"<details><summary>{_safe('summary', summary)}</summary>\n{content}\n</details>")
         return self

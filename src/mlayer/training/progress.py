@@ -14,7 +14,7 @@ from mlayer.training.result import Record
 
 
 class Progress(Protocol):
-    """What the loop reports while it runs; ``update`` is called at most about ten times per second."""
+    """The progress of a run; ``update`` is called at most about ten times per second."""
 
     def start(self, total_steps: int | None, done: int) -> None:
         """Training begins, or resumes after ``done`` steps."""

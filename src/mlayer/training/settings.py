@@ -1,4 +1,4 @@
-"""What a run is made of, as one frozen value: it is compared on resuming and stored with the results."""
+"""The settings of a run, as one frozen value: compared on resuming and stored with the results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Plateau:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to train. The model, the data and the place of checkpoints are arguments of :func:`train`.
+    """The settings of a training. Model, data and folder of checkpoints are arguments of :func:`train`.
 
     Attributes:
         epochs: passes over the data, at most.

@@ -29,7 +29,7 @@ from mlayer.training import Settings, train
 
 @dataclass(frozen=True)
 class IntervalRecipe:
-    """How a network is trained.
+    """The recipe of a network.
 
     Attributes:
         channels: of the two convolutions.

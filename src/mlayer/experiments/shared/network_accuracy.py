@@ -102,7 +102,7 @@ class _Judged:
             self.exact = LinearNetwork(network, shape)
 
     def certify(self, x: Tensor, y: Tensor, eps: float, effort: Effort) -> Tensor:
-        """Which flat images are certified at eps."""
+        """A mask of the flat images that are certified at eps."""
         if isinstance(self.exact, Network):
             return self._certifier(x, y, eps, efforts=(effort,)).certified
         low, high = box_of(x, eps)
@@ -160,7 +160,7 @@ def broken(  # noqa: PLR0917
     steps: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Which images projected gradient descent on the smallest margin misclassifies within eps and [0, 1].
+    """A mask of the images that gradient descent on the smallest margin breaks within eps and [0, 1].
 
     The steps are made in float32; the end is moved into the box and judged in float64.
     """

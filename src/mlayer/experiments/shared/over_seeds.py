@@ -66,7 +66,7 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[str, 
 
 
 def ahead_figures(start: str, found: Mapping[str, Any] | None) -> dict[str, float]:
-    """By how much the M-layer is ahead and the p value, for the summary, from what `paired` found."""
+    """The lead of the M-layer and its p value, for the summary, as `paired` found them."""
     if found is None:
         return {}
     ahead = {f"{start}.m_layer_ahead_by": round(found["difference"], 3)}

@@ -25,7 +25,7 @@ _REFERENCES = 64
 
 @dataclass(frozen=True)
 class RobustRecipe:
-    """How a robust classifier is trained.
+    """The recipe of a robust classifier.
 
     Attributes:
         matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`.

@@ -31,7 +31,7 @@ class Parametrized(Structure):
         return self.size, self.size
 
     def dense(self, free: Tensor) -> Tensor:
-        """What the module makes of the parameters, checked for its shape."""
+        """The module's output for the parameters, checked for its shape."""
         matrices = self.module(free)
         if not isinstance(matrices, Tensor) or matrices.shape != free.shape:
             came = (

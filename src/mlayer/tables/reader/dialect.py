@@ -1,4 +1,4 @@
-"""What a text table is written in: encoding, delimiter, decimal sign. Read from its first lines."""
+"""The dialect of a text table: encoding, delimiter, decimal sign. Read from its first lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text table is written, and its first rows."""
+    """The dialect of a text table, and its first rows."""
 
     encoding: str
     delimiter: str
