@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mlayer.certificates.adversarial_search import smallest_margin
 from mlayer.certificates.networks.certifier import EFFORTS, ROWS, Effort, NetworkCertifier
 from mlayer.certificates.networks.linear_end import LinearNetwork
 from mlayer.certificates.networks.network import Network
@@ -132,9 +133,7 @@ def _part(  # noqa: PLR0917
         return judged.certify(flat[rows], labels[rows], eps, effort)
 
     with torch.no_grad():
-        outputs = exact(flat)
-    others = outputs.scatter(1, labels[:, None], -torch.inf).amax(1)
-    clean = outputs.gather(1, labels[:, None])[:, 0] > others
+        clean = smallest_margin(exact(flat), labels)[0] > 0
     standing, certified = clean.clone(), torch.zeros_like(clean)
     # The attack and the first effort see the same images: neither knows of the other.
     standing[clean] = ~attack(clean, _QUICK_STEPS)
@@ -173,9 +172,7 @@ def broken(  # noqa: PLR0917
     for step in range(steps + 1):
         point.requires_grad_(True)
         with torch.enable_grad():
-            outputs = network(point)
-            others = outputs.scatter(1, y[:, None], -torch.inf).amax(1)
-            margin = outputs.gather(1, y[:, None])[:, 0] - others
+            margin, _ = smallest_margin(network(point), y)
             (gradient,) = torch.autograd.grad(margin.sum(), point)
         point = point.detach()
         likely = torch.nonzero((margin.detach() <= 0) & ~down)[:, 0]
