@@ -32,6 +32,14 @@ def accuracies(trainings: Iterable[Mapping[str, Any]], kind: str) -> dict[str, d
     return sets
 
 
+def grouped(rows: Iterable[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The rows by what they have under these names, in the order of the first of each group."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
 def mean_figures(start: str, values: Sequence[float]) -> dict[str, float]:
     """Mean, sample deviation and number of seeds, for the summary."""
     spread = {f"{start}.sd": round(statistics.stdev(values), 3)} if len(values) > 1 else {}
