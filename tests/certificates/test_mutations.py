@@ -65,13 +65,13 @@ def test_growth(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("method", ORDERS)
 def test_nuclear_norm(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compute = Model._compute_norms
+    compute = Model.readout_norms
 
     def weakened(self: Model, label: int) -> ReadoutNorms:
         norms = compute(self, label)
         return dataclasses.replace(norms, nuclear=0.95 * norms.nuclear, factor=0.95 * norms.factor)
 
-    monkeypatch.setattr(Model, "_compute_norms", weakened)
+    monkeypatch.setattr(Model, "readout_norms", weakened)
     assert radius(method) > TRUE
 
 
