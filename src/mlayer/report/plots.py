@@ -25,7 +25,7 @@ _Data = ParamSpec("_Data")
 
 
 def _plot(on_axes: Callable[Concatenate[Axes, Theme, _Data], None]) -> Callable[_Data, Draw]:
-    """From a function that draws data on axes to one that takes the data and returns what draws them."""
+    """A function that takes data and returns what draws them, from one that draws them on axes."""
 
     @wraps(on_axes)
     def of_data(*data: _Data.args, **named: _Data.kwargs) -> Draw:
