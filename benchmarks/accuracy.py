@@ -118,7 +118,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def of_random(count: int, seed: int) -> dict[str, Any]:
-    """How the errors are distributed, and the cases that break the rule, ours and SciPy's."""
+    """The distribution of the errors, and the cases that break the rule, ours and SciPy's."""
     rows, missed = [], []
     for kind, name, a in random_gallery.matrices(count, seed):
         row = measure(name, a) | {"kind": kind}

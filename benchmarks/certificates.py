@@ -76,7 +76,7 @@ def read(path: Path) -> dict[int, dict[str, Any]]:
 
 
 class Work:
-    """What certifies a chunk of images; built once in each process."""
+    """The certification of a chunk of images; built once in each process."""
 
     def __init__(self, data: Path, log: Path) -> None:
         torch.set_num_threads(1)
@@ -185,7 +185,7 @@ def run_checks(data: Path, order: list[int], log: Path, checks: Path, workers: i
 
 
 def violations(layer: MLayer, x: Tensor, label: int, radius: float, balls: int | None = None) -> int:
-    """How many points within the radius have a margin that is not positive.
+    """The number of points within the radius whose margin is not positive.
 
     Random points, random corners and, for each rival, the corner of steepest descent, in float64; the last
     ones by balls too, as many as asked for, those of the smallest margins first.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlayer.experiments.certified_networks import ROWS
-from mlayer.experiments.shared.accuracy_bars import KINDS, groups_of
+from mlayer.experiments.shared.accuracy_bars import KINDS
+from mlayer.experiments.shared.over_seeds import grouped
 
 SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
 
@@ -18,7 +19,7 @@ def certified_table(content: dict[str, Any], made_by: str) -> str:
         "| | eps | head | parameters | clean | attacked | certified | goals | images | epochs |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (task, head), rows in groups_of(content["results"]).items():
+    for (task, head), rows in grouped(content["results"]["rows"], "task", "model").items():
         first = rows[0]
         means = [f"{sum(row[kind] for row in rows) / len(rows):.2f}" for kind in KINDS]
         told = [goals.get(f"certified_networks.{task}.{kind}", "") for kind in ("clean", "certified")]

@@ -107,7 +107,7 @@ def part_file(isa: str, part: str) -> Path:
 
 
 def kept(isa: str, part: str) -> dict[str, Any]:
-    """What was measured of a part, with the code as it is."""
+    """The measurements of a part, made with the present code."""
     file = part_file(isa, part)
     content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return content if content.get("fingerprint") == fingerprint() else {"cells": {}, "tries": {}}

@@ -28,7 +28,7 @@ CONTENDERS: dict[str, Expm] = {"torch": torch.linalg.matrix_exp, "mlayer": mlaye
 
 
 class Orthogonal(nn.Module):
-    """What torch's parametrization by matrix_exp computes for a square weight, with any exponential."""
+    """The result of torch's parametrization by matrix_exp for a square weight, with any exponential."""
 
     def __init__(self, expm: Expm) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ NAMES = ("jax", "tensorflow", "scipy")
 
 
 def versions() -> dict[str, str]:
-    """What is installed of JAX, TensorFlow and SciPy."""
+    """The installed versions of JAX, TensorFlow and SciPy."""
     return {name: str(import_module(name).__version__) for name in NAMES if find_spec(name)}
 
 

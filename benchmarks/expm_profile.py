@@ -1,4 +1,4 @@
-"""Where the time of one forward + backward pass goes, part by part; needs Linux's perf.
+"""The time of one forward + backward pass, part by part; needs Linux's perf.
 
     python benchmarks/expm_profile.py                   cells that miss 1.6 times the floors
     python benchmarks/expm_profile.py 12 2048 --isa avx2

@@ -1,4 +1,4 @@
-"""What benchmarks/expm.py is to show, for each instruction set."""
+"""The targets of benchmarks/expm.py, for each instruction set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WANTED_SPEED = {"avx512": 28.0, "avx2": 20.0}
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What was measured with one instruction set."""
+    """The measurements with one instruction set."""
 
     name: str
     facts: dict[str, Any]

@@ -120,7 +120,7 @@ PASSES = 6  # M, exp(M) and both gradients between the layer's products: three w
 
 
 def shares(repetitions: int, seconds: float) -> tuple[float, float]:
-    """What the exponential with its derivative, and the passes over memory, take of a step at batch 256."""
+    """The shares of the exponential with its derivative, and of memory passes, in a step at batch 256."""
     x, y = data(256)
     layer = m_layer()
     M = layer.matrix(x).detach().requires_grad_()

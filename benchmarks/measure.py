@@ -1,4 +1,4 @@
-"""How the benchmarks measure: side by side, warmed up, interleaved, medians with their spread."""
+"""The measurement of the benchmarks: side by side, warmed up, interleaved, medians with their spread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def circumstances() -> dict[str, Any]:
-    """What a reader needs to know about a figure."""
+    """The facts that a reader needs about a figure."""
     return {
         # Not the path that it was called by: that says where somebody keeps the repository.
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),

@@ -32,7 +32,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained and certified.
+    """The network that is trained and certified.
 
     Attributes:
         eps: of the certified loss, and of the accuracies under it.

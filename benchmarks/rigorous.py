@@ -142,7 +142,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def summary(lines: list[Line]) -> Line:
-    """What a table says about these rows."""
+    """The entries of a table about these rows."""
     finite = [line for line in lines if 0 < line["plain"] < np.inf]
     return {
         "rows": len(lines),

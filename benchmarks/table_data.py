@@ -83,7 +83,7 @@ def houses(rows: int = 2600, seed: int = 0) -> Case:
 
 
 def churn(rows: int = 4000, seed: int = 1) -> Case:
-    """Who leaves: mostly linear in the logit, one interaction, 26 % leave."""
+    """Customers that leave: mostly linear in the logit, one interaction, 26 % leave."""
     draw = np.random.default_rng(seed)
     tenure = draw.integers(0, 72, rows)
     charge = draw.uniform(18, 118, rows)

@@ -1,4 +1,4 @@
-"""How `mlayer fit` does on ten tables like those of its users, compared with what they would use instead.
+"""`mlayer fit` on ten tables like those of its users, compared with the usual alternatives.
 
     python benchmarks/user_tables.py             resumes where it was stopped; writes results/user_tables.json
     python benchmarks/user_tables.py --quick     one table, one seed; no file

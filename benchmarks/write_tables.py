@@ -142,7 +142,7 @@ def accuracy() -> str:
 
 
 def random_matrices(found: dict[str, Any], heads: list[str]) -> list[str]:
-    """How the errors of random matrices are distributed, and where the rule breaks."""
+    """The distribution of the errors of random matrices, and the cases that break the rule."""
     broken, beyond = found["broken"], found["beyond_4"]
     columns = list(found["errors"]["mlayer"])
     lines = [

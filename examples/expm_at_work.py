@@ -32,7 +32,7 @@ def seconds(call: Callable[[], object], block: float = 0.008) -> float:
 
 
 def faster(n: int, batch: int) -> tuple[float, float]:
-    """How many times faster than torch: forward, forward and backward. Both sides in turn, medians."""
+    """The factor of speed over torch: forward, forward and backward. Both sides in turn, medians."""
     generator = torch.Generator().manual_seed(n)
     A = torch.randn(batch, n, n, generator=generator) * 1.75 / n**0.5
     G = torch.randn(batch, n, n, generator=generator)

@@ -72,7 +72,7 @@ def spread(cases: list[Case], most: int) -> list[Case]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
-    """With --at-most, the ten thousand tests that would be left out are not made in the first place."""
+    """Make no tests that --at-most would leave out: there are ten thousand of them."""
     yield
     most, calls = metafunc.config.getoption("--at-most"), getattr(metafunc, "_calls", [])
     if most and len(calls) > most:
@@ -112,7 +112,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    """What several tests share is the same whichever of them comes first, and does not show in the others."""
+    """Shared fixtures are the same whichever test comes first, and do not show in the others."""
     if fixturedef.scope == "function":
         return (yield)
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002

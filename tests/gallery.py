@@ -47,7 +47,7 @@ def _badly_balanced() -> Iterator[Named]:
 
 
 def _companion_of(coefficients: list[float]) -> Tensor:
-    """Of x^n + c[n-1] x^(n-1) + ... + c[0]."""
+    """The companion matrix of x^n + c[n-1] x^(n-1) + ... + c[0]."""
     n = len(coefficients)
     a = torch.diag(torch.ones(n - 1, dtype=torch.float64), -1)
     a[:, -1] = -torch.tensor(coefficients, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What the tests of wrong calls share."""
+"""The common part of the tests of wrong calls."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Uses = dict[str, list[tuple[Path, int]]]
 
 
 def uses_in(trees: dict[Path, ast.Module]) -> Uses:
-    """Where each name is read, as a variable, an attribute or a string of its own."""
+    """The places where each name is read: as a variable, an attribute or a whole string."""
     found: Uses = defaultdict(list)
     for file, tree in trees.items():
         for node in ast.walk(tree):

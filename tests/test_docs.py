@@ -97,7 +97,7 @@ def test_commands_parse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def parse(arguments: list[str]) -> None:
-    """As the command line would, without doing anything."""
+    """Parse a command as the command line does, without running it."""
     context = click.Context(command_line)
     _, command, rest = command_line.resolve_command(context, list(arguments))
     assert command is not None
@@ -115,7 +115,7 @@ def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """As Markdown's toc makes them."""
+    """The anchors that Markdown's toc makes."""
     text = FENCE.sub("", page.read_text())
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = [re.sub(r"[^\w\s-]", "", head).strip().lower() for head in heads]

@@ -30,7 +30,7 @@ SAID = {
 
 
 def quick_first(files: list[Path], slow: set[str]) -> list[Any]:
-    """Those that take many seconds run with the slow tests."""
+    """Mark the examples that take many seconds as slow."""
     assert slow < {file.stem for file in files}
     return [
         pytest.param(file, id=file.stem, marks=[pytest.mark.slow] if file.stem in slow else [])

@@ -1,4 +1,4 @@
-"""What the recipes of CONTRIBUTING promise of a change, and a reviewer would have to remember otherwise."""
+"""The demands of CONTRIBUTING's recipes on a change, which a reviewer would otherwise have to remember."""
 
 from __future__ import annotations
 

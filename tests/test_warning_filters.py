@@ -1,4 +1,4 @@
-"""Which warnings fail a test: those of our own code. (pyproject.toml says why.)"""
+"""Warnings of our own code fail a test; those of other packages do not. (pyproject.toml says why.)"""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def name(file: Path) -> str:
 
 @cache
 def text_of(file: Path) -> str:
-    """What a person reads; of a notebook the cells, not the pictures that they drew."""
+    """The text that a person reads; of a notebook the cells, not the pictures that they drew."""
     text = file.read_text()
     if file.suffix != ".ipynb":
         return text
@@ -116,26 +116,28 @@ def slips(pattern: re.Pattern[str], text: str) -> list[str]:
     return [f"line {text[: m.start()].count(chr(10)) + 1}: {m[0]}" for m in pattern.finditer(text)]
 
 
-# A docstring is a sentence or names what is returned; it does not continue the name of its function.
+# A docstring is a sentence or names what is returned: it neither asks nor continues the name of its function.
 CONTINUES = {"About", "Along", "Also", "As", "At", "Behind", "By", "From", "In", "Of", "On", "Over", "Past"}
 CONTINUES |= {"Per", "Some", "Those", "To", "With", "Without"}
+ASKS = {"What", "Whatever", "How", "Which", "Where", "Who", "Why", "When"}
 
 
-def docstrings_that_continue_a_name(code: str) -> list[str]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    texts = [
-        (node.name, ast.get_docstring(node) or "-")
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, kinds)
-    ]
-    return [f"{name}: {text.splitlines()[0]}" for name, text in texts if text.split()[0] in CONTINUES]
+def docstrings_that_are_no_statements(code: str) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            text = ast.get_docstring(node) or "-"
+            avoided = ASKS if isinstance(node, ast.Module) else ASKS | CONTINUES
+            if text.split()[0] in avoided:
+                found.append(f"{getattr(node, 'name', 'module')}: {text.splitlines()[0]}")
+    return found
 
 
-def test_docstrings_do_not_continue_the_name() -> None:
-    assert docstrings_that_continue_a_name('def norm(x):\n    """Of the rows."""') == ["norm: Of the rows."]
-    found = {
-        name(file): docstrings_that_continue_a_name(file.read_text()) for file in READ if file.suffix == ".py"
-    }
+def test_docstrings_neither_ask_nor_continue_the_name() -> None:
+    assert docstrings_that_are_no_statements('def norm(x):\n    """Of the rows."""') == ["norm: Of the rows."]
+    assert docstrings_that_are_no_statements('"""How it is done."""') == ["module: How it is done."]
+    files = [file for file in FILES if file.suffix == ".py"]  # the tests too
+    found = {name(file): docstrings_that_are_no_statements(file.read_text()) for file in files}
     assert {file: texts for file, texts in found.items() if texts} == {}
 
 

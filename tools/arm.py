@@ -80,7 +80,7 @@ def on_arm(asked: list[Question], compiler: str, emulator: str) -> list[Tensor]:
 
 
 def compare(asked: list[Question], there: list[Tensor], here: list[Tensor]) -> tuple[int, int, float]:
-    """How many matrices, how many of them to the bit, and the largest difference in units of the bound."""
+    """The number of matrices, of those equal to the bit, and the largest difference in units of the bound."""
     count = same = 0
     worst = 0.0
     for (a, e), x, y in zip(asked, there, here, strict=True):

@@ -124,7 +124,7 @@ def explanation(log_name: str) -> str:
 
 
 def kernel_in_use(folder: str) -> str:
-    """What computes exponentials there, and what to do if it is not the kernel."""
+    """The implementation that computes exponentials there, and what to do if it is not the kernel."""
     code = "import mlayer; path = mlayer.expm_path(); print(path.name, path.reason, sep='|')"
     out = subprocess.run(
         [os.path.join(folder, "bin", "python"), "-c", code], stdout=subprocess.PIPE, text=True, check=False

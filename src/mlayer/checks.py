@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from inspect import signature
 from numbers import Integral, Number, Real
 from pathlib import Path
+from types import UnionType
 from typing import cast
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
@@ -36,6 +37,12 @@ def one_of(argument: str, value: object, known: Iterable[str], otherwise: str) -
         raise ArgumentTypeError(argument, must_be, brief(value), otherwise)
     if value not in names:
         raise ArgumentError(argument, must_be, repr(value), did_you_mean(value, names, otherwise))
+
+
+def instance(argument: str, value: object, kind: type | UnionType, must_be: str, hint: str) -> None:
+    """Raise unless ``value`` is of this class, or of one of these."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(argument, must_be, brief(value), hint)
 
 
 def positive_integer(argument: str, value: object) -> int:
@@ -114,10 +121,15 @@ def is_several(value: object) -> bool:
     return getattr(value, "ndim", 1) != 0
 
 
+def several(argument: str, value: object, must_be: str, hint: str) -> None:
+    """Raise unless ``value`` holds several things, as `is_several` says."""
+    if not is_several(value):
+        raise ArgumentTypeError(argument, must_be, brief(value), hint)
+
+
 def texts(argument: str, value: object, of: str, example: str) -> tuple[str, ...]:
     """``value``, if it is several texts."""
-    if not is_several(value):
-        raise ArgumentTypeError(argument, f"several {of}", brief(value), f"For example {example}.")
+    several(argument, value, f"several {of}", f"For example {example}.")
     listed = tuple(cast(Iterable[object], value))
     for one in listed:
         if not isinstance(one, str):

@@ -1,4 +1,4 @@
-"""How much memory is left: the machine's, or a container's, which psutil does not know (docs/decisions)."""
+"""The available memory: the machine's, or a container's, which psutil does not know (docs/decisions)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """How many times longer ``other`` takes than mlayer: median and quartiles over the turns."""
+    """The ratio of the time of ``other`` to that of mlayer: median and quartiles over the turns."""
 
     what: str
     other: str

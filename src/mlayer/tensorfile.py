@@ -37,7 +37,7 @@ class DamagedError(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself.
+    """The header of a file.
 
     Attributes:
         metadata: text by name.

@@ -243,7 +243,7 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
 
 
 def _outputs_every_way(layer: mlayer.MLayer, x: torch.Tensor) -> list[torch.Tensor]:
-    """As a batch, row by row, and in reverse order: another batch may be summed in another order."""
+    """Outputs as a batch, row by row, and in reverse order: another batch may be summed in another order."""
     with torch.no_grad():
         return [layer(x), torch.cat([layer(row) for row in x.split(1)]), layer(x.flip(0)).flip(0)]
 

@@ -93,7 +93,7 @@ def _contains(ball: Any, number: Any) -> bool:
 
 
 def test_derivatives_enclose_those_of_mpmath() -> None:
-    """By integrals of the Dyson series, computed as differences of 100-digit exponentials."""
+    """The reference is integrals of the Dyson series, as differences of 100-digit exponentials."""
     generator = torch.Generator().manual_seed(3)
     n, d = 3, 2
     M, W, *T = (torch.randn(n, n, generator=generator, dtype=torch.float64).tolist() for _ in range(2 + d))

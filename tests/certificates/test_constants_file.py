@@ -36,7 +36,7 @@ def case() -> Any:
 
 
 def forgeries(constants: Any) -> dict[str, dict[str, Any]]:
-    """What a forger may try: each changes one array of those that are stored."""
+    """The attempts of a forger: each changes one of the stored arrays."""
     n, m = len(constants.P), len(constants.w)
     random = np.random.default_rng(0)
     wide = np.diag(10.0 ** np.linspace(-7, 7, n))

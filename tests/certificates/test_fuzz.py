@@ -74,7 +74,7 @@ def directions(case: Case, row: int, label: int, random: np.random.Generator) ->
 
 
 def violations(case: Case, seed: int, methods: tuple[str, ...]) -> list[str]:
-    """What is certified and not true."""
+    """The certified claims that are false."""
     random = np.random.default_rng(seed)
     try:
         certifier = certifier_of(case)

@@ -43,7 +43,7 @@ def test_error_of_the_rule(nodes: int) -> None:
 
 
 def test_expected_powers_against_sampling() -> None:
-    """Of how fast the four N move: exact where all powers are even, at least that and near it elsewhere."""
+    """Expected powers of the speeds of the four N: exact for even powers, elsewhere a bound near them."""
     random = np.random.default_rng(0)
     u, v = random.random(400_000), random.dirichlet([1, 1, 1], 400_000)
     rates = np.abs([u, u - v[:, 0], v[:, 2] - (1 - u), 1 - u])

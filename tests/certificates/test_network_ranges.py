@@ -45,7 +45,7 @@ def _exponential() -> mlayer.MLayer:
     ids=["folded", "twice", "float32"],
 )
 def test_factors_whose_product_vanishes_still_move_the_margin(front: list[nn.Module], eps: float) -> None:
-    """At -eps the exact h is -10^5 or less, and exp(h) nearly 0."""
+    """The exact h at -eps is -10^5 or less, and exp(h) nearly 0."""
     network = nn.Sequential(*front, _exponential()).eval()
     x = torch.zeros(1, 1, dtype=F64)
     assert network(x - eps).argmax(1).tolist() == [1]

@@ -223,22 +223,21 @@ def test_a_functional_carried_back_stays_below(step: Step) -> None:
     low = uniform(40, 6)
     before = Box(low, low + torch.rand(40, 6, generator=generator).double() * 2)
     behind = Functional(uniform(40, 3, 6 if isinstance(step, Relu) else 5), uniform(40, 3))
-    for alpha in (None, torch.full((40, 1, 6), 0.4, dtype=torch.float64)):
-        moved = back(step, behind, before, alpha)
-        share = torch.rand(40, 400, 6, generator=generator).double()
-        share[:, ::2] = share[:, ::2].round()  # corners, and points inside
-        h = before.low[:, None] + (before.high - before.low)[:, None] * share  # (rows, points, 6)
-        if isinstance(step, Affine):
-            out = h @ step.A.T + step.b
-        elif isinstance(step, Relu):
-            out = h.relu()
-        else:
-            out = torch.cat([h, torch.full((40, 400, 1), -torch.inf).double()], -1)[..., WINDOWS].amax(-1)
-        truth = out @ behind.slopes.mT + behind.constant[:, None]
-        below = h @ moved.slopes.mT + moved.constant[:, None]
-        assert bool((below <= truth + 1e-12).all())
-        assert bool((moved.minimum(before)[:, None] <= truth + 1e-12).all())
-        assert float((truth - below).amin(1).max()) < 4.0  # and not far below
+    moved = back(step, behind, before)
+    share = torch.rand(40, 400, 6, generator=generator).double()
+    share[:, ::2] = share[:, ::2].round()  # corners, and points inside
+    h = before.low[:, None] + (before.high - before.low)[:, None] * share  # (rows, points, 6)
+    if isinstance(step, Affine):
+        out = h @ step.A.T + step.b
+    elif isinstance(step, Relu):
+        out = h.relu()
+    else:
+        out = torch.cat([h, torch.full((40, 400, 1), -torch.inf).double()], -1)[..., WINDOWS].amax(-1)
+    truth = out @ behind.slopes.mT + behind.constant[:, None]
+    below = h @ moved.slopes.mT + moved.constant[:, None]
+    assert bool((below <= truth + 1e-12).all())
+    assert bool((moved.minimum(before)[:, None] <= truth + 1e-12).all())
+    assert float((truth - below).amin(1).max()) < 4.0  # and not far below
 
 
 def test_a_fixed_radius_says_what_the_search_says() -> None:

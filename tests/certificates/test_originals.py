@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import mlayer
 from mlayer.certificates import attack, certify, originals
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.structures.entries import Scattered
 
 
 def _layer() -> mlayer.MLayer:
@@ -66,6 +67,21 @@ def test_what_was_replaced_is_refused(owner: Any, name: str, monkeypatch: pytest
             question(_layer(), X, LABELS)
     with pytest.raises(ArgumentError, match="which was replaced"):
         mlayer.bounds(_layer(), X, X + 1)
+
+
+def test_classes_and_files_of_structures_are_known_by_the_table() -> None:
+    """A structure in a new file, and the methods that a structure inherits, need no entry of their own."""
+    for kind in mlayer.nn.structures.STRUCTURES.values():
+        assert sys.modules[kind.__module__] in originals._OWN_MODULES
+        for cls in kind.__mro__:
+            assert not cls.__module__.startswith("mlayer.") or cls in originals._OWN_KINDS, cls
+
+
+def test_a_replaced_method_that_structures_inherit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scattered, "dense", _far_away(Scattered.dense))
+    layer = mlayer.MLayer(4, 3, matrix_size=3, embedding_size=4, structure="nilpotent")
+    with pytest.raises(ArgumentError, match=r"Scattered\.dense, which was replaced"):
+        certify(layer, X, LABELS)
 
 
 def test_other_code_in_the_same_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

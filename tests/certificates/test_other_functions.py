@@ -235,7 +235,7 @@ def test_a_users_structure_is_taken_as_the_matrices_that_it_gives() -> None:
 
 
 def test_a_bias_that_the_layer_does_not_read_is_not_read() -> None:
-    """Without an embedding the features are the inputs themselves, whatever embedding_bias holds."""
+    """The features of a layer without embedding are its inputs, whatever embedding_bias holds."""
     layer = layer_of()
     layer.embedding = None
     without = mlayer.MLayer.from_weights(

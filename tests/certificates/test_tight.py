@@ -35,7 +35,7 @@ def rows_of(kind: str, seed: int, **kwargs: object) -> list[Row]:
 
 
 def fourth_coefficient(M: np.ndarray, N: np.ndarray, W: np.ndarray) -> float:
-    """Of W : exp(M + t N) at t^4, by Arb on the block matrix."""
+    """The coefficient of W : exp(M + t N) at t^4, by Arb on the block matrix."""
     n = len(M)
     block = np.kron(np.eye(5), M) + np.kron(np.diag(np.ones(4), 1), N)
     E = flint.arb_mat(block.tolist()).exp()
@@ -65,7 +65,7 @@ def test_quartic_tensor_against_balls(seed: int) -> None:
 
 
 def test_the_eigenvalue_of_the_quick_bound_counts() -> None:
-    """Along the eigenvector H falls as far as the bound says, and 5 % less would not hold."""
+    """H falls along the eigenvector as far as the bound says, and 5 % less would not hold."""
     row = rows_of("full", 1)[0]
     second = Bounds(row.pair((row.label + 1) % len(row.outputs))).second
     least = float(np.linalg.eigvalsh(second.pair.second)[0])

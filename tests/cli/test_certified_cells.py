@@ -171,7 +171,7 @@ def test_cells_that_are_denormal_in_the_layers_precision() -> None:
 
 @pytest.mark.parametrize("eps", [0.001, 0.1, 1e-50, 5e-324])
 def test_a_radius_that_was_asked_for_is_not_rounded(eps: float) -> None:
-    """In float32 0.1 is 1.5e-9 more than 0.1, and 1e-50 is 0."""
+    """The float32 of 0.1 is 1.5e-9 more than 0.1, and that of 1e-50 is 0."""
     found = certify_table(by_threshold(None), lines(), eps=eps)
     certified = found.certificates.certified.numpy()
     assert certified.any()

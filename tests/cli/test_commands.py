@@ -351,7 +351,7 @@ def test_what_goes_wrong(
 
 @pytest.mark.usefixtures("fitted")
 def test_a_closed_pipe_is_no_event() -> None:
-    """As with `mlayer predict ... | head -1`."""
+    """The case of `mlayer predict ... | head -1`."""
     pd.concat([houses()] * 500).to_csv("long.csv", index=False)
     process = subprocess.Popen(
         [sys.executable, "-m", "mlayer", "predict", "data.safetensors", "long.csv", "-q"],

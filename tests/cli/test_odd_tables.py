@@ -80,7 +80,7 @@ def test_numbers_beyond_measure(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In whatever row, learned from or held out."""
+    """Such numbers may be in any row, learned from or held out."""
     monkeypatch.setattr(fit, "default_estimator", lambda *_: pytest.fail("it trained"))
     frame = table()
     frame.loc[[row, row + 1], column] = [-1e300, 1e300]
@@ -100,7 +100,7 @@ def test_large_numbers_are_learned_from() -> None:
 
 
 def classes(labels: list[str], *options: str, capsys: pytest.CaptureFixture[str]) -> tuple[list[object], str]:
-    """What `fit` makes of a target of ``labels``, and what it says; the model tells them from u."""
+    """The classes that `fit` finds in ``labels``, and its remarks; the model separates them by u."""
     places = [k % len(labels) for k in range(60)]
     lines = [f"{place},{k},{labels[place]}" for k, place in enumerate(places)]
     Path("t.csv").write_text("\n".join(["u,v,y", *lines]) + "\n")
@@ -156,7 +156,7 @@ def test_a_word_for_missing_is_said(word: str, capsys: pytest.CaptureFixture[str
 
 
 def test_a_quantity_is_read_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    """With a decimal comma, and guessed as before."""
+    """Amounts with a decimal comma are read too, and the task is guessed as before."""
     frame = table().round(3)
     frame.to_csv("t.csv", index=False, sep=";", decimal=",")
     assert main(["fit", "t.csv", "-t", "y", "--json", "--no-report", "-o", "m.safetensors"]) == 0
@@ -168,7 +168,7 @@ def test_a_quantity_is_read_as_numbers(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("cell", [[1, 2], {"u": 1}], ids=["list", "structure"])
 def test_columns_of_lists_are_left_out(cell: object, capsys: pytest.CaptureFixture[str]) -> None:
-    """As parquet files have them. They cannot be hashed, as the search for copies of rows does."""
+    """Parquet files have such columns. They cannot be hashed, as the search for copies of rows does."""
     frame = table().assign(nested=[cell] * 60)
     frame.to_parquet("t.parquet")
     target = str(frame.columns[-2])

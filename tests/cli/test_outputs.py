@@ -1,4 +1,4 @@
-"""Where the commands write: never over one another or over what they read, and found out before the work."""
+"""The commands never write over one another or over their inputs, and say so before the work."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a fit shows where the error output is a terminal."""
+    """The output of a fit where stderr is a terminal."""
     ours, theirs = pty.openpty()
     blocks = []
 

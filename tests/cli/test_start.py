@@ -53,7 +53,7 @@ def test_nothing_heavy_is_imported(arguments: list[str], tmp_path: Path) -> None
 
 @pytest.mark.slow  # it measures time; that nothing heavy is imported, the cause, is tested above
 def test_help_is_quick(tmp_path: Path) -> None:
-    """As a ratio to Python's own start, because machines differ: torch alone would be a factor of 50."""
+    """A ratio to Python's own start, because machines differ: torch alone would be a factor of 50."""
 
     def seconds(*arguments: str) -> float:
         times = []
@@ -106,7 +106,7 @@ def test_without_the_rest(package: str, tmp_path: Path) -> None:
 
 
 def test_the_list_of_commands_is_true() -> None:
-    """What the group says of a command without importing it is what the command is."""
+    """The group's description of a command, given without importing it, is the command's."""
     help_text = CliRunner().invoke(mlayer, ["--help"]).output
     for name in COMMANDS:
         assert name in help_text
@@ -141,7 +141,7 @@ def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_completion_of_commands_and_columns(tmp_path: Path) -> None:
-    """As the shell asks for it."""
+    """Completions are those that the shell requests."""
     from click.shell_completion import ShellComplete
 
     (tmp_path / "t.csv").write_text("price,size,place\n1,2,3\n")

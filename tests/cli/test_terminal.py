@@ -1,4 +1,4 @@
-"""What others wrote never commands the terminal: names of columns, values, files, arguments."""
+"""Names of columns, values, files and arguments of others never control the terminal."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ REGRESSION: dict[str, Any] = {**QUICK, "periodic": False}
 
 @pytest.fixture(scope="module")
 def plain() -> NDArray[np.float64]:
-    """What a fit predicts at scale 1."""
+    """The predictions of a fit at scale 1."""
     predicted: NDArray[np.float64] = MLayerRegressor(**REGRESSION).fit(X, Y).predict(X)
     return predicted
 

@@ -45,7 +45,7 @@ def test_waves_that_explode_are_dropped_and_seasons_stay(period: float) -> None:
 
 
 def test_a_sound_season_is_left_as_it_is() -> None:
-    """Also one that grows, and two waves close together."""
+    """The same holds for a season that grows, and for two waves close together."""
     t = np.arange(300) / 86.6
     for y in ((1 + t) * np.sin(9 * t), np.sin(9 * t) + np.sin(9.6 * t)):
         data = WaveRows(t[:, None], y[:, None], np.ones(300))

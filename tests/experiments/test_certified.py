@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def degree_two(seed: int = 0, size: float = 4.0) -> MLayer:
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:
-    """With black and white pixels among them, whose boxes are cut."""
+    """Images with black and white pixels among them, whose boxes are cut."""
     generator = torch.Generator().manual_seed(seed)
     return (1.4 * torch.rand(count, INPUTS, generator=generator) - 0.2).clamp(0, 1)
 
@@ -238,13 +239,16 @@ def test_one_training_on_digits(tmp_path: Path) -> None:
     )
     where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
     images = digits()
-    row = train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60)
+    train = partial(
+        train_robustly, images=images, recipe=recipe, eps=0.05, seed=0, where=where, test_images=60
+    )
+    row = where.part("part", train)
     assert row["test_images"] == 60
     assert 60 < row["certified"] <= row["attacked"] <= row["clean"] <= 100
     assert row["certified"] < row["clean"]
     assert row["losses"][-1] < row["losses"][0]
     assert row["parameters"] == 64 * 12 + 12 + 13 * (3 * 4 + 3 * 3 + 4 * 3) + 10 * 100 + 10
-    assert train_robustly(images, recipe, 0.05, 0, where, "part", test_images=60) == row
+    assert where.part("part", train) == row
 
 
 def test_tasks() -> None:

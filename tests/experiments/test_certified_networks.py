@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def small(head: str, seed: int = 0) -> nn.Sequential:
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:
-    """With black and white pixels among them, whose boxes are cut."""
+    """Images with black and white pixels among them, whose boxes are cut."""
     generator = torch.Generator().manual_seed(seed)
     return (1.4 * torch.rand(count, 16, generator=generator) - 0.2).clamp(0, 1)
 
@@ -165,14 +166,15 @@ def test_one_training_on_digits_is_kept_and_certified_again(
     recipe = certified_networks.DIGITS
     where = Where(checkpoints=tmp_path / "c", parts=tmp_path / "parts")
     file = tmp_path / "models" / "m.safetensors"
-    row = train_network(digits(), recipe, 0.05, "M-layer", 0, where, "part", file=file, test_images=80)
+    train = partial(train_network, images=digits(), recipe=recipe, eps=0.05, head="M-layer", seed=0)
+    row = where.part("part", partial(train, where=where, file=file, test_images=80))
     assert row["test_images"] == 80
     assert 40 < row["certified"] <= row["attacked"] <= row["clean"] <= 100
     assert row["certified"] < row["clean"]
     assert row["false_certificates"] == 0
     assert row["validation_certified"] == max(entry[2] for entry in row["history"]) > 40
     assert row["history"][row["best_epoch"] - 1][2] == row["validation_certified"]
-    assert train_network(digits(), recipe, 0.05, "M-layer", 0, where, "part", test_images=80) == row
+    assert where.part("part", partial(train, where=where, test_images=80)) == row
     kinds = ("clean", "certified", "certified_by", "attacked")
     again = certify_again(file, images=80)
     assert {kind: again[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}

@@ -11,7 +11,7 @@ from torch import nn
 from mlayer.experiments import convolutional, reproduce
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_recipes import RECIPES
-from mlayer.experiments.shared.paired import paired
+from mlayer.experiments.shared.over_seeds import paired
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet, ResidualNet
 
 COUNTS = {"M-layer": 87_730, "ReLU": 87_710, "linear": 77_850, "linear, wider net": 87_090}
@@ -28,7 +28,7 @@ def test_parameter_counts(head: str) -> None:
 
 
 def test_no_other_width_is_nearer_to_the_m_layer_s_count() -> None:
-    """By a count of its own: convolutions without bias, two numbers a channel of a normalization."""
+    """The reference is a separate count: convolutions without bias, two numbers per normalized channel."""
 
     def count(a: int, b: int, c: int) -> int:
         convolutions = 27 * a + 18 * a * a + 9 * a * b + 9 * b * b + a * b + 9 * b * c + 9 * c * c + b * c

@@ -40,7 +40,7 @@ def test_training_drops(place: str) -> None:
 
 
 def test_a_dropped_generator_is_a_dropped_feature() -> None:
-    """With every z_a dropped, M is B; with every input dropped, M is B + sum_a u_a T_a."""
+    """M is B where every z_a is dropped, and B + sum_a u_a T_a where every input is dropped."""
     for place in ("generators", "inputs"):
         plain, dropped = _nets(place, 1.0)
         x = torch.rand(4, 12, dtype=torch.float64)

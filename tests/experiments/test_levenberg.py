@@ -81,7 +81,7 @@ def test_a_line_takes_one_step() -> None:
 
 
 def test_learns_a_determinant() -> None:
-    """On new matrices too. Guessing 0 has the error 2/9."""
+    """The error is small on new matrices too. Guessing 0 has the error 2/9."""
     layer, x, y = problem()
     y = torch.linalg.det(x.view(-1, 2, 2))[:, None]
     history = Levenberg(steps=60)(layer, x, y)

@@ -72,7 +72,7 @@ def test_the_paper_s_names_are_there() -> None:
 
 @pytest.fixture(autouse=True)
 def pages(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, bool]]:
-    """Where pages would be written: results of quick stand-ins hold nothing to draw."""
+    """Do not write pages: the results of quick stand-ins hold nothing to draw."""
     asked: list[tuple[Path, bool]] = []
     monkeypatch.setattr(runner, "write_page", lambda folder, smoke: asked.append((folder, smoke)))
     return asked

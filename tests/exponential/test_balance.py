@@ -153,7 +153,7 @@ def test_few_squarings_cost_few_units(kind: str, number: int, instruction_set: s
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 10, 16])
 def test_the_same_bits_in_lanes_and_alone(n: int, dtype: torch.dtype, instruction_set: str) -> None:
-    """In twice the precision, each matrix with its own squarings; then 0 to 3 squarings in one block."""
+    """Twice the precision, each matrix with its own squarings; then 0 to 3 squarings in one block."""
     for norms in ([6.0 * 1.3**k for k in range(19)], [0.3 * 1.18**k for k in range(19)]):
         batch = torch.stack([random_matrix(n, norm, seed=k) for k, norm in enumerate(norms)]).to(dtype)
         if dtype.is_complex:

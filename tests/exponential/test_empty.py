@@ -32,7 +32,7 @@ def leaf(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def gradients_are_zero(result: Tensor, *leaves: Tensor) -> None:
-    """Of the first and the second order; none is missing."""
+    """Check gradients of the first and the second order; none is missing."""
     assert result.numel() == 0
     first = torch.autograd.grad(result.sum().abs(), leaves, create_graph=True)
     second = torch.autograd.grad(torch.stack([x.sum().abs() for x in first]).sum(), leaves, allow_unused=True)

@@ -228,7 +228,7 @@ def test_exactly_linear_in_the_incoming_gradient(n: int, dtype: torch.dtype, imp
 
 @pytest.mark.parametrize("scale", [1.0, 65536.0, 1e6, 1e20, 1e36, 3e38])
 def test_double_backward_at_large_gradients(scale: float, path: str) -> None:
-    """In single precision; the last scale is above the largest power of two that has a successor."""
+    """The precision is single; the last scale is above the largest power of two that has a successor."""
     a = random_matrix(3, 2.0, dtype=torch.float32)
     g = torch.eye(3) * scale
     e = random_matrix(3, 1.0, seed=1, dtype=torch.float32) * 1e-30

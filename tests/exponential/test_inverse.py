@@ -75,7 +75,7 @@ DIAGONALIZABLE: dict[str, Tensor] = {
 
 
 def exact(a: Tensor, f: Callable[[mpmath.mpf], mpmath.mpf]) -> Tensor:
-    """By eigenvalues, in 80 digits."""
+    """The function by eigenvalues, in 80 digits."""
     with mpmath.workdps(80):
         values, vectors = mpmath.eig(mpmath.matrix(a.tolist()))
         result = vectors * mpmath.diag([f(x) for x in values]) * vectors**-1
@@ -181,7 +181,7 @@ MILD = [c for c in SMALL if float(c.make(torch.float64).abs().sum(0).max()) < 3.
 
 @pytest.mark.parametrize("case", MILD, ids=str)
 def test_log_of_exp_over_the_gallery(case: Case) -> None:
-    """Where A is small enough to be the principal logarithm of its exponential."""
+    """The A of the gallery that are small enough to be the principal logarithm of exp(A)."""
     a = case.make(torch.float64)
     norm = float(a.abs().sum(0).max())
     assert float((mlayer.logm(mlayer.expm(a)) - a).norm()) <= 64 * EPS * max(1.0, math.exp(2 * norm))

@@ -23,7 +23,7 @@ MEANINGLESS = 0.1
 
 
 def condition(log: Tensor) -> float:
-    """Of the exponential at a logarithm, in the Frobenius norm; infinite if it cannot be computed."""
+    """The condition of the exponential at a logarithm, in the Frobenius norm; infinite if not computable."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:

@@ -1,4 +1,4 @@
-"""What users of other libraries complain about (see docs/theory): ours is right.
+"""Faults that users of other libraries report (see docs/theory), and that `expm` does not have.
 
 Where torch has the fault, a test asserts that the pinned torch still has it, so that we notice when it is
 corrected; such a test is about torch, and its failure is good news. A later torch may have corrected it.

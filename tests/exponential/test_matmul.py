@@ -23,7 +23,7 @@ from mlayer.exponential.precision import full_precision
 
 @pytest.fixture(autouse=True)
 def in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a device: small matrices are not computed in NumPy."""
+    """Compute as on a device: small matrices are not computed in NumPy."""
     monkeypatch.setattr(small, "takes", lambda matrices: False)
 
 
@@ -161,7 +161,7 @@ def test_what_the_bound_cannot_vouch_for_goes_to_the_grouped_path(
 
 
 class Precisions(TorchDispatchMode):
-    """What float32 products may be reduced to, at each product."""
+    """The reduced precisions that float32 products may have, recorded at each product."""
 
     def __init__(self) -> None:
         super().__init__()

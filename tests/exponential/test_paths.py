@@ -1,4 +1,4 @@
-"""Which implementation runs and why, life without a kernel, and every error message by its words."""
+"""The choice of the implementation and its reason, the case without a kernel, and every error message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_kernel = pytest.mark.skipif(not native.available(), reason="no kernel here
 
 @pytest.fixture
 def no_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on a machine without a compiler."""
+    """Simulate a machine without a compiler."""
 
     def load() -> tuple[ctypes.CDLL | None, str]:
         return None, WHY_NOT
@@ -41,7 +41,7 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which implementation was really called."""
+    """The names of the implementations that were called."""
     seen: list[str] = []
     for module, name, value in ((native, "native", "expm"), (matmul, "matmul", "expm_with_plan")):
         for function in (value, "frechet"):

@@ -1,4 +1,4 @@
-"""What schedule.py promises, recomputed: coefficients, thresholds, backward error, no overscaling."""
+"""The claims of schedule.py, recomputed: coefficients, thresholds, backward error, no overscaling."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ _SCHEMES: list[tuple[Callable[[Coefficients], Polynomial], tuple[float, ...], in
 def test_coefficients_give_the_taylor_series(
     scheme: Callable[[Coefficients], Polynomial], digits: tuple[float, ...], exact: int
 ) -> None:
-    """In rational arithmetic, up to what rounding the digits to double can change: every coefficient
+    """The series is compared in rational arithmetic, up to the rounding of the digits to double.
 
-    enters a term at most four times, each time with a relative error of 2^-53, and the sizes of the
-    terms are those of the same polynomial with all signs positive.
+    Every coefficient enters a term at most four times, each time with a relative error of 2^-53, and the
+    sizes of the terms are those of the same polynomial with all signs positive.
     """
     computed = scheme([Fraction(x) for x in digits])
     sizes = scheme([abs(Fraction(x)) for x in digits])
@@ -88,7 +88,7 @@ def test_last_coefficient_of_degree_16_is_what_the_comment_says() -> None:
 
 
 def test_grouped_polynomials_are_these() -> None:
-    """On the shift matrix the first row of p(A) lists the coefficients of p."""
+    """The first row of p(A) lists the coefficients of p where A is the shift matrix."""
     n = 17
     shift = grouped.GroupedJet(torch.ones(n - 1, dtype=torch.float64).diag(1)[None])
     square = shift @ shift
@@ -103,7 +103,7 @@ def test_grouped_polynomials_are_these() -> None:
 
 
 def _taylor(degree: int) -> list[flint.fmpq]:
-    """What the polynomial of this degree is in exact arithmetic."""
+    """The polynomial of this degree in exact arithmetic."""
     coefficients = [flint.fmpq(1, factorial(k)) for k in range(degree + 1)]
     if degree == 16:
         last = _sixteen([Fraction(x) for x in SIXTEEN])[16]
@@ -306,7 +306,7 @@ def test_cost_in_products(size: float, most: int, products: list[int]) -> None:
 
 @pytest.mark.parametrize(("n", "most"), [(2, 1), (3, 1), (5, 2), (9, 3)])
 def test_strictly_triangular_needs_no_squarings(n: int, most: int, products: list[int]) -> None:
-    """With entries that are powers of two the finite series is right to the last bit or so."""
+    """The finite series is right to the last bit or so where entries are powers of two."""
     shift = 4 * torch.ones(n - 1, dtype=torch.float64).diag(1)
     for a in (shift, shift.mT):
         products[0] = 0

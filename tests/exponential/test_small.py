@@ -66,7 +66,7 @@ def test_strictly_triangular_matrices_have_a_finite_series(b: int) -> None:
 
 
 def test_no_kernel_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the front door: shapes, gradients, the argument untouched."""
+    """The public function behaves the same: shapes, gradients, the argument unchanged."""
     monkeypatch.setenv("MLAYER_EXPM", "matmul")
     a = batch(6, 3, list(NORMS.values()), torch.float64).reshape(2, 3, 3, 3).requires_grad_()
     before = a.detach().clone()

@@ -64,7 +64,7 @@ def test_a_kernel_of_other_sources_is_refused(sources: Path, monkeypatch: pytest
 def test_an_installed_wheel_has_no_sources_to_compare_with(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As pyproject.toml says: of the sources only those of the node are installed."""
+    """The node's sources are the only ones that are installed, as pyproject.toml says."""
     for file in sources.glob("*.*"):
         if file.name != "table.h":
             file.unlink()

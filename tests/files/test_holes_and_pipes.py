@@ -111,7 +111,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], None]]]
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_hole_of_gigabytes_is_not_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with little memory, whatever this one has; nothing is read, so nothing is taken."""
+    """Nothing is read where memory is short, as it is simulated here, so nothing is allocated."""
     monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
     file, read, make = READERS[name]
     make(tmp_path / file)

@@ -200,7 +200,7 @@ def test_numbers_that_json_does_not_have_are_refused(number: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["__metadata__", "readout", "free_generators"])
 def test_a_name_that_stands_twice_in_a_header(name: str, tmp_path: Path) -> None:
-    """Of two entries each reader may believe another one: what is checked would not be what is loaded."""
+    """Readers may take either of two entries: the one that is checked might not be the one that is loaded."""
     path = tmp_path / "m.safetensors"
     mlayer.save(mlayer.MLayer(3, 2, 3), path)
     data = path.read_bytes()

@@ -293,7 +293,7 @@ def test_changed_configuration(good: bytes, tmp_path: Path) -> None:
     ids=str,
 )
 def test_hostile_configuration(config: dict[str, Any], words: str, good: bytes, tmp_path: Path) -> None:
-    """By somebody who can compute the digest: refused before memory is taken, and nothing runs."""
+    """A forger who can compute the digest is refused before memory is allocated, and no code runs."""
     with pytest.raises(FileFormatError, match=words):
         load_bytes(rebuilt(good, lambda h: h["config"].update(config)), tmp_path)
 

@@ -1,4 +1,4 @@
-"""What PyTorch users do with modules: meta devices, parametrizations, pruning, tracers, transforms."""
+"""Usual operations on PyTorch modules: meta devices, parametrizations, pruning, tracers, transforms."""
 
 from __future__ import annotations
 

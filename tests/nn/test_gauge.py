@@ -112,7 +112,7 @@ def test_canonical_form_balances(variant: dict[str, Any]) -> None:
 
 
 def _squares(layer: MLayer) -> float:
-    """What the similarity of the canonical form minimizes, written out."""
+    """The sum that the similarity of the canonical form minimizes, written as a formula."""
     T, U = layer.generators, layer.embedding
     A = T if U is None else torch.einsum("ai,ajk->ijk", U, T)
     constant = torch.zeros_like(T[0])

@@ -1,4 +1,4 @@
-"""What the layer says to wrong arguments: which one, what it must be, what it was, what to do."""
+"""The layer's errors for wrong arguments: which one, what it must be, what it was, what to do."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Traceless(Structure):
 
 
 class Scaled(nn.Module):
-    """With a weight of its own, and no inverse."""
+    """A structure with a weight of its own, and no inverse."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ def from_truth(t: Array, y: Array, g: Array, w: Array) -> Waves:
 
 
 def as_good(found: Waves | None, truth: Waves, y: Array) -> bool:
-    """By Schwarz's criterion, or down to rounding."""
+    """Whether a fit is as good by Schwarz's criterion, or down to rounding."""
     return found is not None and (found.score <= truth.score + 1 or found.squares < 1e-16 * float(y @ y))
 
 

@@ -48,7 +48,7 @@ def test_each_group_has_the_coverage(kind: str) -> None:
 
 
 def test_the_guarantee_does_not_depend_on_the_sizes() -> None:
-    """Whatever the sizes are, the coverage of the quantile of scores is what was asked for."""
+    """The coverage of the quantile of scores is the requested one for every choice of sizes."""
     wrong = Spread(np.array([2]), np.zeros(1), np.ones(1), np.array([0.0, 1.0, -0.5]), -2.0, 2.0)
     held = []
     for seed in range(300):

@@ -44,7 +44,7 @@ def library(path: str) -> None:
 
 
 def says_what_is_missing() -> None:
-    """Of packages that are not there: which, and the command that installs them."""
+    """Check that an error about a missing package names it and the command that installs it."""
     for package, extra, call in (
         ("sympy", "symbolic", lambda: mlayer.from_polynomial("x*y", "x y")),
         ("sklearn", "estimators", lambda: mlayer.MLayerClassifier(matrix_size=3)),

@@ -1,4 +1,4 @@
-"""What the long tests tried, in the JSON file that $MLAYER_FIGURES names, for docs/reliability.md."""
+"""The counts of the long tests, in the JSON file that $MLAYER_FIGURES names, for docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def note(row: str, **counts: int) -> None:
 
 
 def _command() -> str:
-    """How the tests were called, without the path of whoever did."""
+    """The command line of the tests, without the path of the user."""
     words = [word.rpartition("/")[2] if word.startswith("/") else word for word in sys.argv[1:]]
     return " ".join(["MLAYER_FIGURES=results/reliability.json", "python -m pytest", *words])

@@ -34,7 +34,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong.
+    """A fault that is injected.
 
     Attributes:
         kind: "none" (calls are only counted), "kill", "error" (one call fails), "lasting" (all changes fail

@@ -86,7 +86,7 @@ def read_model(path: Path) -> Any:
 
 
 def reseal_model(data: bytes) -> bytes | None:
-    """With the digest that belongs to the configuration, notes and tensors that the file now has."""
+    """The file with the digest of the configuration, notes and tensors that it now has."""
     from safetensors.torch import load, save
 
     try:

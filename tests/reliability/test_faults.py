@@ -76,7 +76,7 @@ def trial() -> Iterator[Trial]:
 
 
 def check(found: dict[str, Any], what: str) -> None:
-    """What holds after every fault."""
+    """Check the conditions that hold after every fault."""
     said = f"{what}: {json.dumps(found, indent=1)}"
     assert found["gone"] or not found["half"], f"half a file after {said}"
     assert found["later"], f"the next write failed after {said}"

@@ -81,7 +81,7 @@ def child(fault: Fault, folder: Path, work: Any) -> dict[str, Any]:
 
 @cache
 def versions(name: str) -> tuple[Contents, Contents, Contents]:
-    """What is in a folder with nothing, with the old version, with the new one over it."""
+    """The contents of a folder with nothing, with the old version, and with the new one over it."""
     point = POINTS[name]
     with tempfile.TemporaryDirectory(dir=PLACE) as place:
         folder = Path(place) / "golden"

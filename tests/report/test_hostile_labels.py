@@ -54,7 +54,7 @@ SAFE = {"lang", "charset", "name", "content", "class", "scope", "media", "srcset
 
 
 class Reader(HTMLParser):
-    """What a browser would make of a page: tags, attributes, and the text of each element."""
+    """A page as a browser parses it: tags, attributes, and the text of each element."""
 
     def __init__(self) -> None:
         super().__init__()

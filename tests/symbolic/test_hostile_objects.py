@@ -178,7 +178,7 @@ def test_sympy_numbers_of_builders() -> None:
 
 
 def test_high_degrees_are_not_factored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To factor these takes time that is exponential in the degree."""
+    """Factoring these takes time that is exponential in the degree."""
     degrees = []
 
     def factor(expression: Any) -> Any:

@@ -30,7 +30,7 @@ def _stores(days: int = 120) -> pd.DataFrame:
 
 
 def _coded(frame: pd.DataFrame, target: str) -> dict[str, bool]:
-    """Which columns become categories of numbers."""
+    """The columns that become categories of numbers."""
     what = learn_target(frame[target], "regression")
     rest = frame.drop(columns=target)
     schema, _ = with_codes(learn_schema(rest)[0], rest, what, frame[target].to_numpy(), 200)

@@ -1,4 +1,4 @@
-"""What each kind of column becomes, what is left out, and what is said about it."""
+"""The encoding of each kind of column, the columns that are left out, and the remarks about both."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_remarks_of_pieces_are_added() -> None:
 
 @pytest.mark.parametrize("written", [True, False], ids=["text", "dates"])
 def test_the_year_9999_is_a_date(written: bool) -> None:
-    """Which nanoseconds since 1970 do not reach; Python's own calendar counts the days."""
+    """A year that nanoseconds since 1970 do not reach; Python's own calendar counts the days."""
     days = ["2020-01-01", "9999-12-31", "0001-01-01", "1969-12-31"]
     cells = pd.Series(days) if written else pd.Series(np.array(days, dtype="datetime64[s]"))
     expected = [(datetime.date.fromisoformat(day) - datetime.date(1970, 1, 1)).days for day in days]

@@ -27,7 +27,7 @@ WORDS = st.text(
 def test_the_delimiter_that_a_writer_used_is_found(
     delimiter: str, cells: list[tuple[str, str, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever is in the cells: the writer of the standard library quotes what has to be."""
+    """The delimiter is found for all contents of cells: the standard library's writer quotes where needed."""
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter)
     writer.writerow(["first", "second", "third"])

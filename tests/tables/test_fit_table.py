@@ -180,7 +180,7 @@ def test_our_estimator_learns(task: str) -> None:
 
 
 def test_a_fit_ends_when_its_time_is_over() -> None:
-    """With no time at all one trial and one step are made; without a limit the same fit makes far more."""
+    """One trial and one step are made where there is no time; without a limit the same fit makes far more."""
     table = frame(300)
     short = fit_table(table, Plan("y", training=Training(time_limit=1e-6)))
     free = fit_table(table, Plan("y", training=Training(epochs=100)))

@@ -70,7 +70,7 @@ def forged(entry: Any, at: tuple[Any, ...], value: Any) -> Any:
 
 
 def write(file: Path, model: TableModel, entry: Any) -> None:
-    """As `mlayer.save` writes, but for its checks."""
+    """Write a file as `mlayer.save` does, but without its checks."""
     config, tensors = _config_of(model.layer), dict(model.layer.state_dict())
     notes = {"table": entry}
     header = {"format": 2, "config": config, "notes": notes, "digest": _digest(config, tensors, notes)}
@@ -120,7 +120,7 @@ def test_no_entry_of_a_model_file_makes_a_raw_error(
 def test_no_entry_about_the_horizon_makes_a_raw_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What intervals of forecasts are computed from: refused, or widths that are numbers."""
+    """Forged entries for the intervals of forecasts are refused, or give widths that are numbers."""
     monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
     file, frame = tmp_path / "m.safetensors", table("regression").astype(str)
     model: TableModel = fit_table(frame, Plan("y", task="regression")).model

@@ -59,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def counted() -> Iterator[Any]:
-    """What Arrow takes meanwhile."""
+    """The memory that Arrow takes meanwhile."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)

@@ -86,7 +86,7 @@ def test_dates_in_a_classifier_are_held() -> None:
 
 
 def test_intervals_hold_what_they_promise(tmp_path: Path) -> None:
-    """On new rows, by the command's own file."""
+    """The rows are new, and the file is the command's."""
     draw = np.random.default_rng(0)
     table = pd.DataFrame({"a": draw.normal(size=1500), "b": draw.normal(size=1500)})
     table["y"] = 3 * table["a"] - table["b"] + draw.laplace(0, 1, 1500)

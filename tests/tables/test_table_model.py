@@ -159,7 +159,7 @@ def damaged(entry: dict[str, Any], change: Any) -> dict[str, Any]:
     ],
 )
 def test_damaged_entries(change: Any, words: str, model: TableModel, tmp_path: Path) -> None:
-    """By somebody who can compute the digest."""
+    """The forger can compute the digest."""
     mlayer.save(model.layer, tmp_path / "m", notes={"table": damaged(model.as_json(), change)})
     with pytest.raises(FileFormatError, match=words):
         load_table_model(tmp_path / "m")
@@ -169,7 +169,7 @@ def test_damaged_entries(change: Any, words: str, model: TableModel, tmp_path: P
 
 
 def test_the_entry_is_plain_json(model: TableModel, tmp_path: Path) -> None:
-    """What another program reads: names, kinds, categories, fill values, the target."""
+    """The entry that other programs read: names, kinds, categories, fill values, the target."""
     model.save(tmp_path / "m")
     _, notes = load_with_notes(tmp_path / "m")
     assert notes is not None

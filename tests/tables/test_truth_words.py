@@ -56,7 +56,7 @@ def test_the_positive_class_is_said_and_is_what_a_threshold_means() -> None:
 
 
 def test_a_mark_or_nothing() -> None:
-    """As an input two values; as a target the empty cells may be unknown, and what to do is said."""
+    """An input has two values; of a target the empty cells may be unknown, and the error says what to do."""
     cells = pd.Series(["x", None, None, "x"] * 5, name="paid")
     column = infer_column(cells, 20).column
     assert column is not None

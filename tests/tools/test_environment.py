@@ -1,4 +1,4 @@
-"""What make says while it sets itself up: one line where a Python, a network or a compiler is missing."""
+"""The messages of make during its set-up: one line where a Python, a network or a compiler is missing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_make_asks_first() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 def test_compiled_modules_are_kept_in_the_environment() -> None:
-    """Where Python is told to keep none, each of the hundreds of processes would compile torch anew."""
+    """Otherwise, without bytecode, each of hundreds of processes would compile torch again."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE"))}
     show = subprocess.run(
         ["make", "-s", "--eval", "show: ; @env", "show", "VENV=elsewhere"],

@@ -48,7 +48,7 @@ def imported_by_what_is_checked() -> dict[str, list[str]]:
 
 
 def installed_extras() -> list[str]:
-    """Those that make types waits for."""
+    """The extras that `make types` installs."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     rule = re.search(r"^\$\(VENV\)/\.ready:.*\n\t@?\$\(INSTALL\) (\S+)", makefile, re.MULTILINE)
     assert rule is not None
@@ -56,7 +56,7 @@ def installed_extras() -> list[str]:
 
 
 def packages(extras: list[str]) -> set[str]:
-    """What pyproject.toml names for these extras, by name alone."""
+    """The packages that pyproject.toml names for these extras, by name alone."""
     project = pyproject()["project"]
     lines, left = list(project["dependencies"]), list(extras)
     while left:

@@ -32,7 +32,7 @@ ROWS, OTHER_ROWS = TensorDataset(X, Y), TensorDataset(*product(64, 1))
 
 
 def written(code: str, name: str = "f", **names: Any) -> Any:
-    """What a script defines under a name; ``names`` are its other globals."""
+    """The object that a script defines under a name; ``names`` are its other globals."""
     space: dict[str, Any] = {"torch": torch, "np": np, **names}
     exec(code, space)
     return space[name]

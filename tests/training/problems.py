@@ -32,6 +32,6 @@ def with_dropout(seed: int = 0) -> torch.nn.Sequential:
 
 
 def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """To the bit."""
+    """Whether two models have equal weights, to the bit."""
     a, b = one.state_dict(), other.state_dict()
     return list(a) == list(b) and all(torch.equal(a[name], b[name]) for name in a)

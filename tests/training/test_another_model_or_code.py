@@ -48,7 +48,7 @@ def test_refused(kind: str, tmp_path: Path) -> None:
 
 
 def test_counters_do_not_stand_in_the_way(tmp_path: Path) -> None:
-    """What was seen to change while the run went on is not compared; what stands beside it is."""
+    """Attributes that were seen to change during the run are not compared; the others are."""
     calls: list[int] = []
     counted = {"calls": 0}
 

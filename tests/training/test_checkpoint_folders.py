@@ -1,4 +1,4 @@
-"""What else may be in a checkpoint's folder, before a run and during it: files of others, links, pipes."""
+"""Foreign entries in a checkpoint's folder, before a run and during it: files of others, links, pipes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_history_whose_states_were_deleted_is_replaced(tmp_path: Path, alone: 
 
 
 def test_a_lock_of_something_else_is_not_emptied(tmp_path: Path) -> None:
-    """Some versions of filelock empty the file that they lock."""
+    """A few versions of filelock empty the file that they lock."""
     (tmp_path / "lock").write_text("precious" * 100)
     with pytest.raises(CheckpointError, match="must be the lock of a run"):
         run(tmp_path)

@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 def pair(*arguments: object) -> list[tuple[int, str]]:
-    """What became of two processes that meet as those of torchrun do, at a store that their parent holds."""
+    """The results of two processes that meet as those of torchrun do, at a store of their parent."""
     store = torch.distributed.TCPStore(  # type: ignore[attr-defined]
         "127.0.0.1", 0, is_master=True, wait_for_workers=False
     )

@@ -1,4 +1,4 @@
-"""Which optimizer a run gets, and that it is the right one for odd weights."""
+"""The optimizer of a run, and that it is the right one for odd weights."""
 
 from __future__ import annotations
 

@@ -12,7 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.adversarial_search import Attacked, rounding, smallest_radius, value_and_gradient
+from mlayer.certificates.adversarial_search import (
+    Attacked,
+    rounding,
+    smallest_margin,
+    smallest_radius,
+    value_and_gradient,
+)
 from mlayer.certificates.api.certifier import Box
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.conditions import own_conditions
@@ -26,7 +32,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Attack:
-    """What an attack found, one entry per row; float64 on the CPU.
+    """The result of an attack, one entry per row; float64 on the CPU.
 
     Attributes:
         radius: the smallest radius at which a misclassified example was found; inf if none was, 0 for rows
@@ -121,9 +127,7 @@ def attack(
             points = descend(layer64, x[left], labels[left], region, radius, pgd_steps, generator)
             with torch.no_grad():
                 outputs = layer64(points)
-            others = outputs.scatter(1, labels[left][:, None], -torch.inf)
-            rivals = others.argmax(1)
-            margin = outputs.gather(1, labels[left][:, None])[:, 0] - others.max(1).values
+            margin, rivals = smallest_margin(outputs, labels[left])
             down = margin < -rounding(layer64, points, labels[left], rivals, precision)
             hit = left[down]
             success[hit], adversarial[hit], target[hit] = True, points[down], rivals[down]

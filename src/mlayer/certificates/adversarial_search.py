@@ -33,7 +33,7 @@ _ROUNDINGS = 4.0
 
 
 class Attacked(Protocol):
-    """What the attack asks of a model: an MLayer has it, and a network that ends in one."""
+    """The part of a model that the attack uses: an MLayer has it, and a network that ends in one."""
 
     in_features: int
     out_features: int
@@ -70,6 +70,12 @@ def margins(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor) -> Tenso
     """Output of the label's class minus that of the rival.  (rows,)"""
     p = layer(x)
     return p.gather(1, labels[:, None])[:, 0] - p.gather(1, rivals[:, None])[:, 0]
+
+
+def smallest_margin(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The label's output less the largest of the others, and the class of that one.  (rows,), (rows,)"""
+    others, rivals = outputs.scatter(1, labels[:, None], -torch.inf).max(1)
+    return outputs.gather(1, labels[:, None])[:, 0] - others, rivals
 
 
 def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, eps: float) -> Tensor:
@@ -129,79 +135,62 @@ def smallest_radius(  # noqa: PLR0917
     limit = _REACH * first.min(1, keepdim=True).values
     row, rival = torch.nonzero((first <= limit) & first.isfinite() & ~wrong[:, None], as_tuple=True)
     for begin in range(0, len(row), _CHUNK):
-        part = slice(begin, begin + _CHUNK)
+        part, against = row[begin : begin + _CHUNK], rival[begin : begin + _CHUNK]
+        pairs = _Pairs(layer, region, x[part], labels[part], against)
         for start in range(starts):
-            _improve(
-                layer, x, labels, region, row[part], rival[part], start, generator, first, result, precision
-            )
+            eps, at = first[part, against], pairs.origin
+            if start:  # begin at the gradient of a random point of the region
+                noise = torch.rand(at.shape, generator=generator, dtype=x.dtype).to(x.device) * 2 - 1
+                at = at + region.step(region.steepest(-noise), eps, at)
+            direction, eps = pairs.improved(at, eps)
+            radius, broken = pairs.shortened(direction, eps, precision)
+            for i in torch.nonzero(broken)[:, 0].tolist():
+                r, one = int(part[i]), slice(i, i + 1)
+                if radius[i] < result.radius[r]:
+                    result.radius[r] = radius[i]
+                    result.step[r] = region.step(direction[one], radius[one], pairs.origin[one])[0]
+                    result.target[r], result.certain[r] = against[i], True
     return result
 
 
-def _improve(  # noqa: PLR0917
-    layer: Attacked,
-    x: Tensor,
-    labels: Tensor,
-    region: Region,
-    row: Tensor,
-    rival: Tensor,
-    start: int,
-    generator: torch.Generator,
-    first: Tensor,
-    result: Broken,
-    precision: float,
-) -> None:
-    origin, label = x[row], labels[row]
-    eps = first[row, rival]
-    at = origin
-    if start:  # begin at the gradient of a random point of the region
-        noise = torch.rand(origin.shape, generator=generator, dtype=x.dtype).to(x.device) * 2 - 1
-        at = origin + region.step(region.steepest(-noise), eps, origin)
-    _, g = value_and_gradient(layer, at, label, rival)
-    for _ in range(_ROUNDS):
-        direction = region.steepest(g)
-        step = region.step(direction, eps, origin)
-        f, g = value_and_gradient(layer, origin + step, label, rival)
-        slope = (g * region.free(direction, step, eps)).sum(1)
-        newton = eps - f / torch.where(slope < 0, slope, -slope.abs().clamp_min(1e-300))
-        # No further than twice or half at once: f is not linear far away.
-        newton = torch.where(newton.isfinite(), newton, eps)
-        change = ((newton - eps).abs() / eps).max()
-        eps = torch.minimum(torch.maximum(newton, eps / 2), eps * 2)
-        if bool(change < 1e-9):
-            break
-    _shorten(layer, region, origin, label, rival, row, direction, eps, result, precision)
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of a row and a rival class that are searched together."""
 
+    layer: Attacked
+    region: Region
+    origin: Tensor  # (pairs, m)
+    label: Tensor  # (pairs,)
+    rival: Tensor  # (pairs,)
 
-def _shorten(  # noqa: PLR0917
-    layer: Attacked,
-    region: Region,
-    origin: Tensor,
-    label: Tensor,
-    rival: Tensor,
-    row: Tensor,
-    direction: Tensor,
-    eps: Tensor,
-    result: Broken,
-    precision: float,
-) -> None:
-    """The smallest radius along the last direction at which the margin was seen below zero."""
-    with torch.no_grad():
-        end = origin + region.step(direction, eps, origin)
-        enough = 2 * rounding(layer, end, label, rival, precision)
+    def improved(self, at: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """Directions and radii after the iteration above, from the gradients at some points."""
+        _, g = value_and_gradient(self.layer, at, self.label, self.rival)
+        for _ in range(_ROUNDS):
+            direction = self.region.steepest(g)
+            step = self.region.step(direction, eps, self.origin)
+            f, g = value_and_gradient(self.layer, self.origin + step, self.label, self.rival)
+            slope = (g * self.region.free(direction, step, eps)).sum(1)
+            newton = eps - f / torch.where(slope < 0, slope, -slope.abs().clamp_min(1e-300))
+            # No further than twice or half at once: f is not linear far away.
+            newton = torch.where(newton.isfinite(), newton, eps)
+            change = ((newton - eps).abs() / eps).max()
+            eps = torch.minimum(torch.maximum(newton, eps / 2), eps * 2)
+            if bool(change < 1e-9):
+                break
+        return direction, eps
+
+    @torch.no_grad()
+    def shortened(self, direction: Tensor, eps: Tensor, precision: float) -> tuple[Tensor, Tensor]:
+        """The smallest radii in a direction at which margins were seen below zero, and where any were."""
+        end = self.origin + self.region.step(direction, eps, self.origin)
+        enough = 2 * rounding(self.layer, end, self.label, self.rival, precision)
         low, high, broken = torch.zeros_like(eps), eps, torch.zeros_like(eps, dtype=torch.bool)
         for k in range(_RAY_STEPS):
-            trial = torch.where(broken, (low + high) / 2, eps * (1 + 1e-9 * 6.0**k))
-            if k == 0:
-                trial = eps
-            f = margins(layer, origin + region.step(direction, trial, origin), label, rival)
-            down = f < -enough
+            trial = torch.where(broken, (low + high) / 2, eps * (1 + 1e-9 * 6.0**k)) if k else eps
+            point = self.origin + self.region.step(direction, trial, self.origin)
+            down = margins(self.layer, point, self.label, self.rival) < -enough
             low = torch.where(down, low, torch.maximum(low, trial))
             high = torch.where(down, trial, high)
             broken |= down
-        for i in torch.nonzero(broken)[:, 0].tolist():
-            r = int(row[i])
-            if high[i] < result.radius[r]:
-                result.radius[r] = high[i]
-                result.step[r] = region.step(direction[i : i + 1], high[i : i + 1], origin[i : i + 1])[0]
-                result.target[r] = rival[i]
-                result.certain[r] = True
+        return high, broken

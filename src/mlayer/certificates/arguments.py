@@ -16,6 +16,7 @@ from mlayer.certificates.modules import (
     with_plain_structure,
 )
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.nn.arguments import check_tensor
 from mlayer.nn.layer import MLayer
 
 
@@ -71,10 +72,7 @@ def as_float64(x: Tensor) -> Tensor:
 
 def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
     """Raise unless ``x`` is a finite floating point tensor of shape (rows, m)."""
-    if not isinstance(x, Tensor):
-        raise ArgumentTypeError(
-            argument, "a torch.Tensor", type(x).__name__, "Convert it with torch.as_tensor."
-        )
+    check_tensor(argument, x, "Convert it with torch.as_tensor.")
     check_plain(argument, x)
     if not x.is_floating_point():
         raise ArgumentTypeError(
@@ -139,10 +137,7 @@ def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
 
 def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
     """Labels as int64 on the CPU, (rows,)."""
-    if not isinstance(labels, Tensor):
-        raise ArgumentTypeError(
-            "labels", "a torch.Tensor", type(labels).__name__, "Convert with torch.as_tensor(labels)."
-        )
+    check_tensor("labels", labels, "Convert with torch.as_tensor(labels).")
     check_plain("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ArgumentTypeError("labels", "of an integer dtype", str(labels.dtype), "One class per row.")

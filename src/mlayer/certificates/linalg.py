@@ -97,7 +97,7 @@ def proves_positive(A: Array, plus: float | Array = 0.0) -> bool:
 
 
 def are_positive(A: Array, plus: float | Array = 0.0) -> NDArray[np.bool_]:
-    """Which of the symmetric matrices A + plus are certainly positive semidefinite, by Cholesky.  (...)
+    """A mask of the symmetric matrices A + plus that are certainly positive semidefinite, by Cholesky.  (...)
 
     Rump (BIT 46, 2006): if the factorization of A - s with s >= n u trace(A) / (1 - n u) goes through
     in floating point, A is positive semidefinite. The shift taken is four times that, which is enough for the

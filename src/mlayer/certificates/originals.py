@@ -19,7 +19,7 @@ from torch.nn import functional
 from mlayer.exponential import expm, expm_function
 from mlayer.nn import layer as layer_module
 from mlayer.nn.layer import MLayer
-from mlayer.nn.structures import STRUCTURES, Structure, blocks, entries, named, parametrized, structure
+from mlayer.nn.structures import STRUCTURES, Parametrized, named
 
 _PACKAGES = ("torch", "mlayer")
 # torch.compile puts functions around methods of nn.Module that take note of changes and compute nothing else.
@@ -60,7 +60,15 @@ _TORCH_KINDS: tuple[type, ...] = (
     nn.BatchNorm1d,
     nn.BatchNorm2d,
 )
-_OWN_KINDS: tuple[type, ...] = (MLayer, Structure, *STRUCTURES.values())
+# The layer, every structure of the table, and the classes of this package that they inherit from.
+_OWN_KINDS: tuple[type, ...] = tuple(
+    dict.fromkeys(
+        cls
+        for kind in (MLayer, Parametrized, *STRUCTURES.values())
+        for cls in kind.__mro__
+        if cls.__module__.startswith("mlayer.")
+    )
+)
 # Functions that the forward methods of torch's modules call.
 _FUNCTIONAL = ("linear", "conv2d", "relu", "batch_norm", "avg_pool2d", "max_pool2d", "dropout", "dropout2d")
 _TORCH = (
@@ -70,9 +78,9 @@ _TORCH = (
 _OF_TENSORS = (
     "flatten", "unflatten", "view", "reshape", "to", "float", "double", "clone", "__matmul__", "__deepcopy__",
 )  # fmt: skip
-_OWN_MODULES: tuple[ModuleType, ...] = (
-    layer_module, blocks, entries, named, parametrized, structure, expm_function,
-)  # fmt: skip
+_OWN_MODULES: tuple[ModuleType, ...] = tuple(
+    dict.fromkeys([*(sys.modules[cls.__module__] for cls in _OWN_KINDS), named, expm_function])
+)
 # Operators that torch.library can give another kernel. Products are not among them: they may well come from
 # another BLAS, and their values are compared at the rows.
 _OPERATORS = (
@@ -105,7 +113,7 @@ def _places() -> Iterator[Place]:
 
 
 def _found(place: Place) -> tuple[Any, Any]:
-    """What stands there by itself, not by inheritance, and its code."""
+    """The attribute of the owner itself, not an inherited one, and its code."""
     owner, name = place
     value = vars(owner).get(name)
     return value, getattr(value, "__code__", None)

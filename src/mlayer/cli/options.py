@@ -92,7 +92,7 @@ force = click.option("--force", is_flag=True, help="Replace an existing file.")
 
 @dataclass(frozen=True)
 class Written:
-    """How a text table is written, as far as the user has said so."""
+    """The format of a text table, as far as the user has given it."""
 
     delimiter: str | None
     decimal: str | None

@@ -71,7 +71,7 @@ def results() -> Any:
 
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
-    """What was done with a table, on stderr."""
+    """Print the notes about a table to stderr."""
     lines = list(map(str, lines))
     for line in lines[:SHOWN]:
         say(f"  {line}", quiet)

@@ -1,4 +1,4 @@
-"""What a data set is here: pixels kept as bytes, floats made when asked for."""
+"""The types of data sets: pixels are kept as bytes and converted to floats on request."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mlayer.checks import brief, flag, is_several, one_of
+from mlayer.checks import flag, one_of, several
 from mlayer.datasets import cifar10_binary, melbourne, mnist_idx, svhn_mat
 from mlayer.datasets.cifar10_binary import cifar10
 from mlayer.datasets.dataset_types import ImageSet, Split
@@ -13,7 +13,6 @@ from mlayer.datasets.local_files import DataPath, SourceFile
 from mlayer.datasets.mnist_idx import mnist
 from mlayer.datasets.sklearn_digits import digits
 from mlayer.datasets.svhn_mat import svhn
-from mlayer.errors import ArgumentTypeError
 
 _TestHalf = Callable[[DataPath, bool, bool, Progress | None], Split]
 # Image sets in files: what loads both halves, and what loads the test half alone.
@@ -106,8 +105,7 @@ def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progres
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         progress: called with name, bytes so far, total bytes (or None).
     """
-    if not is_several(names):
-        raise ArgumentTypeError("names", "several names", brief(names), 'For example ["mnist"].')
+    several("names", names, "several names", 'For example ["mnist"].')
     names = tuple(names)
     for name in names:
         one_of("names", name, FILES, "Other sets need no files.")

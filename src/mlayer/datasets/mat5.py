@@ -53,7 +53,7 @@ _HINT = "Get the file again from its source."
 
 
 def _unpacked(content: memoryview) -> bytes:
-    """What a compressed element holds; one that unpacks to more than the limit is refused."""
+    """The content of a compressed element; one that unpacks to more than the limit is refused."""
     unpacking = zlib.decompressobj()
     data = unpacking.decompress(content, _MOST_BYTES)
     if not unpacking.eof:

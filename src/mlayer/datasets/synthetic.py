@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.checks import brief, flag, integer, number
+from mlayer.checks import brief, flag, instance, integer, number
 from mlayer.datasets.dataset_types import Table
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -142,10 +142,9 @@ def cosine_samples(
     Returns:
         x and y (count, 1) float32.
     """
-    if not isinstance(function, Cosines):
-        raise ArgumentTypeError(
-            "function", "a Cosines", brief(function), "random_cosines() draws one; FIGURE_COSINES has three."
-        )
+    instance(
+        "function", function, Cosines, "a Cosines", "random_cosines() draws one; FIGURE_COSINES has three."
+    )
     for name, value in (("start", start), ("stop", stop)):
         number(name, value)
     number("spacing", spacing, above=0)

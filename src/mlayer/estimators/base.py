@@ -1,4 +1,4 @@
-"""What both estimators share: from a checked table to a trained layer, and back to raw inputs."""
+"""The common part of both estimators: from a checked table to a trained layer, and back to raw inputs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
 
     _loss: str
 
-    # Set by the subclasses' constructors, as scikit-learn requires: unchanged.
+    # Set by the subclasses' constructors.
     matrix_size: int | Auto
     embedding_size: int | Auto | None
     structure: str | torch.nn.Module
@@ -92,6 +92,10 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
     _inputs: Scale
     _outputs: Scale
     _optimizer: torch.optim.Optimizer | None
+
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Store the constructor's arguments unchanged under their names, as scikit-learn requires."""
+        self.__dict__.update({name: value for name, value in arguments.items() if name != "self"})
 
     def to_mlayer(self) -> MLayer:
         """The model as one plain layer on raw inputs, in float64: what predictions come from.

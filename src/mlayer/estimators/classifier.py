@@ -64,6 +64,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
     """
 
     _loss = "cross_entropy"
+    class_weight: Any
     classes_: NDArray[Any]
 
     def __init__(
@@ -89,25 +90,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.matrix_size = matrix_size
-        self.embedding_size = embedding_size
-        self.structure = structure
-        self.init = init
-        self.alpha = alpha
-        self.penalty = penalty
-        self.activity_penalty = activity_penalty
-        self.solver = solver
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.class_weight = class_weight
-        self.effort = effort
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MLayerClassifier:
         """Fit to rows X, (rows, inputs), and their classes y, (rows,).

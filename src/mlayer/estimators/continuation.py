@@ -1,4 +1,4 @@
-"""How a series continues after its last row: a season, the level at the end, and a part of the trend.
+"""The continuation of a series after its last row: a season, the level at the end, and a part of the trend.
 
     y(t) = season(t) + other inputs + level + drift . slope . (t - end)
 
@@ -78,7 +78,7 @@ class Continuation:
 
     @property
     def price(self) -> float:
-        """What it must gain to be preferred to the last value."""
+        """The gain that it needs to be preferred to the last value."""
         return _PRICE_OF_A_DRIFT * (self.drift > 0) + _PRICES_OF_SEASONS[self.season]
 
     @property

@@ -60,7 +60,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train, with nothing left to choose.
+    """The settings of a training, with nothing left to choose.
 
     Attributes:
         loss: "cross_entropy" or "squared_error".

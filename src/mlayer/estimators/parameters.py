@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from mlayer.checks import brief, did_you_mean, is_several, one_of
+from mlayer.checks import brief, did_you_mean, instance, is_several, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.penalty import PENALTIES
 from mlayer.estimators.selection import EFFORTS
@@ -64,17 +64,16 @@ def check_arguments(estimator: Any) -> None:
     if not (is_auto(early) or isinstance(early, bool | np.bool_)):
         hint = "Leave it 'auto' when in doubt."
         raise ArgumentError("early_stopping", "True, False or 'auto'", brief(early), hint)
-    if not isinstance(estimator.warm_start, bool | np.bool_):
-        raise ArgumentTypeError(
-            "warm_start",
-            "True or False",
-            brief(estimator.warm_start),
-            "False starts each fit afresh.",
-        )
-    if not isinstance(estimator.verbose, bool | np.bool_ | Integral):
-        raise ArgumentTypeError(
-            "verbose", "True or False", brief(estimator.verbose), "True shows a progress bar."
-        )
+    instance(
+        "warm_start", estimator.warm_start, bool | np.bool_, "True or False", "False starts each fit afresh."
+    )
+    instance(
+        "verbose",
+        estimator.verbose,
+        bool | np.bool_ | Integral,
+        "True or False",
+        "True shows a progress bar.",
+    )
     seed_of(estimator.random_state, draw=False)
     _check_class_weight(getattr(estimator, "class_weight", None))
 
@@ -120,14 +119,10 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> EstimatorPlan:
     )
 
 
-def _solver(solver: object, rows: int) -> str:
-    if not isinstance(solver, str):
-        raise ArgumentTypeError(
-            "solver",
-            "'auto', 'lbfgs' or the name of an optimizer of torch",
-            brief(solver),
-            "For example 'adam'.",
-        )
+def _solver(solver: Any, rows: int) -> str:
+    instance(
+        "solver", solver, str, "'auto', 'lbfgs' or the name of an optimizer of torch", "For example 'adam'."
+    )
     if solver == "auto":
         return "lbfgs" if rows <= SMALL_TABLE else "adam"
     from mlayer.training import Settings
@@ -153,7 +148,7 @@ def _solver(solver: object, rows: int) -> str:
 
 
 def _unfit(solver: str) -> str:
-    """Why the optimizer cannot train weights of the shapes of a layer; empty if it can. Found by a step."""
+    """The reason why the optimizer cannot train weights of these shapes; empty if it can. Found by a step."""
     import torch
 
     from mlayer.training.optimizers import optimizer_class

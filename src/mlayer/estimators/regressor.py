@@ -91,25 +91,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.matrix_size = matrix_size
-        self.embedding_size = embedding_size
-        self.structure = structure
-        self.init = init
-        self.alpha = alpha
-        self.penalty = penalty
-        self.activity_penalty = activity_penalty
-        self.periodic = periodic
-        self.solver = solver
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.effort = effort
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MLayerRegressor:
         """Fit to rows X, (rows, inputs), and their targets y, (rows,) or (rows, targets).
@@ -186,7 +168,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         return np.ones(len(inputs)) if spread is None else spread.at(inputs, outputs)
 
     def _spread_of(self, rows: Rows) -> Spread | None:
-        """How errors depend on the row, from those on the training rows."""
+        """The dependence of errors on the row, from those on the training rows."""
         if not self._flat or getattr(self, "way_", None) is not None:
             return None  # those of a series depend on the horizon
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What is left to the data: the ridge, and whether the inputs act by waves. Chosen on held-out rows."""
+"""The choices made on held-out rows: the ridge, and whether the inputs act by waves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlayer.nn import MLayer
 
 @dataclass(frozen=True)
 class SearchEffort:
-    """How much a search for alpha may cost.
+    """The cost that a search for alpha may have.
 
     Attributes:
         folds: of small tables, and of others. On tables of 1100 to 3000 rows one split chose the same alpha
@@ -57,7 +57,7 @@ class Choice:
 
 
 def fold_count(rows: int, effort: str = "default") -> int:
-    """How many folds: one split is enough where rows are many."""
+    """The number of folds: one split is enough where rows are many."""
     return EFFORTS[effort].folds[0 if rows < _SMALL else 1]
 
 

@@ -116,7 +116,7 @@ class SeriesPart:
         return self._wave_fit(found, data) if ours <= min(theirs, level) else None
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
-        """How a series continues, if forecasts from its past favor that over a trained layer."""
+        """The continuation of a series, if forecasts from its past favor it over a trained layer."""
         settled: Continuation | Literal[False] | None = getattr(self, "_way", None)  # of a fit to fewer rows
         if settled is False:
             return None

@@ -91,7 +91,7 @@ class WaveFit:
         return float(weight @ errors / weight.sum())
 
     def parameters(self, outputs: int, inputs: int) -> int:
-        """What Schwarz's criterion counts; a frequency three times (see `numerics.waves.schwarz`)."""
+        """The count of Schwarz's criterion, a frequency three times (see `numerics.waves.schwarz`)."""
         linear = 1 + inputs + len(self.products) + 2 * len(self.frequencies) * (1 + len(self.groups))
         return linear * outputs + 3 * len(self.frequencies)
 

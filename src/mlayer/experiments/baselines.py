@@ -35,7 +35,7 @@ from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_rivals import RIVALS, ODEBlock, Solver, check_solver, rival
 from mlayer.experiments.shared.image_training import split
-from mlayer.experiments.shared.over_seeds import best_rate, mean_figures
+from mlayer.experiments.shared.over_seeds import best_rate, grouped, mean_figures
 from mlayer.experiments.shared.pictures import canvas, soft
 from mlayer.training import Settings, TrainingResult, evaluate, train
 
@@ -64,7 +64,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The nets that are trained.
 
     Attributes:
         seed: of the parts of the data, the weights and the order; others follow it.
@@ -248,18 +248,10 @@ class _BaselineTraining:
         )
 
 
-def _groups(results: Results) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Rows by set and net."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in results["rows"]:
-        groups.setdefault((row["set"], row["net"]), []).append(row)
-    return groups
-
-
 def headline(results: Results) -> dict[str, float]:
     """Mean and sample deviation of the test accuracies in percent, from whole sets only."""
     figures: dict[str, float] = {}
-    for (of, net), rows in _groups(results).items():
+    for (of, net), rows in grouped(results["rows"], "set", "net").items():
         if not all(row["whole"] for row in rows):
             continue
         start = f"baselines.{of}.{net}"
@@ -272,7 +264,7 @@ def headline(results: Results) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """One bar per row of the table, the mean over its seeds, with what it was trained on."""
-    groups = _groups(results)
+    groups = grouped(results["rows"], "set", "net")
     figure = canvas(8, 0.42 * len(groups) + 1.2)
     axes = figure.subplots()
     means = {key: statistics.mean(row["test_accuracy"] for row in rows) for key, rows in groups.items()}

@@ -17,6 +17,7 @@ parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlayer.datasets import images as load_images
@@ -114,7 +115,7 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained and tested.
+    """The models that are trained and tested.
 
     Attributes:
         seed: the first; others follow it.
@@ -162,17 +163,18 @@ def run(config: Config, where: Where) -> Results:
             continue
         for seed in range(config.seed, config.seed + config.seeds):
             for model in ("M-layer", "linear"):
-                row = train_robustly(
-                    images,
-                    task.recipe,
-                    task.eps,
-                    seed,
-                    where,
-                    f"{task.name}-{model}-{seed}",
+                train = partial(
+                    train_robustly,
+                    images=images,
+                    recipe=task.recipe,
+                    eps=task.eps,
+                    seed=seed,
+                    where=where,
                     linear=model == "linear",
                     test_images=config.test_images,
                     fit_steps=config.fit_steps,
                 )
+                row = where.part(f"{task.name}-{model}-{seed}", train)
                 rows.append({"task": task.name, "radius": task.radius} | row)
                 where.keep(results)
     return results

@@ -19,6 +19,7 @@ trained for longer.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlayer.certificates.networks.certifier import EFFORTS
@@ -72,7 +73,7 @@ MNIST_TASKS = (NetworkTask("mnist", "0.1", MNIST), NetworkTask("mnist", "0.3", M
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained and tested.
+    """The networks that are trained and tested.
 
     Attributes:
         seed: the first; others follow it.
@@ -124,10 +125,18 @@ def _row(  # noqa: PLR0917
         return None
     part = f"{task.name}-{head}-{seed}"
     file = None if where.models is None else where.models / f"{part}.safetensors"
-    row = train_network(
-        images, task.recipe, task.eps, head, seed, where, part, file=file, test_images=config.test_images
+    train = partial(
+        train_network,
+        images=images,
+        recipe=task.recipe,
+        eps=task.eps,
+        head=head,
+        seed=seed,
+        where=where,
+        file=file,
+        test_images=config.test_images,
     )
-    return {"task": task.name, "radius": task.radius} | row
+    return {"task": task.name, "radius": task.radius} | where.part(part, train)
 
 
 def headline(results: Results) -> dict[str, float]:

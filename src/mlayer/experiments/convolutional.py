@@ -21,12 +21,18 @@ from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, Where, from_files
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import train_images
-from mlayer.experiments.shared.over_seeds import SEARCH_FACTS, accuracies, best_rate, draw_seeds, mean_figures
-from mlayer.experiments.shared.paired import paired
-from mlayer.experiments.shared.pictures import panels
+from mlayer.experiments.shared.over_seeds import (
+    SEARCH_FACTS,
+    accuracies,
+    ahead_figures,
+    best_rate,
+    draw_seeds,
+    mean_figures,
+    paired,
+)
+from mlayer.experiments.shared.pictures import M_LAYER, NET, panels
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
 
 if TYPE_CHECKING:
@@ -55,7 +61,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The nets that are trained.
 
     Attributes:
         seed: the first seed; others follow it.
@@ -142,11 +148,8 @@ def headline(results: Results) -> dict[str, float]:
         for head, by_seed in heads.items():
             start = f"convolutional.{name}.{head}"
             figures |= mean_figures(start, list(by_seed.values()))
-            found = None if head == "M-layer" else paired(heads.get("M-layer", {}), by_seed)
-            if found is not None:
-                figures[f"{start}.m_layer_ahead_by"] = round(found["difference"], 3)
-                if found["p"] is not None:
-                    figures[f"{start}.p"] = found["p"]
+            if head != "M-layer":
+                figures |= ahead_figures(start, paired(heads.get("M-layer", {}), by_seed))
     return figures
 
 

@@ -24,10 +24,9 @@ from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, is_narrow, panels, soft
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -80,7 +79,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained, and their data.
 
     Attributes:
         seed: of data and weights.

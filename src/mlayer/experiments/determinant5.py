@@ -25,9 +25,8 @@ from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow, written
-from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.pictures import ink, panels, shade
+from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, panels, shade
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
 from mlayer.training import Settings, train
 
@@ -72,7 +71,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained, and their data.
 
     Attributes:
         seed: of data and weights; others follow it.

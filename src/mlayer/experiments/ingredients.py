@@ -1,4 +1,4 @@
-"""What each ingredient of our image recipe is worth, and whether dropout helps.
+"""An ablation of our image recipe, one ingredient at a time, and dropout.
 
     mlayer reproduce ingredients --smoke    seconds, on the small digits that come with scikit-learn
     mlayer reproduce ingredients            MNIST with three seeds, CIFAR-10 with one: an hour and a half on
@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, Where, from_files
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
-from mlayer.experiments.shared.pictures import ink, panels
+from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +66,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained.
 
     Attributes:
         seed: the first seed; others follow it.

@@ -35,9 +35,8 @@ from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosi
 from mlayer.errors import MLayerError
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow, written
-from mlayer.experiments.shared.colors import M_LAYER, M_LAYER_OF_OTHERS, NET
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import canvas, ink, shade
+from mlayer.experiments.shared.pictures import M_LAYER, M_LAYER_OF_OTHERS, NET, canvas, ink, shade
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import features, harmonics, told
 from mlayer.nn.layer import MLayer
@@ -111,7 +110,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained, and their functions.
 
     Attributes:
         seed: of noise and weights.

@@ -24,14 +24,19 @@ from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, Where, from_files
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import M_LAYER, NET
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import train_images
-from mlayer.experiments.shared.over_seeds import SEARCH_FACTS, best_rate, draw_seeds, mean_figures
-from mlayer.experiments.shared.paired import paired
-from mlayer.experiments.shared.pictures import panels
+from mlayer.experiments.shared.over_seeds import (
+    SEARCH_FACTS,
+    ahead_figures,
+    best_rate,
+    draw_seeds,
+    mean_figures,
+    paired,
+)
+from mlayer.experiments.shared.pictures import M_LAYER, NET, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +65,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The nets that are trained.
 
     Attributes:
         seed: the first seed; others follow it.
@@ -187,10 +192,7 @@ def headline(results: Results) -> dict[str, float]:
         for net, by_seed in nets.items():
             figures |= mean_figures(_name(*key, net), list(by_seed.values()))
     for row in differences(results):
-        start = _name(row["set"], row["augmented"], row["aside"], row["net"])
-        figures[f"{start}.m_layer_ahead_by"] = round(row["difference"], 3)
-        if row["p"] is not None:
-            figures[f"{start}.p"] = row["p"]
+        figures |= ahead_figures(_name(row["set"], row["augmented"], row["aside"], row["net"]), row)
     return figures
 
 

@@ -27,8 +27,7 @@ from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, Where
 from mlayer.experiments.running.rows import PaperRow, written
-from mlayer.experiments.shared.colors import M_LAYER, PAPER
-from mlayer.experiments.shared.pictures import ink, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, PAPER, ink, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
 
@@ -70,7 +69,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """What is certified.
+    """The images that are certified.
 
     Attributes:
         seed: of the small layer, if there is one; the rest is not random.

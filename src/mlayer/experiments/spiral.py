@@ -55,50 +55,33 @@ _RMSPROP = Settings(
     on_divergence="stop",
 )
 needs = no_needs
+_FURTHER = "Spirals: accuracy on a further turn"
 ROWS = (
-    PaperRow(
-        "Spirals: accuracy on a further turn",
-        "a picture",
-        "spiral.extra_turn_accuracy",
-        ".1%",
-        at_least=0.9,
-    ),
+    PaperRow(_FURTHER, "a picture", "spiral.extra_turn_accuracy", ".1%", at_least=0.9),
     PaperRow("Spirals: accuracy on the second further turn", "", "spiral.second_turn_accuracy", ".1%"),
     PaperRow("Spirals: accuracy on the third further turn", "", "spiral.third_turn_accuracy", ".1%"),
-    PaperRow(
-        "Spirals: accuracy on a further turn, text's recipe with n = 10",
-        "a picture",
-        "spiral.text_extra_turn_accuracy",
-        ".1%",
-        at_least=0.9,
+    *(
+        PaperRow(
+            f"{_FURTHER}, {said}", "a picture", f"spiral.{recipe}_extra_turn_accuracy", ".1%", at_least=0.9
+        )
+        for recipe, said in (("text", "text's recipe with n = 10"), ("notebook", "notebook's recipe"))
     ),
-    PaperRow(
-        "Spirals: accuracy on a further turn, notebook's recipe",
-        "a picture",
-        "spiral.notebook_extra_turn_accuracy",
-        ".1%",
-        at_least=0.9,
-    ),
-    PaperRow(
-        "Spirals: the same, ReLU net",
-        "a picture",
-        "spiral.relu_extra_turn_accuracy",
-        ".1%",
-        epochs="spiral.dnn_epochs",
-    ),
-    PaperRow(
-        "Spirals: the same, tanh net",
-        "a picture",
-        "spiral.tanh_extra_turn_accuracy",
-        ".1%",
-        epochs="spiral.dnn_epochs",
+    *(
+        PaperRow(
+            f"Spirals: the same, {said} net",
+            "a picture",
+            f"spiral.{net}_extra_turn_accuracy",
+            ".1%",
+            epochs="spiral.dnn_epochs",
+        )
+        for net, said in (("relu", "ReLU"), ("tanh", "tanh"))
     ),
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained.
 
     Attributes:
         seed: of the first run; the others follow it.

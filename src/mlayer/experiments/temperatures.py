@@ -31,9 +31,19 @@ from mlayer.datasets import Series, temperatures
 from mlayer.errors import MissingDataError, MLayerError
 from mlayer.experiments.running.protocol import Results, Where
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import GREEN, M_LAYER, M_LAYER_OF_OTHERS, NET, PINK
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import canvas, ink, is_narrow, shade, soft
+from mlayer.experiments.shared.pictures import (
+    GREEN,
+    M_LAYER,
+    M_LAYER_OF_OTHERS,
+    NET,
+    PINK,
+    canvas,
+    ink,
+    is_narrow,
+    shade,
+    soft,
+)
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import told
 from mlayer.nn.layer import MLayer
@@ -47,33 +57,30 @@ IN_PAPER = "; the authors' notebook"
 CAPTION = "Daily minimum temperatures of Melbourne; the last year was held out. Errors are in the legend."
 EXPECTED = {"figure": "a curve that continues the seasons; no number is given"}
 WEEK, YEAR = 7, 365
+# Forecasts that are compared over several origins.
+_ROLLING = {
+    "ours": "ours",
+    "harmonic": "harmonic regression",
+    "climatology": "climatology",
+    "seasonal_naive": "seasonal naive",
+}
 ROWS = (
     PaperRow("Temperatures, last year: error of the forecast, °C", "a notebook", "temperatures.rmse", ".2f"),
     PaperRow("Temperatures, last year: harmonic regression", "", "temperatures.harmonic_rmse", ".2f"),
     PaperRow("Temperatures, last year: climatology", "", "temperatures.climatology_rmse", ".2f"),
     PaperRow("Temperatures, last year: DNN", "", "temperatures.dnn_rmse", ".2f"),
-    PaperRow("Temperatures, mean of five origins: ours", "", "temperatures.rolling_ours_rmse", ".3f"),
-    PaperRow(
-        "Temperatures, mean of five origins: harmonic regression",
-        "",
-        "temperatures.rolling_harmonic_rmse",
-        ".3f",
-    ),
-    PaperRow(
-        "Temperatures, mean of five origins: climatology", "", "temperatures.rolling_climatology_rmse", ".3f"
-    ),
-    PaperRow(
-        "Temperatures, mean of five origins: seasonal naive",
-        "",
-        "temperatures.rolling_seasonal_naive_rmse",
-        ".3f",
+    *(
+        PaperRow(
+            f"Temperatures, mean of five origins: {title}", "", f"temperatures.rolling_{name}_rmse", ".3f"
+        )
+        for name, title in _ROLLING.items()
     ),
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained.
+    """The models that are trained.
 
     Attributes:
         seed: of the weights.
@@ -287,7 +294,7 @@ def headline(results: Results) -> dict[str, float]:
     names = {"ours": "rmse", "seasonal_naive": "seasonal_naive_rmse", "climatology": "climatology_rmse"}
     names |= {"dnn": "dnn_rmse", "notebook": "notebook_rmse", "harmonic": "harmonic_rmse"}
     found = {f"temperatures.{names[k]}": v["rmse"] for k, v in results["forecasts"].items()}
-    for name in ("ours", "harmonic", "climatology", "seasonal_naive"):
+    for name in _ROLLING:
         found[f"temperatures.rolling_{name}_rmse"] = statistics.mean(row[name] for row in results["rolling"])
     wins = sum(row["ours"] < row["harmonic"] for row in results["rolling"])
     found["temperatures.rolling_wins_over_harmonic"] = float(wins)

@@ -49,7 +49,7 @@ ROWS = (PaperRow("Time per epoch, M-layer / ReLU net", "2.1 (V100)", "timing.rat
 
 @dataclass(frozen=True)
 class Config:
-    """What is timed.
+    """The trainings that are timed.
 
     Attributes:
         seed: of pixels and weights.

@@ -27,6 +27,7 @@ from mlayer.experiments.running.protocol import Results, Where, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.over_seeds import grouped
 from mlayer.experiments.shared.pictures import panels
 from mlayer.nn import MLayer
 
@@ -65,7 +66,7 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained and certified.
+    """The models that are trained and certified.
 
     Attributes:
         seed: the first seed; others follow it.
@@ -143,11 +144,9 @@ def _certify(net: nn.Module, images: ImageSet, config: Config, where: Where) -> 
 
 def headline(results: Results) -> dict[str, float]:
     """Medians over images, means over seeds."""
-    groups: dict[tuple[str, int], list[Results]] = {}
-    for row in results["models"]:
-        groups.setdefault((row["recipe"], row["matrix_size"]), []).append(row["robustness"])
     figures: dict[str, float] = {}
-    for (recipe, size), models in groups.items():
+    for (recipe, size), rows in grouped(results["models"], "recipe", "matrix_size").items():
+        models = [row["robustness"] for row in rows]
         found = {
             "accuracy": [model["accuracy"] for model in models],
             "delta_in": [model["delta_in"] for model in models],

@@ -27,8 +27,8 @@ import torch
 from mlayer.datasets import Cosines, random_cosines
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.colors import GREEN, M_LAYER, NET, PINK
-from mlayer.experiments.shared.pictures import ink, panels
+from mlayer.experiments.shared.over_seeds import grouped
+from mlayer.experiments.shared.pictures import GREEN, M_LAYER, NET, PINK, ink, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, told
 from mlayer.numerics.arrays import Array
@@ -51,7 +51,7 @@ _NEW = 2 + np.arange(4000) / 1000
 
 @dataclass(frozen=True)
 class Config:
-    """What is measured.
+    """The functions and levels of noise that are measured.
 
     Attributes:
         seed: of functions and noise.
@@ -141,9 +141,8 @@ def _values(function: Cosines, x: Array) -> Array:
 
 
 def _groups(results: Results) -> Iterator[tuple[bool, float, list[dict[str, Any]]]]:
-    keys = dict.fromkeys((row["even"], row["noise"]) for row in results["rows"])
-    for even, noise in keys:
-        yield even, noise, [row for row in results["rows"] if (row["even"], row["noise"]) == (even, noise)]
+    for (even, noise), rows in grouped(results["rows"], "even", "noise").items():
+        yield even, noise, rows
 
 
 def headline(results: Results) -> dict[str, float]:

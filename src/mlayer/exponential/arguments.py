@@ -1,4 +1,4 @@
-"""What matrices must be to have an exponential."""
+"""Checks of the matrices that are exponentiated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the C++ is compiled: every flag, and the build of the autograd node for the torch that is installed.
+"""The compilation of the C++: every flag, and the build of the autograd node for the installed torch.
 
 setup.py builds the kernel with these flags at install, and the node too where torch can be imported then
 (``pip install --no-build-isolation``, ``make``). The command of compile.py builds the node later, into the
@@ -62,7 +62,7 @@ def digest_flag(digest: str | None) -> str:
 
 
 def instruction_flags(source: str | Path) -> list[str]:
-    """What a source file of the kernel needs on this machine besides `COMMON`."""
+    """The flags of a source file of the kernel on this machine, in addition to `COMMON`."""
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     return list(INSTRUCTIONS.get(Path(source).name, ())) if x86 else []
 

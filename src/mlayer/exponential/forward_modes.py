@@ -1,4 +1,4 @@
-"""Which derivatives in forward mode are refused, because torch would compute them wrongly."""
+"""Refusal of derivatives in forward mode that torch would compute wrongly."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class ProductSchedule:
 
 @dataclass(frozen=True)
 class ProductsPlan:
-    """What one look at a batch found. A schedule is None where the batch has to go to `grouped`."""
+    """The plan of a batch after one look at it; a schedule is None where `grouped` must compute it."""
 
     squares: Tensor  # ||A^2|| of each matrix, (b,)
     value: ProductSchedule | None

@@ -26,7 +26,7 @@ _pullbacks: list[Callable[[Tensor, Tensor], Tensor]] = []
 
 
 def set_pullback(pullback: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """What the node calls where a derivative is itself to be differentiated: (A, G) -> L(A^H, G)."""
+    """Set the function for derivatives of derivatives: (A, G) -> L(A^H, G)."""
     _pullbacks[:] = [pullback]
 
 
@@ -71,7 +71,7 @@ def available() -> bool:
 
 
 def description() -> str:
-    """How autograd reaches the kernel."""
+    """A description of how autograd reaches the kernel."""
     module, why = _load()
     return "C++ autograd node" if module is not None else f"through ctypes ({why})"
 

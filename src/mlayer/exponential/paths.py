@@ -1,4 +1,4 @@
-"""Which implementation computes an exponential, and why."""
+"""The choice of the implementation of an exponential, and the reason for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Taylor polynomial, how many squarings: the promise behind every exponential.
+"""The choice of Taylor polynomial and number of squarings, with the error bound of every exponential.
 
 exp(A) is computed as T(2^-s A)^(2^s), T one of four nested Taylor polynomials that cost 1, 2, 3
 and 4 matrix products. Both numbers follow from one cheap norm, d = ||A^2||^(1/2), which is never larger
@@ -117,7 +117,7 @@ def schedule_for(dtype: torch.dtype, derivative: bool = False) -> Schedule:
 
 
 def squarings_without_identity(dtype: torch.dtype) -> int:
-    """How many squarings, the first ones, are made as Y <- 2 Y + Y^2 with Y = exp(B) - I.
+    """The number of first squarings that are computed as Y <- 2 Y + Y^2 with Y = exp(B) - I.
 
     Rounding X = I + Y loses a digit that Y keeps, as long as Y is not larger than X. In double precision that
     holds twice; the scaled matrices of single precision are too large for it from the start.

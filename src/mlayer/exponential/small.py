@@ -190,7 +190,7 @@ def _plan(values: AnyArray, dtype: torch.dtype, derivative: bool) -> tuple[int, 
 
 @lru_cache(maxsize=256)
 def _limit(dtype: torch.dtype, n: int) -> float:
-    """What d + log(1 + ||A||) must not exceed, so that nothing overflows."""
+    """The upper limit of d + log(1 + ||A||) below which nothing overflows."""
     return math.log(_FINFO[dtype].max) - _MARGIN - math.log(n)
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import brief, one_of
-from mlayer.errors import ArgumentTypeError, MLayerError
+from mlayer.checks import instance, one_of
+from mlayer.errors import MLayerError
 from mlayer.exponential.arguments import HALVES, check_matrices
 
 ActivityKind = Literal["frobenius", "l1"]
@@ -72,8 +72,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     >>> len(penalties)
     2
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentTypeError("model", "a torch.nn.Module", brief(model), "For example an MLayer.")
+    instance("model", model, nn.Module, "a torch.nn.Module", "For example an MLayer.")
     _check_kind(kind)
     penalties: list[Tensor] = []
     gradients_wanted = torch.is_grad_enabled()

@@ -1,4 +1,4 @@
-"""Where and in which precision weights may be."""
+"""Checks of devices, dtypes, weights and inputs of a layer."""
 
 from __future__ import annotations
 
@@ -92,10 +92,16 @@ def check_weights(
             raise ArgumentError(name, f"of shape {shape}", _shape(tensor), "d and n are those of generators.")
 
 
+def check_tensor(argument: str, value: object, hint: str = "") -> None:
+    """Raise unless ``value`` is a tensor; without a hint the error says how to convert it."""
+    if not isinstance(value, Tensor):
+        hint = hint or _to_a_tensor(argument, value)
+        raise ArgumentTypeError(argument, "a torch.Tensor", type(value).__name__, hint)
+
+
 def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
     """Raise unless a layer with such weights can be applied to ``x``."""
-    if not isinstance(x, Tensor):
-        raise ArgumentTypeError("x", "a torch.Tensor", type(x).__name__, _to_a_tensor(x))
+    check_tensor("x", x)
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ArgumentError(
             "x",
@@ -120,13 +126,13 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
         )
 
 
-def _to_a_tensor(x: object) -> str:
-    if isinstance(x, torch.fx.Proxy):
+def _to_a_tensor(argument: str, value: object) -> str:
+    if isinstance(value, torch.fx.Proxy):
         return (
             "torch.fx.symbolic_trace cannot follow the exponential: use torch.export, or a torch.fx.Tracer "
             "whose is_leaf_module(module, name) is True for an MLayer."
         )
-    return "Convert it with torch.as_tensor(x)."
+    return f"Convert it with torch.as_tensor({argument})."
 
 
 def check_stored(layer: nn.Module, purpose: str) -> None:

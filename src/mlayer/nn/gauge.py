@@ -17,7 +17,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError
+from mlayer.nn.arguments import check_tensor
 from mlayer.nn.layer import MLayer, check_layer
 
 _NEWTON_STEPS = 50
@@ -274,10 +275,7 @@ def _signs(columns: Tensor) -> Tensor:
 
 
 def _invertible(argument: str, matrix: Tensor, size: int) -> Tensor:
-    if not isinstance(matrix, Tensor):
-        raise ArgumentTypeError(
-            argument, "a torch.Tensor", type(matrix).__name__, "Convert it with torch.as_tensor."
-        )
+    check_tensor(argument, matrix, "Convert it with torch.as_tensor.")
     if matrix.shape != (size, size):
         raise ArgumentError(
             argument, f"of shape ({size}, {size})", f"shape {tuple(matrix.shape)}", "Give one square matrix."

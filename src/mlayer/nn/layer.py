@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from mlayer.checks import brief, flag, positive_integer
+from mlayer.checks import flag, instance, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential.arguments import HALVES
 from mlayer.nn.activity import ActivityKind, activity_of
@@ -175,13 +175,13 @@ class MLayer(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial weights, from ``generator`` if given."""
-        if generator is not None and not isinstance(generator, torch.Generator):
-            raise ArgumentTypeError(
-                "generator",
-                "a torch.Generator or None",
-                brief(generator),
-                "Use torch.Generator().manual_seed(0).",
-            )
+        instance(
+            "generator",
+            generator,
+            torch.Generator | None,
+            "a torch.Generator or None",
+            "Use torch.Generator().manual_seed(0).",
+        )
         check_stored(self, "initialized again")
         self.init(self, generator)
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from mlayer.checks import between
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError
 from mlayer.exponential.arguments import check_matrices
+from mlayer.nn.arguments import check_tensor
 from mlayer.nn.layer import MLayer, check_layer
 
 # What is relatively smaller counts as 0: far above the rounding of the weights, far below 1.
@@ -26,7 +27,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class LieSummary:
-    """What the Lie algebra of a layer is like.
+    """Properties of the Lie algebra of a layer.
 
     Attributes:
         matrix_size: n.
@@ -104,10 +105,7 @@ def lie_algebra(matrices: Tensor, tolerance: float | None = None) -> Tensor:
     >>> len(lie_algebra(torch.stack([x, y])))
     3
     """
-    if not isinstance(matrices, Tensor):
-        raise ArgumentTypeError(
-            "matrices", "a torch.Tensor", type(matrices).__name__, "Stack them with torch.stack."
-        )
+    check_tensor("matrices", matrices, "Stack them with torch.stack.")
     if matrices.dim() != 3 or matrices.shape[-1] != matrices.shape[-2]:
         raise ArgumentError(
             "matrices", "of shape (k, n, n)", f"shape {tuple(matrices.shape)}", "Stack them with torch.stack."

@@ -1,4 +1,4 @@
-"""What a layer does when its exponential leaves the range of its dtype: option ``on_overflow``."""
+"""The option ``on_overflow``: the behavior of a layer whose exponential leaves the range of its dtype."""
 
 from __future__ import annotations
 

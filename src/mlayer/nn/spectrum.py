@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError
+from mlayer.nn.arguments import check_tensor
 from mlayer.nn.layer import MLayer, check_layer
 
 # Beyond this condition number of the eigenvectors half of the digits of double precision are lost.
@@ -42,7 +43,7 @@ class Modes:
 def eigenvalues(layer: MLayer, x: Tensor) -> Tensor:
     """Eigenvalues of M(x), in double precision.  (..., in_features) -> (..., n), complex"""
     check_layer(layer)
-    _check_tensor("x", x)
+    check_tensor("x", x)
     values: Tensor = torch.linalg.eigvals(_matrix(layer, x))
     return values
 
@@ -61,7 +62,7 @@ def eigenvalues_along(layer: MLayer, start: Tensor, direction: Tensor, t: Tensor
         columns can be drawn as curves; where eigenvalues collide, the curves may swap.
     """
     check_layer(layer)
-    _check_tensor("t", t)
+    check_tensor("t", t)
     if t.dim() != 1:
         raise ArgumentError("t", "of shape (k,)", f"shape {tuple(t.shape)}", "Use torch.linspace.")
     _check_point("start", layer, start)
@@ -149,15 +150,8 @@ def _nearest(before: Tensor, after: Tensor) -> Tensor:
     return torch.tensor(order)
 
 
-def _check_tensor(name: str, x: object) -> None:
-    if not isinstance(x, Tensor):
-        raise ArgumentTypeError(
-            name, "a torch.Tensor", type(x).__name__, f"Convert it with torch.as_tensor({name})."
-        )
-
-
 def _check_point(name: str, layer: MLayer, x: Tensor) -> None:
-    _check_tensor(name, x)
+    check_tensor(name, x)
     if x.shape != (layer.in_features,):
         raise ArgumentError(
             name,

@@ -1,4 +1,4 @@
-"""How many waves there are in data, and which: the search on top of the parts in this package.
+"""The search for the number of waves in data and their frequencies, on top of the parts in this package.
 
 Waves are added one at a time at the highest peak of the spectrum of the residual; after each, the rates
 of all are refined together, which also separates most waves that are closer than the spectrum resolves.

@@ -93,7 +93,7 @@ class HorizonErrors:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> HorizonErrors:
-        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged."""
+        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged."""
         a, b, c = (float(each) for each in entry["growth"])
         scores, span = np.asarray(entry["scores"], dtype=np.float64), float(entry["span"])
         sane = np.isfinite([a, b, c, span]).all() and min(a, b, c) >= 0 and span > 0

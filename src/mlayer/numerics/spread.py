@@ -1,4 +1,4 @@
-"""How the size of errors depends on the row, so that intervals are wide where predictions are poor.
+"""The dependence of the size of errors on the row: intervals are wide where predictions are poor.
 
 The logarithm of the absolute error on the training rows is fitted by ridge regression on the prediction,
 its distance from the middle, and, if that pays, the same of every input. The size s(x) is the exponential
@@ -121,7 +121,7 @@ class Spread:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], inputs: int) -> Spread:
-        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged.
+        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged.
 
         Args:
             entry: the object.

@@ -27,7 +27,7 @@ _LARGEST_SHIFT = 600.0
 
 @dataclass(frozen=True)
 class WaveProblem:
-    """What is to be fitted.
+    """The data of a fit of waves.
 
     Attributes:
         x: the inputs, (rows, inputs).

@@ -7,8 +7,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from mlayer.checks import brief, file_path
-from mlayer.errors import ArgumentTypeError
+from mlayer.checks import file_path, instance
 from mlayer.report import plots
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw
@@ -30,8 +29,7 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
         source: description of what was read.
         model: the file that the model is written to.
     """
-    if not isinstance(result, FitResult):
-        raise ArgumentTypeError("result", "a FitResult", brief(result), "fit_table(frame, plan) gives one.")
+    instance("result", result, FitResult, "a FitResult", "fit_table(frame, plan) gives one.")
     model = file_path("model", model)
     target, facts = result.model.target, result.model.facts
     page = Page(f"{target.task.capitalize()} of {target.name}", source)

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, cast
 
-from mlayer.checks import brief, file_path, flag, integer, is_several, written_out
+from mlayer.checks import brief, file_path, flag, instance, integer, several, written_out
 from mlayer.disk import replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
@@ -102,30 +102,30 @@ class Page:
         if lead := _safe("lead", lead):
             self._body.append(f'<p class="lead">{lead}</p>')
 
+    def _add(self, html: str) -> Page:
+        self._body.append(html)
+        return self
+
     def heading(self, text: str, level: int = 2, anchor: str = "") -> Page:
         """A heading; of a part of a part with level 3. ``anchor`` is the name that links lead to."""
         integer("level", level, 2)
         if level > 6:
             raise ArgumentError("level", "from 2 to 6", str(level), "HTML has no more; the title is 1.")
         place = f' id="{_safe("anchor", anchor)}"' if anchor else ""
-        self._body.append(f"<h{level}{place}>{_safe('text', text)}</h{level}>")
-        return self
+        return self._add(f"<h{level}{place}>{_safe('text', text)}</h{level}>")
 
     def paragraph(self, text: str) -> Page:
         """A paragraph."""
-        self._body.append(f"<p>{_safe('text', text)}</p>")
-        return self
+        return self._add(f"<p>{_safe('text', text)}</p>")
 
     def code(self, text: str) -> Page:
         """Lines to copy."""
-        self._body.append(f"<pre><code>{_safe('text', text)}</code></pre>")
-        return self
+        return self._add(f"<pre><code>{_safe('text', text)}</code></pre>")
 
     def items(self, texts: Iterable[str]) -> Page:
         """A list."""
         listed = "".join(f"<li>{_safe('texts', text)}</li>" for text in _several("texts", texts))
-        self._body.append(f"<ul>{listed}</ul>")
-        return self
+        return self._add(f"<ul>{listed}</ul>")
 
     def cards(self, pairs: Iterable[tuple[str, str]]) -> Page:
         """A few large figures, each (figure, what it is)."""
@@ -133,8 +133,7 @@ class Page:
             f'<div class="card"><b>{_safe("pairs", figure)}</b><span>{_safe("pairs", name)}</span></div>'
             for figure, name in _several("pairs", pairs, 2)
         )
-        self._body.append(f'<div class="cards">{cards}</div>')
-        return self
+        return self._add(f'<div class="cards">{cards}</div>')
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> Page:
         """A table; with ``numbers``, all columns but the first are figures."""
@@ -157,8 +156,7 @@ class Page:
         head = line("th", names)
         stacked = ' class="stacked"' if stacks else ""
         grid = f"<table{stacked}><thead>{head}</thead><tbody>{body}</tbody></table>"
-        self._body.append(f'<div class="scroll">{grid}</div>')
-        return self
+        return self._add(f'<div class="scroll">{grid}</div>')
 
     def figures(self, pictures: Iterable[tuple[Draw, str, str]]) -> Page:
         """Plots, each (draw, text alternative, caption)."""
@@ -175,8 +173,7 @@ class Page:
                 f"<figure>{_themed(draw, words)}"
                 f"<figcaption>{_safe('pictures', caption)}</figcaption></figure>"
             )
-        self._body.append('<div class="figures">' + "".join(parts) + "</div>")
-        return self
+        return self._add('<div class="figures">' + "".join(parts) + "</div>")
 
     def contents(self, entries: Iterable[tuple[str, str]]) -> Page:
         """Links to parts of the page, each (anchor, text)."""
@@ -184,8 +181,7 @@ class Page:
             f'<li><a href="#{_safe("entries", anchor)}">{_safe("entries", text)}</a></li>'
             for anchor, text in _several("entries", entries, 2)
         )
-        self._body.append(f'<nav aria-label="Contents"><ol>{listed}</ol></nav>')
-        return self
+        return self._add(f'<nav aria-label="Contents"><ol>{listed}</ol></nav>')
 
     def gallery(self, cards: Iterable[tuple[str, str, str, Draw, str]]) -> Page:
         """Large cards that lead to parts of the page.
@@ -199,14 +195,12 @@ class Page:
                 f'<a href="#{_safe("cards", anchor)}"><b>{_safe("cards", figure)}</b>'
                 f"<span>{_safe('cards', says)}</span>{_themed(draw, words)}</a>"
             )
-        self._body.append('<div class="gallery">' + "".join(parts) + "</div>")
-        return self
+        return self._add('<div class="gallery">' + "".join(parts) + "</div>")
 
     def fold(self, summary: str, inside: Page) -> Page:
-        """What ``inside`` holds below its title, folded away until the reader asks for it."""
+        """Add the content of ``inside`` below its title, folded until the reader opens it."""
         content = "\n".join(inside._body[1:])
-        self._body.append(f"<details><summary>{_safe('summary', summary)}</summary>\n{content}\n</details>")
-        return self
+        return self._add(f"<details><summary>{_safe('summary', summary)}</summary>\n{content}\n</details>")
 
     def picture(self, drawn: Drawn, words: str, caption: str) -> Page:
         """A picture that is drawn already, for light and dark pages, wide and narrow.
@@ -224,12 +218,11 @@ class Page:
                 ("(prefers-color-scheme: dark)", drawn.dark),
             )
         )
-        self._body.append(
+        return self._add(
             f'<figure class="paper"><picture>{sources}<img src="{_image(drawn.light)}" '
             f'alt="{_safe("words", words)}"></picture>'
             f"<figcaption>{_safe('caption', caption)}</figcaption></figure>"
         )
-        return self
 
     def html(self) -> str:
         """The page."""
@@ -272,18 +265,16 @@ def _uri(picture: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
 
 
-def _safe(argument: str, text: object) -> str:
+def _safe(argument: str, text: Any) -> str:
     """The text, with what HTML would read as its own made harmless."""
-    if not isinstance(text, str):
-        raise ArgumentTypeError(argument, "text", brief(text), "Format it first: f'{value:.3g}'.")
+    instance(argument, text, str, "text", "Format it first: f'{value:.3g}'.")
     return escape(written_out(text), quote=True)
 
 
 def _several(argument: str, values: object, width: int | None = None) -> list[Any]:
     """The values as a list; with ``width``, each of them of this many parts."""
     parts = "several texts" if width is None else f"rows of {width} parts each"
-    if not is_several(values):
-        raise ArgumentTypeError(argument, parts, brief(values), "Give a list.")
+    several(argument, values, parts, "Give a list.")
     listed = list(cast(Iterable[Any], values))
     for row in listed if width is not None else ():
         if not isinstance(row, list | tuple) or len(row) != width:

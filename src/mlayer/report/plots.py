@@ -1,12 +1,13 @@
-"""The plots of a fit. Each is data in, a function out that draws them on a figure in a theme.
+"""The plots of a fit. Each takes data and returns a function that draws them on a figure in a theme.
 
 Lines differ in dash as well as in color, and no plot relies on telling red from green.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -15,199 +16,183 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.report.theme import Draw, Theme
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 _POINTS = 2000
 _COLUMNS = 12
 _LETTERS = 18
+_Data = ParamSpec("_Data")
 
 
-def learning_curve(history: Sequence[Mapping[str, Any]]) -> Draw:
+def _plot(on_axes: Callable[Concatenate[Axes, Theme, _Data], None]) -> Callable[_Data, Draw]:
+    """A function that takes data and returns what draws them, from one that draws them on axes."""
+
+    @wraps(on_axes)
+    def of_data(*data: _Data.args, **named: _Data.kwargs) -> Draw:
+        return lambda figure, theme: on_axes(figure.subplots(), theme, *data, **named)
+
+    return of_data
+
+
+@_plot
+def learning_curve(axes: Axes, theme: Theme, history: Sequence[Mapping[str, Any]]) -> None:
     """Loss over the epochs, of training and, where there is one, of validation."""
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        epochs = [record["epoch"] for record in history]
-        for key, name, color, dash in (
-            ("loss", "training", theme.first, "-"),
-            ("validation_loss", "validation", theme.second, "--"),
-        ):
-            values = [record.get(key) for record in history]
-            if any(value is not None for value in values):
-                numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
-                alone = "o" if len(epochs) == 1 else None  # a line of one point would not be seen
-                axes.plot(epochs, numbers, dash, color=color, label=name, linewidth=1.6, marker=alone)
-                if (numbers[np.isfinite(numbers)] > 0).all() and np.nanmax(numbers) > 20 * np.nanmin(numbers):
-                    axes.set_yscale("log")
-        _whole_ticks(axes.xaxis)
-        axes.set(xlabel="epoch", ylabel="loss")
-        axes.legend(loc="best")
-
-    return draw
+    epochs = [record["epoch"] for record in history]
+    for key, name, color, dash in (
+        ("loss", "training", theme.first, "-"),
+        ("validation_loss", "validation", theme.second, "--"),
+    ):
+        values = [record.get(key) for record in history]
+        if any(value is not None for value in values):
+            numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
+            alone = "o" if len(epochs) == 1 else None  # a line of one point would not be seen
+            axes.plot(epochs, numbers, dash, color=color, label=name, linewidth=1.6, marker=alone)
+            if (numbers[np.isfinite(numbers)] > 0).all() and np.nanmax(numbers) > 20 * np.nanmin(numbers):
+                axes.set_yscale("log")
+    _whole_ticks(axes.xaxis)
+    axes.set(xlabel="epoch", ylabel="loss")
+    axes.legend(loc="best")
 
 
-def importance_bars(importance: Mapping[str, Sequence[float]], label: str) -> Draw:
+@_plot
+def importance_bars(axes: Axes, theme: Theme, importance: Mapping[str, Sequence[float]], label: str) -> None:
     """Columns by what shuffling them costs; a whisker shows half the spread of the repetitions."""
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        top = sorted(importance.items(), key=lambda item: -item[1][0])[:_COLUMNS][::-1]
-        axes.barh(
-            [short(name) for name, _ in top]
-            if len({short(n) for n, _ in top}) == len(top)
-            else range(len(top)),
-            [value for _, (value, _) in top],
-            xerr=[spread for _, (_, spread) in top],
-            color=theme.first,
-            ecolor=theme.text,
-            error_kw={"elinewidth": 1},
-        )
-        if len({short(n) for n, _ in top}) != len(top):
-            axes.set_yticks(range(len(top)), [short(name) for name, _ in top])
-        axes.axvline(0, color=theme.faint, linewidth=1)
-        axes.locator_params(axis="x", nbins=5)  # small numbers are long
-        _plain_numbers(axes.xaxis)
-        axes.set(xlabel=written_out(label))
-
-    return draw
+    top = sorted(importance.items(), key=lambda item: -item[1][0])[:_COLUMNS][::-1]
+    axes.barh(
+        range(len(top)),
+        [value for _, (value, _) in top],
+        xerr=[spread for _, (_, spread) in top],
+        color=theme.first,
+        ecolor=theme.text,
+        error_kw={"elinewidth": 1},
+    )
+    axes.set_yticks(range(len(top)), [short(name) for name, _ in top])
+    axes.axvline(0, color=theme.faint, linewidth=1)
+    axes.locator_params(axis="x", nbins=5)  # small numbers are long
+    _plain_numbers(axes.xaxis)
+    axes.set(xlabel=written_out(label))
 
 
-def confusion(truth: AnyArray, guess: AnyArray, classes: Sequence[object]) -> Draw:
+@_plot
+def confusion(axes: Axes, theme: Theme, truth: AnyArray, guess: AnyArray, classes: Sequence[object]) -> None:
     """Rows: the true class; columns: the predicted one; shade: share of the row; figures: counts."""
     size = len(classes)
     counts = np.zeros((size, size), dtype=int)
     np.add.at(counts, (truth, guess), 1)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        axes.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-        if size <= 12:
-            for row in range(size):
-                for column in range(size):
-                    color = "#000000" if shares[row, column] > 0.6 else "#ffffff"
-                    axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=color)
-        if size <= 20:
-            names = [short(str(name), 10) for name in classes]
-            slant = 0 if max(map(len, names)) * size <= 36 else 60
-            axes.set_xticks(range(size), names, rotation=slant, ha="right" if slant else "center")
-            axes.set_yticks(range(size), names)
-        axes.set(xlabel="predicted", ylabel="true")
-        for side in axes.spines.values():
-            side.set_visible(False)
-
-    return draw
+    axes.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    if size <= 12:
+        for row in range(size):
+            for column in range(size):
+                color = "#000000" if shares[row, column] > 0.6 else "#ffffff"
+                axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=color)
+    if size <= 20:
+        names = [short(str(name), 10) for name in classes]
+        slant = 0 if max(map(len, names)) * size <= 36 else 60
+        axes.set_xticks(range(size), names, rotation=slant, ha="right" if slant else "center")
+        axes.set_yticks(range(size), names)
+    axes.set(xlabel="predicted", ylabel="true")
+    for side in axes.spines.values():
+        side.set_visible(False)
 
 
-def reliability(truth: AnyArray, probabilities: AnyArray) -> Draw:
+@_plot
+def reliability(axes: Axes, theme: Theme, truth: AnyArray, probabilities: AnyArray) -> None:
     """Calibration: the share of correct predictions by bins of the predicted probability."""
     chosen = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == truth
     edges = np.linspace(0, 1, 11)
     bins = np.clip(np.digitize(chosen, edges) - 1, 0, 9)
     used = [b for b in range(10) if (bins == b).any()]
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="ideal")
-        axes.plot(
-            [chosen[bins == b].mean() for b in used],
-            [right[bins == b].mean() for b in used],
-            "o-",
-            color=theme.first,
-            label="model",
-        )
-        axes.set(xlabel="predicted probability", ylabel="share of correct predictions", xlim=(0, 1.02))
-        axes.set_ylim(-0.02, 1.02)
-        axes.legend(loc="best")
-
-    return draw
+    axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="ideal")
+    axes.plot(
+        [chosen[bins == b].mean() for b in used],
+        [right[bins == b].mean() for b in used],
+        "o-",
+        color=theme.first,
+        label="model",
+    )
+    axes.set(xlabel="predicted probability", ylabel="share of correct predictions", xlim=(0, 1.02))
+    axes.set_ylim(-0.02, 1.02)
+    axes.legend(loc="best")
 
 
-def roc(truth: AnyArray, score: AnyArray) -> Draw:
+@_plot
+def roc(axes: Axes, theme: Theme, truth: AnyArray, score: AnyArray) -> None:
     """True against false positives over all thresholds, for two classes."""
     order = np.argsort(-score, kind="stable")
     last = np.append(np.diff(score[order]) != 0, True)  # one point for rows of equal score
     hits = np.concatenate([[0], np.cumsum(truth[order] == 1)[last]]) / max(1, (truth == 1).sum())
     alarms = np.concatenate([[0], np.cumsum(truth[order] == 0)[last]]) / max(1, (truth == 0).sum())
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="chance")
-        axes.plot(alarms, hits, "-", color=theme.first, linewidth=1.6, label="model")
-        axes.set(xlabel="false positive rate", ylabel="true positive rate")
-        axes.legend(loc="lower right")
-
-    return draw
+    axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="chance")
+    axes.plot(alarms, hits, "-", color=theme.first, linewidth=1.6, label="model")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    axes.legend(loc="lower right")
 
 
-def precision_recall(positive: AnyArray, score: AnyArray) -> Draw:
+@_plot
+def precision_recall(axes: Axes, theme: Theme, positive: AnyArray, score: AnyArray) -> None:
     """Precision over recall for the rarer class; dotted: its share, the precision of chance."""
     order = np.argsort(-score, kind="stable")
     last = np.append(np.diff(score[order]) != 0, True)
     hits = np.cumsum(positive[order])[last]
     precision = hits / (np.flatnonzero(last) + 1)
     recall = hits / max(1, int(positive.sum()))
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        share = float(positive.mean())
-        axes.plot([0, 1], [share, share], ":", color=theme.text, linewidth=1, label="chance")
-        # Each threshold holds until the next one, so that the curve is one of steps.
-        axes.step(
-            np.append(0, recall),
-            np.append(precision[0], precision),
-            where="pre",
-            color=theme.first,
-            linewidth=1.6,
-            label="model",
-        )
-        axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.04))
-        axes.legend(loc="best")
-
-    return draw
+    share = float(positive.mean())
+    axes.plot([0, 1], [share, share], ":", color=theme.text, linewidth=1, label="chance")
+    # Each threshold holds until the next one, so that the curve is one of steps.
+    axes.step(
+        np.append(0, recall),
+        np.append(precision[0], precision),
+        where="pre",
+        color=theme.first,
+        linewidth=1.6,
+        label="model",
+    )
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.04))
+    axes.legend(loc="best")
 
 
+@_plot
 def forecast(
-    before: tuple[AnyArray, AnyArray], after: tuple[AnyArray, AnyArray, AnyArray], half: AnyArray
-) -> Draw:
+    axes: Axes,
+    theme: Theme,
+    before: tuple[AnyArray, AnyArray],
+    after: tuple[AnyArray, AnyArray, AnyArray],
+    half: AnyArray,
+) -> None:
     """The series before and after the end of the training rows, with the forecast and its interval.
 
-    Args:
-        before: moments of the training rows and their values.
-        after: moments of the held-out rows, true values, predicted values.
-        half: half of the intervals' widths; infinite for none.
+    ``before`` holds the moments of the training rows and their values, ``after`` the moments of the held-out
+    rows, true values and predicted values, ``half`` half of the intervals' widths, infinite for none.
     """
     # The end of the training rows, three times as long as the forecast: more would hide the waves.
     shown = 3 * len(after[0])
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        # Half of the text's color: what is faint enough for a grid is too faint for data.
-        past = (before[0][-shown:], before[1][-shown:])
-        axes.plot(*past, "-", color=theme.text, alpha=0.5, linewidth=1, label="training rows")
-        axes.plot(after[0], after[1], ".", color=theme.text, markersize=3, label="true, held out")
-        axes.plot(after[0], after[2], "-", color=theme.first, linewidth=1.4, label="forecast")
-        if np.isfinite(half).all():
-            axes.fill_between(
-                after[0], after[2] - half, after[2] + half, color=theme.first, alpha=0.25, linewidth=0
-            )
-        _plain_dates(axes.xaxis)
-        _plain_numbers(axes.yaxis)
-        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
-
-    return draw
+    # Half of the text's color: what is faint enough for a grid is too faint for data.
+    past = (before[0][-shown:], before[1][-shown:])
+    axes.plot(*past, "-", color=theme.text, alpha=0.5, linewidth=1, label="training rows")
+    axes.plot(after[0], after[1], ".", color=theme.text, markersize=3, label="true, held out")
+    axes.plot(after[0], after[2], "-", color=theme.first, linewidth=1.4, label="forecast")
+    if np.isfinite(half).all():
+        axes.fill_between(
+            after[0], after[2] - half, after[2] + half, color=theme.first, alpha=0.25, linewidth=0
+        )
+    _plain_dates(axes.xaxis)
+    _plain_numbers(axes.yaxis)
+    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
+@_plot
 def forecast_ranges(
-    before: tuple[AnyArray, AnyArray], after: tuple[AnyArray, AnyArray, AnyArray], moments: int
-) -> Draw:
+    axes: Axes,
+    theme: Theme,
+    before: tuple[AnyArray, AnyArray],
+    after: tuple[AnyArray, AnyArray, AnyArray],
+    moments: int,
+) -> None:
     """The lowest and highest value of stretches of ``moments`` each, of a series with too many for a line.
 
-    Args:
-        before: moments of the training rows and their values.
-        after: moments of the held-out rows, true values, predicted values.
-        moments: in a stretch.
+    ``before`` and ``after`` are those of `forecast`.
     """
 
     def ranges(values: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -218,60 +203,48 @@ def forecast_ranges(
         starts = np.arange(0, len(times), moments)
         return np.asarray(times[(starts + np.minimum(starts + moments, len(times)) - 1) // 2])
 
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        past, later = (middles(times) for times in (before[0], after[0]))
-        axes.fill_between(
-            past, *ranges(before[1]), color=theme.text, alpha=0.3, linewidth=0, label="training rows"
-        )
-        low, high = ranges(after[1])
-        axes.fill_between(later, low, high, color=theme.text, alpha=0.6, linewidth=0, label="true, held out")
-        low, high = ranges(after[2])
-        axes.plot(later, low, "-", color=theme.first, linewidth=1.4, label="forecast")
-        axes.plot(later, high, "-", color=theme.first, linewidth=1.4)
-        _plain_dates(axes.xaxis)
-        _plain_numbers(axes.yaxis)
-        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
-
-    return draw
+    past, later = (middles(times) for times in (before[0], after[0]))
+    axes.fill_between(
+        past, *ranges(before[1]), color=theme.text, alpha=0.3, linewidth=0, label="training rows"
+    )
+    low, high = ranges(after[1])
+    axes.fill_between(later, low, high, color=theme.text, alpha=0.6, linewidth=0, label="true, held out")
+    low, high = ranges(after[2])
+    axes.plot(later, low, "-", color=theme.first, linewidth=1.4, label="forecast")
+    axes.plot(later, high, "-", color=theme.first, linewidth=1.4)
+    _plain_dates(axes.xaxis)
+    _plain_numbers(axes.yaxis)
+    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
-def predicted_against_true(truth: AnyArray, values: AnyArray) -> Draw:
+@_plot
+def predicted_against_true(axes: Axes, theme: Theme, truth: AnyArray, values: AnyArray) -> None:
     """A point for each held-out row, on the dotted line if correct."""
     step = max(1, len(truth) // _POINTS)
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        ends = [min(truth.min(), values.min()), max(truth.max(), values.max())]
-        axes.scatter(
-            truth[::step],
-            values[::step],
-            s=30 if len(truth) < 100 else 12,
-            alpha=0.6,
-            color=theme.first,
-            linewidths=0,
-            rasterized=True,
-        )
-        axes.plot(ends, ends, ":", color=theme.text, linewidth=1)
-        for axis in (axes.xaxis, axes.yaxis):
-            _plain_numbers(axis)
-        axes.set(xlabel="true", ylabel="predicted")
-
-    return draw
+    ends = [min(truth.min(), values.min()), max(truth.max(), values.max())]
+    axes.scatter(
+        truth[::step],
+        values[::step],
+        s=30 if len(truth) < 100 else 12,
+        alpha=0.6,
+        color=theme.first,
+        linewidths=0,
+        rasterized=True,
+    )
+    axes.plot(ends, ends, ":", color=theme.text, linewidth=1)
+    for axis in (axes.xaxis, axes.yaxis):
+        _plain_numbers(axis)
+    axes.set(xlabel="true", ylabel="predicted")
 
 
-def errors(truth: AnyArray, values: AnyArray) -> Draw:
+@_plot
+def errors(axes: Axes, theme: Theme, truth: AnyArray, values: AnyArray) -> None:
     """A histogram of predicted minus true."""
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        axes.hist(values - truth, bins=min(40, max(8, len(truth) // 8)), color=theme.first)
-        axes.axvline(0, linestyle=":", color=theme.text, linewidth=1)
-        _whole_ticks(axes.yaxis)
-        _plain_numbers(axes.xaxis)
-        axes.set(xlabel="predicted minus true", ylabel="rows")
-
-    return draw
+    axes.hist(values - truth, bins=min(40, max(8, len(truth) // 8)), color=theme.first)
+    axes.axvline(0, linestyle=":", color=theme.text, linewidth=1)
+    _whole_ticks(axes.yaxis)
+    _plain_numbers(axes.xaxis)
+    axes.set(xlabel="predicted minus true", ylabel="rows")
 
 
 def _plain_numbers(axis: Any) -> None:

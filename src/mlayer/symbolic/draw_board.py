@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlayer.checks import brief, written_out
-from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.checks import instance, written_out
+from mlayer.errors import ArgumentError, MissingPackageError
 from mlayer.nn import MLayer
 from mlayer.symbolic.compile.polynomial import PolynomialPlan
 from mlayer.symbolic.read.formula import number, symbols_for, weights_of
@@ -43,12 +43,14 @@ def draw_board(board: PolynomialPlan | MLayer, variables: Any = None, *, title: 
     Returns:
         a matplotlib Figure.
     """
-    if not isinstance(board, (PolynomialPlan, MLayer)):
-        raise ArgumentTypeError(
-            "board", "a PolynomialPlan or an MLayer", brief(board), "For example determinant_plan(3)."
-        )
-    if title is not None and not isinstance(title, str):
-        raise ArgumentTypeError("title", "text", brief(title), "Leave it out for the size of the matrix.")
+    instance(
+        "board",
+        board,
+        PolynomialPlan | MLayer,
+        "a PolynomialPlan or an MLayer",
+        "For example determinant_plan(3).",
+    )
+    instance("title", title, str | None, "text", "Leave it out for the size of the matrix.")
     layer = board if isinstance(board, MLayer) else board.build()
     symbols = symbols_for(layer, variables if isinstance(board, MLayer) else list(board.variables))
     n = layer.matrix_size

@@ -1,4 +1,4 @@
-"""How good predictions are, in numpy alone: models are used where scikit-learn is not."""
+"""Metrics of predictions, in numpy alone: models are used where scikit-learn is not installed."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _BATCH = 4096  # rows predicted at once
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says about the rows of a table.
+    """The predictions of a model for the rows of a table.
 
     Attributes:
         outputs: regression: (rows,) values; classification: (rows, classes) probabilities. NaN in the rows

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief, flag, function
+from mlayer.checks import brief, flag, function, instance
 from mlayer.disk import replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import AnyArray
@@ -75,12 +75,8 @@ def predict_table(
         spreadsheet: put an apostrophe in front of text that a spreadsheet would run as a formula; csv only.
         on_rows: called with the number of rows done.
     """
-    if not isinstance(model, TableModel):
-        raise ArgumentTypeError(
-            "model", "a TableModel", brief(model), "Read one with load_table_model(path)."
-        )
-    if not isinstance(source, Source):
-        raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
+    instance("model", model, TableModel, "a TableModel", "Read one with load_table_model(path).")
+    instance("source", source, Source, "a Source", "Open a file with open_table(path).")
     if not isinstance(out, Path) and not hasattr(out, "write"):
         raise ArgumentTypeError("out", "a pathlib.Path or a stream", brief(out), "Give Path(name).")
     for name, value in (("proba", proba), ("keep", keep), ("strict", strict), ("spreadsheet", spreadsheet)):

@@ -110,7 +110,7 @@ def check_frame(frame: object) -> None:
 def learn_schema(
     frame: DataFrame, *, drop: Collection[str] = (), max_categories: int = MAX_CATEGORIES
 ) -> tuple[Schema, list[Remark]]:
-    """Which columns of a training table become which numbers, and what was decided.
+    """Choose the columns of a training table and their numbers; also the notes about what was decided.
 
     Args:
         frame: the training table without its target.

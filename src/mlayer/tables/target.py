@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.checks import instance
+from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.columns.amounts import Notation, read_numbers
 from mlayer.tables.columns.category import folded, merged_variants
@@ -48,8 +48,7 @@ Label = str | int | float | bool
 
 def check_series(series: object) -> None:
     """Raise unless this is a column of a table."""
-    if not isinstance(series, pandas_module().Series):
-        raise ArgumentTypeError("series", "a pandas Series", brief(series), "A column: frame['price'].")
+    instance("series", series, pandas_module().Series, "a pandas Series", "A column: frame['price'].")
 
 
 def guess_task(series: Series) -> tuple[str, str]:
@@ -173,7 +172,7 @@ class Target:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Target:
-        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if damaged."""
+        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged."""
         if entry["task"] not in TASKS:
             raise ValueError(f"task {entry['task']!r}")
         written = entry.get("notation")
@@ -247,7 +246,7 @@ def learn_target(series: Series, task: str) -> Target:
 
 
 def _one_class(name: str, empty: int) -> str:
-    """What to do where all known targets are one class."""
+    """The hint for a target whose known cells are all of one class."""
     if empty and (folded(name) in MARKS or folded(name) in TRUE_WORDS or name in ("1", "1.0")):
         return f"If the {empty} empty cells mean the opposite of it, write that into them, such as 'no' or 0."
     return "Choose another target, or use more rows: the first rows of a sorted table may hold one class."

@@ -1,4 +1,4 @@
-"""When the loss is no longer a number: what happened, and what to do about it."""
+"""The message for a loss that is not finite: its cause, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes two runs the same run: settings, callables with their code, the model, every byte of data.
+"""The identity of a run: settings, callables with their code, the model, every byte of data.
 
 A checkpoint is resumed only by the run that wrote it. What is compared goes into the checkpoint as plain
 data: numbers and texts as they are, tensors and code as digests.
@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
 
 
 def model_fingerprint(model: nn.Module) -> Any:
-    """What the model computes apart from its weights, which change: classes, attributes, what is trained."""
+    """The identity of the model's function apart from its weights: classes, attributes, what is trained."""
     return _ObjectWalk().module(model, weights=False)
 
 
@@ -233,7 +233,7 @@ def _digest(text: str) -> str:
 
 
 def _slot(member: Any) -> bool:
-    """What a class with __slots__ has for each of them; the values are in its objects."""
+    """The descriptor of a slot of a class with __slots__; the values are in its objects."""
     return type(member).__name__ in ("member_descriptor", "getset_descriptor")
 
 
@@ -247,7 +247,7 @@ def _tensor_digest(tensor: Tensor) -> str:
 
 
 def _seed(generator: np.random.Generator) -> int | None:
-    """What it was seeded with; None if by chance, for then no two processes have the same."""
+    """The seed of a generator; None if it was random, for then no two processes have the same."""
     seed = getattr(generator.bit_generator.seed_seq, "entropy", None)
     return seed if isinstance(seed, int) and seed < 2**64 else None
 
@@ -312,7 +312,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _code_digest(code: CodeType) -> str:
-    """What the code does: neither where it stands nor what it is called."""
+    """The digest of what the code does, without its place and its name."""
     digest = hashlib.sha256(code.co_code)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

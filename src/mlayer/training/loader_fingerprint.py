@@ -1,4 +1,4 @@
-"""What is known of a data loader without reading it through, so that a run is not resumed on other data.
+"""The identity of a data loader, without reading it through, so that a run resumes on the same data only.
 
 Tensors and arrays in memory count with every byte, wherever they are: in a TensorDataset, a list of batches,
 an attribute of a data set, of its sampler or of a user-defined loader. So do the batch size, the sampler and

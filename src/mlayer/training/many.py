@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import brief, file_path, function, is_several
+from mlayer.checks import brief, file_path, function, several
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError, MLayerError
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
@@ -163,8 +163,7 @@ def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) 
     if isinstance(settings, Settings):
         if seeds is None:
             raise ArgumentError("seeds", "given with one settings", "None", "For example seeds=range(5).")
-        if not is_several(seeds):
-            raise ArgumentTypeError("seeds", "several integers", brief(seeds), "For example seeds=range(5).")
+        several("seeds", seeds, "several integers", "For example seeds=range(5).")
         return [replace(settings, seed=seed) for seed in seeds]
     if seeds is not None:
         raise ArgumentError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.checks import brief, did_you_mean
+from mlayer.checks import did_you_mean, instance
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.light_optimizers import light
 from mlayer.training.rmsprop import RMSprop, fits_one_call
@@ -25,10 +25,7 @@ OPTIMIZERS = tuple(sorted(set(_CLASSES) - {SPARSE.__name__.lower()}))
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """The class of torch.optim with this name, in any case."""
-    if not isinstance(name, str):
-        raise ArgumentTypeError(
-            "optimizer", "a name or a callable", brief(name), "For example 'adam', or torch.optim.Adam."
-        )
+    instance("optimizer", name, str, "a name or a callable", "For example 'adam', or torch.optim.Adam.")
     found = _CLASSES.get(name.lower())
     if found is None:
         hint = did_you_mean(name, OPTIMIZERS, "Or give a callable: parameters -> optimizer.")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol
 
-from mlayer.checks import brief
+from mlayer.checks import brief, instance
 from mlayer.errors import ArgumentTypeError, MissingPackageError
 from mlayer.training.result import Record
 
 
 class Progress(Protocol):
-    """What the loop reports while it runs; ``update`` is called at most about ten times per second."""
+    """The progress of a run; ``update`` is called at most about ten times per second."""
 
     def start(self, total_steps: int | None, done: int) -> None:
         """Training begins, or resumes after ``done`` steps."""
@@ -54,12 +54,8 @@ class Bar:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         except ImportError:
             raise MissingPackageError("a progress bar", "rich", "pip install rich") from None
-        if not isinstance(title, str):
-            raise ArgumentTypeError("title", "text", brief(title), "For example 'training'.")
-        if console is not None and not isinstance(console, Console):
-            raise ArgumentTypeError(
-                "console", "a rich.console.Console or None", brief(console), "Leave it out."
-            )
+        instance("title", title, str, "text", "For example 'training'.")
+        instance("console", console, Console | None, "a rich.console.Console or None", "Leave it out.")
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

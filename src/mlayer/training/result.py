@@ -1,4 +1,4 @@
-"""What training gives back besides the trained model: plain data."""
+"""The result of a training besides the trained model: plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Stopped = Literal["epochs", "early", "diverged"]
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run went.
+    """The course of a run.
 
     Attributes:
         history: one dictionary per epoch: epoch, step, loss, learning_rate, seconds, validation_loss, ...

@@ -1,4 +1,4 @@
-"""What a run is made of, as one frozen value: it is compared on resuming and stored with the results."""
+"""The settings of a run, as one frozen value: compared on resuming and stored with the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import between, brief, did_you_mean, flag, integer, is_several, number, one_of
+from mlayer.checks import (
+    between,
+    did_you_mean,
+    flag,
+    instance,
+    integer,
+    number,
+    one_of,
+    several,
+)
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.activity import ActivityKind
 
@@ -36,7 +45,7 @@ class Plateau:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to train. The model, the data and the place of checkpoints are arguments of :func:`train`.
+    """The settings of a training. Model, data and folder of checkpoints are arguments of :func:`train`.
 
     Attributes:
         epochs: passes over the data, at most.
@@ -111,15 +120,11 @@ class Settings:
         one_of("on_divergence", self.on_divergence, ("raise", "stop"), "By default 'raise'.")
         flag("restore_best", self.restore_best)
         metrics: object = self.metrics  # may be of any type
-        if not is_several(metrics):
-            raise ArgumentTypeError(
-                "metrics", "a tuple of names", brief(metrics), 'For example ("accuracy",).'
-            )
+        several("metrics", metrics, "a tuple of names", 'For example ("accuracy",).')
         object.__setattr__(self, "metrics", tuple(cast(Iterable[str], metrics)))
         for metric in self.metrics:
             one_of("metrics", metric, METRICS, "Measure others with on_epoch.")
-        if not isinstance(self.monitor, str):
-            raise ArgumentTypeError("monitor", "a name", brief(self.monitor), "For example 'loss'.")
+        instance("monitor", self.monitor, str, "a name", "For example 'loss'.")
         if self.monitor != "loss" and self.monitor not in self.metrics:
             add = f"Add it: Settings(metrics=({self.monitor!r},), monitor={self.monitor!r})."
             near = did_you_mean(
@@ -131,10 +136,9 @@ class Settings:
                 repr(self.monitor),
                 add if self.monitor in METRICS else near,
             )
-        if not isinstance(self.optimizer_options, Mapping):
-            raise ArgumentTypeError(
-                "optimizer_options", "a dict", brief(self.optimizer_options), 'For example {"momentum": 0.9}.'
-            )
+        instance(
+            "optimizer_options", self.optimizer_options, Mapping, "a dict", 'For example {"momentum": 0.9}.'
+        )
         if not callable(self.optimizer):
             from mlayer.training.optimizers import optimizer_class
 

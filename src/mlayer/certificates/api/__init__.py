@@ -1,1 +1,1 @@
-"""What users call: `certify` and `Certifier`."""
+"""The functions for users: `certify` and `Certifier`."""

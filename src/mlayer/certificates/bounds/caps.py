@@ -1,4 +1,4 @@
-"""Where a linear lower bound is not positive, only a cap of the region is left: expand again at its center.
+"""Caps: where a linear lower bound is not positive, a cap of the region is left, expanded at its center.
 
 docs/theory/certificates.md, theorem 8. L-infinity regions only.
 """
@@ -44,7 +44,7 @@ _TANGENT_LARGEST_COST = 0.4
 
 @dataclass(frozen=True)
 class Step:
-    """What one level relied on: an expansion within |y| <= radius, and where a function touched."""
+    """The facts used by one level: an expansion within |y| <= radius, and the point of tangency."""
 
     pair: Pair
     radius: float
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """What an order proves about a region around its center: the cap that is left."""
+    """The cap that an order leaves of a region around its center."""
 
     levels: float  # about how many caps more it will take; 0 if none, inf if there is no hope
     center: Array
@@ -150,7 +150,7 @@ class Caps:
 
 
 def _levels(deep: float, rest: float, shrinkage: float) -> float:
-    """How many times the radius must shrink for the bound, now -deep, to be positive; an estimate.
+    """An estimate of how often the radius must shrink for the bound, now -deep, to be positive.
 
     What is charged beyond the quadratic terms falls like a power of the radius; the rest of the bound stays.
     """

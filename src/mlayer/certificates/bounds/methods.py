@@ -20,7 +20,7 @@ STRATEGY = "best"  # not a bound: tries them, the cheap ones first
 
 @dataclass(frozen=True)
 class Method:
-    """What a bound declares of itself.
+    """The properties of a bound.
 
     Attributes:
         name: as ``method=`` and ``--method`` take it.
@@ -67,7 +67,7 @@ def method_named(name: str) -> Method:
 
 
 def names() -> tuple[str, ...]:
-    """What ``method=`` may be: the bounds from cheap to expensive, and "best"."""
+    """The values of ``method=``: the bounds from cheap to expensive, and "best"."""
     return (*(row.name for row in METHODS if row.offered), STRATEGY)
 
 

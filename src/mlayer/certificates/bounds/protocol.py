@@ -1,4 +1,4 @@
-"""What a bound of one pair of classes offers."""
+"""The interface of a bound of one pair of classes."""
 
 from __future__ import annotations
 

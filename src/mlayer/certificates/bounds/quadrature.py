@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from mlayer.certificates.derivatives.jets import Indices
+from mlayer.certificates.derivatives.divided_differences import Indices
 from mlayer.certificates.linalg import INFLATE
 from mlayer.certificates.problem.expansion import Pair
 from mlayer.numerics.arrays import Array

@@ -10,7 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.derivatives.jets import Indices, sorted_pairs
+from mlayer.certificates.derivatives.divided_differences import Indices
+from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.numerics.arrays import Array
 
 

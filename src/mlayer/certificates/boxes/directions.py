@@ -1,4 +1,4 @@
-"""How M moves with the inputs: what the weights of a layer decide before a box is given."""
+"""The directions in which M moves with the inputs, from the weights alone, before a box is given."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _ONE_AT_A_TIME = Lock()
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was proved about one row.
+    """The result of a check for one row.
 
     Attributes:
         accepted: whether the label's output is strictly the largest at every input of the region.

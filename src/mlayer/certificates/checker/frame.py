@@ -1,4 +1,4 @@
-"""What a proof claims about the layer and the shape of the region, proved once for all rows.
+"""The claims of a proof about the layer and the shape of the region, proved once for all rows.
 
 Lemmas 1 to 3 of docs/theory/certificates-checker.md: in the gauge P and for weights w of the inputs,
 

@@ -33,8 +33,8 @@ class Differences:
     four: Complex | None
 
 
-@lru_cache(maxsize=8)
-def _sorted(n: int, order: int) -> tuple[Indices, Indices]:
+@lru_cache(maxsize=12)
+def sorted_tuples(n: int, order: int) -> tuple[Indices, Indices]:
     """Sorted tuples (order, count), and for every tuple (n^order) the place of its sorted form."""
     grid = np.indices((n,) * order).reshape(order, -1)
     ranked = np.sort(grid, axis=0)
@@ -59,8 +59,8 @@ def differences(nodes: Complex, order: int) -> Differences:
     t = 0.5**squarings
     x = (nodes - center) * t
     # Triples and quadruples only once for each multiset.
-    (i, j, k), place3 = _sorted(n, 3)
-    q = _sorted(n, 4)[0] if order > 3 else np.zeros((4, 0), np.intp)
+    (i, j, k), place3 = sorted_tuples(n, 3)
+    q = sorted_tuples(n, 4)[0] if order > 3 else np.zeros((4, 0), np.intp)
     first, last = place3[q[0], q[1], q[2]], place3[q[1], q[2], q[3]]
     x3, x4 = x[k], x[q[3]]
 
@@ -94,5 +94,5 @@ def differences(nodes: Complex, order: int) -> Differences:
         f1 = f1 * f1
     shift = np.exp(center)
     three = (shift * f3)[place3] if order > 2 else None
-    four = (shift * f4)[_sorted(n, 4)[1]] if order > 3 else None
+    four = (shift * f4)[sorted_tuples(n, 4)[1]] if order > 3 else None
     return Differences(shift * f1, shift * f2, three, four)

@@ -8,15 +8,11 @@ ones included; costs some d^3 / 6 matrix products per multiplication.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import combinations_with_replacement
-
 import numpy as np
-from numpy.typing import NDArray
 
+from mlayer.certificates.derivatives.divided_differences import Indices, sorted_tuples
 from mlayer.numerics.arrays import Array
 
-Indices = NDArray[np.intp]
 Jet = list[Array]
 
 # ||M|| / 2^s <= 1/2: the first term left out is below 0.5^18 / 18! of the jet's size.
@@ -50,38 +46,22 @@ class JetPath:
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""
-        d = len(self._T)
-        coefficients = np.tensordot(self._exponential(2)[2], W, 2)
-        _, place = sorted_pairs(d)
-        result: Array = coefficients[place]
-        return result
+        return self._tensor(W, 2)
 
     def third(self, W: Array) -> Array:
         """C with P_3 = C[z, z, z], symmetric.  (d, d, d)"""
-        d = len(self._T)
-        coefficients = np.tensordot(self._exponential(3)[3], W, 2)
-        _, place = sorted_triples(d)
-        result: Array = coefficients[place]
+        return self._tensor(W, 3)
+
+    def _tensor(self, W: Array, order: int) -> Array:
+        coefficients = np.tensordot(self._exponential(order)[order], W, 2)
+        result: Array = coefficients[sorted_tuples(len(self._T), order)[1]]
         return result
 
 
-@lru_cache(maxsize=4)
 def sorted_pairs(d: int) -> tuple[Indices, Indices]:
-    """Pairs (a <= b), and the place of every pair's sorted form."""
-    pairs = np.array(list(combinations_with_replacement(range(d), 2)), dtype=np.intp).reshape(-1, 2)
-    place = np.zeros((d, d), np.intp)
-    place[pairs[:, 0], pairs[:, 1]] = place[pairs[:, 1], pairs[:, 0]] = np.arange(len(pairs))
-    return pairs, place
-
-
-@lru_cache(maxsize=4)
-def sorted_triples(d: int) -> tuple[Indices, Indices]:
-    """Triples (a <= b <= c), and the place of every triple's sorted form."""
-    triples = np.array(list(combinations_with_replacement(range(d), 3)), dtype=np.intp).reshape(-1, 3)
-    place = np.zeros((d, d, d), np.intp)
-    for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
-        place[tuple(triples[:, k] for k in order)] = np.arange(len(triples))
-    return triples, place
+    """Pairs (a <= b), one per row, and the place of every pair's sorted form."""
+    pairs, place = sorted_tuples(d, 2)
+    return pairs.T, place
 
 
 def _exponential(M: Array, T: Array, order: int) -> Jet:
@@ -114,11 +94,10 @@ def _product(A: Jet, B: Jet, d: int) -> Jet:
         if order and has[order]:
             total = total + A[0][0] @ b[order]
         if order == 2:
-            pairs, _ = sorted_pairs(d)
-            i, j = pairs.T
+            i, j = sorted_tuples(d, 2)[0]
             total = total + (A[1][i] @ b[1][j] + A[1][j] @ b[1][i]) / 2
         if order == 3:
-            (i, j, k), (_, place) = sorted_triples(d)[0].T, sorted_pairs(d)
+            (i, j, k), place = sorted_tuples(d, 3)[0], sorted_tuples(d, 2)[1]
             for one, rest in ((i, place[j, k]), (j, place[i, k]), (k, place[i, j])):
                 total = total + A[2][rest] @ b[1][one] / 3
                 if has[2]:

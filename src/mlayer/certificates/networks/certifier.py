@@ -8,11 +8,13 @@ At a fixed radius all rows are first tried with intervals alone, and only what i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from mlayer.certificates.adversarial_search import smallest_margin
 from mlayer.certificates.arguments import as_labels, as_radius, inside_box
 from mlayer.certificates.boxes import BoxBounds
 from mlayer.certificates.linalg import VANISHED
@@ -62,12 +64,11 @@ class NetworkCertifier:
             outputs = self.network.layer(features)
         for part in torch.arange(len(x)).split(ROWS["intervals"]):
             self._check_agreement(x[part], features[part], outputs[part])
-        others = outputs.scatter(1, labels[:, None], -torch.inf)
-        margin = outputs.gather(1, labels[:, None])[:, 0] - others.amax(1)
+        margin, runner_up = smallest_margin(outputs, labels)
         right = margin > 0
         radius = torch.zeros(len(x), dtype=torch.float64)
         certified = torch.zeros(len(x), dtype=torch.bool)
-        rival = others.argmax(1)
+        rival = runner_up.clone()
         ready = len(x) - int(right.sum())  # the wrong ones
         if asked is not None:
             for effort in efforts:
@@ -92,7 +93,7 @@ class NetworkCertifier:
         return Certificates(
             radius=radius,
             margin=margin,
-            runner_up=others.argmax(1),
+            runner_up=runner_up,
             rival=rival,
             correct=right,
             certified=certified,
@@ -128,19 +129,10 @@ class NetworkCertifier:
 
     def margins(self, x: Tensor, labels: Tensor, eps: Tensor, effort: Effort = "boxes") -> Tensor:
         """Lower bounds of output[label] - output[j] within eps of each row; inf for j = label.  (rows, c)"""
-        c = self.network.out_features
-        result = torch.full((len(x), c), torch.inf, dtype=torch.float64)
         relaxed = Relaxed(self.network.steps, self.box(x, eps), carry=effort == "boxes")
-        for label in labels.unique().tolist():
-            rows = labels == label
-            rivals = [j for j in range(c) if j != label]
-            eye = torch.eye(c, dtype=torch.float64)
-            found = self._lower(relaxed.of(rows), eye[label] - eye[rivals], effort)
-            places = torch.nonzero(rows)[:, 0]
-            result[places[:, None], torch.tensor(rivals)] = found
-        return result
+        return relaxed.margins(labels, self.network.out_features, partial(self._lower, effort))
 
-    def _lower(self, relaxed: Relaxed, C: Tensor, effort: Effort) -> Tensor:
+    def _lower(self, effort: Effort, relaxed: Relaxed, C: Tensor) -> Tensor:
         features = relaxed.features
         best = torch.full((len(features.low), len(C)), -torch.inf, dtype=torch.float64)
         for plane in self._behind.lower_planes(features.low, features.high, C):
@@ -184,9 +176,7 @@ class NetworkCertifier:
         """Half of the radius that the gradient at the row promises; only where the search begins."""
         with torch.enable_grad():
             point = x.detach().requires_grad_(True)
-            outputs = self.network(point)
-            others = outputs.scatter(1, labels[:, None], -torch.inf)
-            margin = outputs.gather(1, labels[:, None])[:, 0] - others.amax(1)
+            margin, _ = smallest_margin(self.network(point), labels)
             (gradient,) = torch.autograd.grad(margin.sum(), point)
         slope = (gradient.abs() * self.region.scale).sum(1)
         guess = 0.5 * margin.detach() / slope.clamp_min(1e-12)

@@ -43,21 +43,15 @@ class LinearNetwork(nn.Module):
 
         The efforts are those of `NetworkCertifier`.
         """
-        c = self.out_features
-        result = torch.full((len(low), c), torch.inf, dtype=torch.float64)
+
+        def lower(part: Relaxed, C: Tensor) -> Tensor:
+            below = margin_functions(self._end, part.features, C)
+            near = effort == "intervals"
+            found = below.minimum(part.features) if near else part.lower(below, len(part.steps))
+            return found.nan_to_num(nan=-torch.inf)
+
         relaxed = Relaxed(self.steps, Box(low, high), carry=effort == "boxes")
-        eye = torch.eye(c, dtype=torch.float64)
-        for label in labels.unique().tolist():
-            rows = labels == label
-            rivals = [j for j in range(c) if j != label]
-            part = relaxed.of(rows)
-            below = margin_functions(self._end, part.features, eye[label] - eye[rivals])
-            found = (
-                below.minimum(part.features) if effort == "intervals" else part.lower(below, len(part.steps))
-            )
-            places = torch.nonzero(rows)[:, 0]
-            result[places[:, None], torch.tensor(rivals)] = found.nan_to_num(nan=-torch.inf)
-        return result
+        return relaxed.margins(labels, self.out_features, lower)
 
 
 def margin_functions(end: nn.Linear, box: Box, C: Tensor) -> Functional:

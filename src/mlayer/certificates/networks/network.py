@@ -68,7 +68,7 @@ class Network(nn.Module):
         self.steps: list[Step] = read_front(list(self.front), shape, layer.in_features)
 
     def features(self, x: Tensor) -> Tensor:
-        """What reaches the M-layer.  (rows, in_features) -> (rows, features)"""
+        """The inputs of the M-layer.  (rows, in_features) -> (rows, features)"""
         found: Tensor = self.front(x.reshape(-1, *self.shape))
         return found
 

@@ -7,6 +7,7 @@ by the smallest numbers where products vanish.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -79,12 +80,12 @@ class Functional:
         return terms.sum(-1) + self.constant - error
 
 
-def back(step: Step, behind: Functional, before: Box, alpha: Tensor | None = None) -> Functional:
+def back(step: Step, behind: Functional, before: Box) -> Functional:
     """A functional of a step's output as one of its input, valid where the input is in its box."""
     if isinstance(step, Affine):
         return _back_affine(step, behind, before)
     if isinstance(step, Relu):
-        return _back_relu(behind, before, alpha)
+        return _back_relu(behind, before)
     return _back_max(step, behind, before)
 
 
@@ -115,12 +116,11 @@ def chord(box: Box) -> tuple[Tensor, Tensor]:
     return slope, height
 
 
-def _back_relu(behind: Functional, before: Box, alpha: Tensor | None) -> Functional:
+def _back_relu(behind: Functional, before: Box) -> Functional:
     slope, height = chord(before)
-    if alpha is None:  # the triangle of smaller area
-        alpha = (before.high > -before.low).to(slope)[:, None]
+    alpha = (before.high > -before.low).to(slope)  # the triangle of smaller area
     flat, steep = before.high <= 0, before.low >= 0
-    alpha = torch.where(flat[:, None], 0.0, torch.where(steep[:, None], 1.0, alpha.clamp(0, 1)))
+    alpha = torch.where(flat, 0.0, torch.where(steep, 1.0, alpha))[:, None]
     positive, negative = behind.slopes.clamp_min(0), behind.slopes.clamp_max(0)
     moved = positive * alpha + negative * slope[:, None]
     offset = (negative * height[:, None]).sum(-1)
@@ -189,13 +189,27 @@ class Relaxed:
             high.append(-self.lower(Functional(-unit, constant), k + 1))
         return Box(torch.cat(low, 1), torch.cat(high, 1))
 
-    def lower(self, functional: Functional, behind: int, alphas: dict[int, Tensor] | None = None) -> Tensor:
+    def lower(self, functional: Functional, behind: int) -> Tensor:
         """A lower bound of a functional of the output of the first ``behind`` steps.  (rows, q)"""
         best = functional.minimum(self.boxes[behind]) if behind < len(self.boxes) else None
         for k in range(behind - 1, -1, -1):
-            functional = back(self.steps[k], functional, self.boxes[k], (alphas or {}).get(k))
+            functional = back(self.steps[k], functional, self.boxes[k])
         found = functional.minimum(self.boxes[0])
         return found if best is None else torch.maximum(best, found)
+
+    def margins(self, labels: Tensor, c: int, lower: Callable[[Relaxed, Tensor], Tensor]) -> Tensor:
+        """Lower bounds of output[label] - output[j]; inf for j = label.  (rows, c)
+
+        ``lower(relaxed, C)`` bounds C times the outputs from below, for rows with one label.
+        """
+        result = torch.full((len(labels), c), torch.inf, dtype=torch.float64)
+        eye = torch.eye(c, dtype=torch.float64)
+        for label in labels.unique().tolist():
+            rows = labels == label
+            rivals = [j for j in range(c) if j != label]
+            places = torch.nonzero(rows)
+            result[places, torch.tensor(rivals)] = lower(self.of(rows), eye[label] - eye[rivals])
+        return result
 
     def of(self, rows: Tensor) -> Relaxed:
         """The same for some of the rows."""

@@ -1,4 +1,4 @@
-"""Which inputs a window of a convolution or a pooling sees."""
+"""The inputs in the windows of a convolution or a pooling."""
 
 from __future__ import annotations
 

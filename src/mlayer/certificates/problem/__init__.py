@@ -1,1 +1,1 @@
-"""What is to be certified: region, weights, coordinates, constants of the model, expansion at an input."""
+"""The problem to certify: region, weights, coordinates, constants of the model, expansion at an input."""

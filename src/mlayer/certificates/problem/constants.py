@@ -36,7 +36,7 @@ _AGAIN = "Compute them again: Certifier(layer, ...).save(path)."
 
 @dataclass(frozen=True)
 class Constants:
-    """What the bounds know of a model before they see an input. docs/theory/certificates.md.
+    """The constants of a model that the bounds use for every input. docs/theory/certificates.md.
 
     Attributes:
         w: (m,), weights of the inputs (ones for L2).
@@ -93,7 +93,7 @@ def _digest(belongs_to: str, arrays: dict[str, Any]) -> str:
 
 
 def read_fitted(path: Path, weights: Weights, norm: str) -> Fitted:
-    """What `Constants.save` wrote; refused if it is damaged or belongs to another model or region."""
+    """The constants that `Constants.save` wrote; refused if damaged, or of another model or region."""
     try:
         arrays = read_arrays(path)
         version = int(arrays["format"])

@@ -264,7 +264,7 @@ class Pair(Margins[float]):
 
     @cached_property
     def _slope(self) -> float:
-        """How fast the linear term falls as the region grows, where no box cuts it."""
+        """The slope of the linear term as the region grows, where no box cuts it."""
         return float(np.linalg.norm(self.slopes, 2 if self.row.model.region.norm == "l2" else 1))
 
     def linear_term(self, eps: float) -> float:

@@ -1,4 +1,4 @@
-"""What rounding and norms do to a margin, over one rival or over several at once.
+"""The effect of rounding and norms on a margin, for one rival or for several at once.
 
 The formulas are the same for one number and for an array with one entry per rival.
 """
@@ -50,7 +50,7 @@ class Margins(Generic[Number]):
 
     @property
     def moved(self) -> Number:
-        """How far W : exp(M) may move because M is not exact; its derivatives likewise, per unit of N."""
+        """A bound of the change of W : exp(M) by the error of M; its derivatives likewise, per unit of N."""
         return self.nuclear * (self.row.off * growth_of(max(self.row.mu, 0.0)))
 
     def value_slack(self, eps: float) -> Number:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -67,6 +69,23 @@ class ReadoutNorms:
     size: Array
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _remembered(method: F) -> F:
+    """A method that computes once for each label or pair of labels; the results stay with the object."""
+    place = f"_{method.__name__}"
+
+    @wraps(method)
+    def once(self: Model, *labels: int) -> Any:
+        results = self.__dict__.setdefault(place, {})
+        if labels not in results:
+            results[labels] = method(self, *labels)
+        return results[labels]
+
+    return cast(F, once)
+
+
 class Model:
     """A layer with its region and constants, ready for rows."""
 
@@ -91,69 +110,38 @@ class Model:
         w = w / w.sum()
         return w, ellipsoid(rows, w)
 
-    @cached_property
-    def _differences(self) -> dict[int, Array]:
-        return {}
-
+    @_remembered
     def differences(self, label: int) -> Array:
         """W = S_label - S_j for all classes j, the label's own among them.  (c, n, n)"""
-        found = self._differences.get(label)
-        if found is None:
-            found = self._differences[label] = self.weights.S[label] - self.weights.S
-        return found
+        result: Array = self.weights.S[label] - self.weights.S
+        return result
 
-    @cached_property
-    def _readable(self) -> dict[int, bool]:
-        return {}
-
+    @_remembered
     def readable(self, label: int) -> bool:
         """Whether all readout differences are of a size whose products are numbers still."""
-        if label not in self._readable:
-            sizes = np.abs(self.differences(label)).max(axis=(1, 2))
-            sizes = sizes[sizes > 0]
-            self._readable[label] = bool(((sizes >= SMALLEST_W) & (sizes <= LARGEST_W)).all())
-        return self._readable[label]
+        sizes = np.abs(self.differences(label)).max(axis=(1, 2))
+        sizes = sizes[sizes > 0]
+        return bool(((sizes >= SMALLEST_W) & (sizes <= LARGEST_W)).all())
 
-    @cached_property
-    def _readouts(self) -> dict[tuple[int, int], tuple[Array, Array]]:
-        return {}
-
+    @_remembered
     def readout_in_gauge(self, label: int, rival: int) -> tuple[Array, Array]:
-        """P^-T W P^T and its singular values, once for each pair of classes."""
-        found = self._readouts.get((label, rival))
-        if found is None:
-            W: Array = self.constants.P_inverse.T @ self.differences(label)[rival] @ self.constants.P.T
-            values = np.full(len(W), math.inf)
-            if np.isfinite(W).all():
-                values = np.linalg.svd(W, compute_uv=False).astype(np.float64)
-            found = self._readouts[label, rival] = W, values
-        return found
+        """P^-T W P^T and its singular values."""
+        W: Array = self.constants.P_inverse.T @ self.differences(label)[rival] @ self.constants.P.T
+        values = np.full(len(W), math.inf)
+        if np.isfinite(W).all():
+            values = np.linalg.svd(W, compute_uv=False).astype(np.float64)
+        return W, values
 
-    @cached_property
-    def _factors(self) -> dict[tuple[int, int], tuple[Array, Array]]:
-        return {}
-
+    @_remembered
     def readout_factors(self, label: int, rival: int) -> tuple[Array, Array]:
-        """A Sigma^(1/2) and Sigma^(1/2) B^T of W^T = A Sigma B^T in the gauge, once for each two classes."""
-        found = self._factors.get((label, rival))
-        if found is None:
-            left, values, right = np.linalg.svd(self.readout_in_gauge(label, rival)[0].T)
-            root = np.sqrt(values)
-            found = self._factors[label, rival] = left * root, root[:, None] * right
-        return found
+        """A Sigma^(1/2) and Sigma^(1/2) B^T of W^T = A Sigma B^T in the gauge."""
+        left, values, right = np.linalg.svd(self.readout_in_gauge(label, rival)[0].T)
+        root = np.sqrt(values)
+        return left * root, root[:, None] * right
 
-    @cached_property
-    def _norms_of_readouts(self) -> dict[int, ReadoutNorms]:
-        return {}
-
+    @_remembered
     def readout_norms(self, label: int) -> ReadoutNorms:
-        """Norms of W = S_label - S_j for all classes j, once for each label."""
-        found = self._norms_of_readouts.get(label)
-        if found is None:
-            found = self._norms_of_readouts[label] = self._compute_norms(label)
-        return found
-
-    def _compute_norms(self, label: int) -> ReadoutNorms:
+        """Norms of W = S_label - S_j for all classes j."""
         constants, W = self.constants, self.differences(label)
         values = np.stack([self.readout_in_gauge(label, rival)[1] for rival in range(len(W))])
         sizes = np.array([frobenius(one) for one in W])

@@ -31,7 +31,7 @@ _LARGEST_MULTIPLIER = 32  # n up to which delta_2 is proved, by a matrix of n^2 
 
 @dataclass(frozen=True)
 class FrameClaims:
-    """What is claimed, and the same numbers for the search of the levels.
+    """The claims, and the same numbers for the search of the levels.
 
     Attributes:
         claims: as the checker reads it.

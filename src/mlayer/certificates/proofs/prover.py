@@ -132,7 +132,7 @@ class _Chains:
         return self._chains[rival]
 
     def claims(self, eps: float) -> dict[str, Any] | None:
-        """What shows that every margin is positive within eps, by rival; None if something is missing."""
+        """The claims, by rival, that show every margin to be positive within eps; None if one is missing."""
         row, found = self._row, {}
         S = row.model.weights.S
         still = not row.model.weights.depends

@@ -95,10 +95,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     if proof is not None and proof.suffix.lower() != ".safetensors":
         raise Mistake(f"--proof must be a file ending in .safetensors; got {proof.name}")
     check_outputs({"-o": output, "--proof": proof}, {"table": table, "model": model}, force=force)
-    from mlayer.disk import replace_file
     from mlayer.tables import load_table_model
     from mlayer.tables.certify.certify_table import certify_table
-    from mlayer.tables.predict import without_formulas
 
     loaded = load_table_model(model)
     if not loaded.target.classifies:
@@ -145,9 +143,7 @@ def command(  # noqa: PLR0917 - click gives them by name
             workers=workers,
         )
     show.remarks(done.remarks, quiet)
-    if output is not None:
-        certified = without_formulas(done.frame) if spreadsheet else done.frame
-        replace_file(output, lambda path: certified.to_csv(path, index=False))
+    _write(done.frame, output, spreadsheet)
     if proof is not None and done.certificates.proof is not None:
         done.certificates.proof.save(proof)
     summary = done.summary()
@@ -175,6 +171,15 @@ def command(  # noqa: PLR0917 - click gives them by name
         _first_rows(done.frame, quiet)
 
 
+def _write(rows: DataFrame, output: Path | None, spreadsheet: bool) -> None:
+    from mlayer.disk import replace_file
+    from mlayer.tables.predict import without_formulas
+
+    if output is not None:
+        frame = without_formulas(rows) if spreadsheet else rows
+        replace_file(output, lambda path: frame.to_csv(path, index=False))
+
+
 def _first_rows(frame: DataFrame, quiet: bool) -> None:
     shown = frame.head(SHOWN)
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in shown.to_numpy()]
@@ -186,13 +191,8 @@ def _first_rows(frame: DataFrame, quiet: bool) -> None:
 def _report_intervals(
     done: IntervalRows, output: Path | None, spreadsheet: bool, quiet: bool, as_json: bool
 ) -> None:
-    from mlayer.disk import replace_file
-    from mlayer.tables.predict import without_formulas
-
     show.remarks(done.remarks, quiet)
-    if output is not None:
-        frame = without_formulas(done.frame) if spreadsheet else done.frame
-        replace_file(output, lambda path: frame.to_csv(path, index=False))
+    _write(done.frame, output, spreadsheet)
     summary = done.summary()
     if as_json:
         file = None if output is None else str(output)

@@ -210,7 +210,7 @@ def _time_left(limit: float | None, page: Path | None) -> float | None:
 
 
 def _process_seconds() -> float:
-    """How long this process has been running; 0 where the system does not say."""
+    """The seconds since this process started; 0 where the system does not say."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         up = float(Path("/proc/uptime").read_text().split()[0])

@@ -48,7 +48,7 @@ class Experiment(Protocol):
 
 @dataclass(frozen=True)
 class Where:
-    """What an experiment is given besides its configuration.
+    """The surroundings of a run of an experiment, besides its configuration.
 
     Attributes:
         data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
@@ -72,7 +72,7 @@ class Where:
         return None if self.checkpoints is None else self.checkpoints / part
 
     def part(self, name: str, make: Callable[[str], Results]) -> Results:
-        """What ``make(name)`` returns: plain data, made now, or in an earlier run that did not end.
+        """The result of ``make(name)``: plain data, made now, or in an earlier run that did not end.
 
         It says by which commit it was made, so that a result put together from several runs shows it.
         """

@@ -1,4 +1,4 @@
-"""Where a figure comes from: code, machine, threads and versions, stored with every result."""
+"""The provenance of a figure: code, machine, threads and versions, stored with every result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlayer.version import __version__
 
 
 def circumstances() -> dict[str, Any]:
-    """What a reader needs to know about a figure besides its configuration."""
+    """The facts that a reader needs about a figure besides its configuration."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit(),

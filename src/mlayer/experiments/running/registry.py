@@ -38,7 +38,7 @@ def experiment(name: str) -> Experiment:
 
 
 def needed_sets(name: str, scale: Scale = "default") -> tuple[str, ...]:
-    """What ``mlayer.datasets.fetch_sets`` has to fetch for an experiment, or for "all".
+    """The sets that ``mlayer.datasets.fetch_sets`` has to fetch for an experiment, or for "all".
 
     >>> needed_sets("temperatures"), needed_sets("spiral"), needed_sets("images", "smoke")
     (('temperatures',), (), ())

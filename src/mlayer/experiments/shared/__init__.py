@@ -1,1 +1,1 @@
-"""What several experiments use: models, recipes, optimizers, colors."""
+"""Parts that several experiments use: models, recipes, optimizers, pictures."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlayer.experiments.running.protocol import Results
-from mlayer.experiments.shared.colors import M_LAYER, NET
-from mlayer.experiments.shared.pictures import is_narrow, panels, soft
+from mlayer.experiments.shared.over_seeds import grouped
+from mlayer.experiments.shared.pictures import M_LAYER, NET, is_narrow, panels, soft
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,18 +16,10 @@ if TYPE_CHECKING:
 KINDS = ("clean", "attacked", "certified")
 
 
-def groups_of(results: Results) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The rows of each task and model, one for each seed."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in results["rows"]:
-        groups.setdefault((row["task"], row["model"]), []).append(row)
-    return groups
-
-
 def accuracy_figures(start: str, results: Results) -> dict[str, float]:
     """Every task's accuracies in percent, means over the seeds; the M-layer's without its name."""
     figures: dict[str, float] = {}
-    for (task, model), rows in groups_of(results).items():
+    for (task, model), rows in grouped(results["rows"], "task", "model").items():
         name = f"{start}.{task}" + ("" if model == "M-layer" else f".{model}")
         for kind in KINDS:
             figures[f"{name}.{kind}"] = round(sum(row[kind] for row in rows) / len(rows), 3)
@@ -41,7 +33,7 @@ def accuracy_bars(
     results: Results, published: Mapping[str, Mapping[str, Mapping[str, float]]], title: str
 ) -> Figure:
     """For every task the three accuracies of our models and of the published ones."""
-    groups = groups_of(results)
+    groups = grouped(results["rows"], "task", "model")
     tasks = list(dict.fromkeys(task for task, _ in groups))
     figure, all_axes = panels(len(tasks), max(6.4, 3.2 * len(tasks)), 4.2)
     for axes, task in zip(all_axes, tasks, strict=True):

@@ -38,7 +38,7 @@ class BuildDense:
 
 
 def build_net(net: str, name: str) -> Build:
-    """What makes one of `NETS`, or `LARGE`, for an image set.
+    """The builder of one of `NETS`, or `LARGE`, for an image set.
 
     >>> import torch
     >>> def count(net, name, inputs):

@@ -17,7 +17,7 @@ _ROWS = 4096  # padded at a time
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What happens to a training image, drawn again each time it is seen.
+    """The random change of a training image, drawn again each time it is seen.
 
     Attributes:
         shift: at most this many pixels up, down, left, right; what comes in repeats the border.

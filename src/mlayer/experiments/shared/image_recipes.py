@@ -1,4 +1,4 @@
-"""How the image classifiers are trained: the text's recipe, the authors' notebook's, and ours.
+"""The recipes of the image classifiers: the text's, the authors' notebook's, and ours.
 
 All three train the same model, an M-layer with d = 35 and n = 30 on pixel values in [0, 1]: 68,885 parameters
 for MNIST, 148,965 for CIFAR-10 and SVHN. Colors may be standardized while training; that is an affine map,

@@ -29,7 +29,7 @@ from mlayer.training import Settings, train
 
 @dataclass(frozen=True)
 class IntervalRecipe:
-    """How a network is trained.
+    """The recipe of a network.
 
     Attributes:
         channels: of the two convolutions.
@@ -85,53 +85,34 @@ class IntervalRecipe:
         )
 
 
-def train_network(  # noqa: PLR0917
+def train_network(
+    part: str,
+    *,
     images: ImageSet,
     recipe: IntervalRecipe,
     eps: float,
     head: str,
     seed: int,
     where: Where,
-    part: str,
-    *,
     file: Path | None = None,
     test_images: int | None = None,
 ) -> dict[str, Any]:
-    """Train one network at eps, keep it, and test it once.
+    """Train one network at eps, keep it, and test it once: one :meth:`Where.part` of an experiment.
 
     Args:
+        part: the name of this training.
         images: the set.
         recipe: how.
         eps: L-infinity radius of the test, in pixel values.
         head: one of `HEADS`.
         seed: of the weights, the order and the augmentation.
         where: data, checkpoints, progress.
-        part: the name of this training.
         file: for the trained network.
         test_images: how many are tested, the first ones; all if None.
 
     Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went. A resumed experiment
-        does not repeat a finished training.
+        Clean, attacked and certified accuracy in percent, and how the training went.
     """
-
-    def make(name: str) -> dict[str, Any]:
-        return _trained(images, recipe, eps, head, seed, where, name, file, test_images)
-
-    return where.part(part, make)
-
-
-def _trained(  # noqa: PLR0917
-    images: ImageSet,
-    recipe: IntervalRecipe,
-    eps: float,
-    head: str,
-    seed: int,
-    where: Where,
-    part: str,
-    file: Path | None,
-    test_images: int | None,
-) -> dict[str, Any]:
     shape = (*images.image_shape, 1)[:3]
     kept = len(images.train) - recipe.validation
     training, validation = images.train.take(slice(0, kept)), images.train.take(slice(kept, None))

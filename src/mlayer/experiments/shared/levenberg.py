@@ -133,7 +133,7 @@ class Levenberg:
         return history
 
     def _fingerprint(self, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """What identifies this run; its length may change."""
+        """The identity of this run; its length may change."""
         return {
             "settings": [self.damping, self.rows, self.seed],
             "data": tensors_fingerprint([x, y]),

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mlayer.certificates.adversarial_search import smallest_margin
 from mlayer.certificates.networks.certifier import EFFORTS, ROWS, Effort, NetworkCertifier
 from mlayer.certificates.networks.linear_end import LinearNetwork
 from mlayer.certificates.networks.network import Network
@@ -102,7 +103,7 @@ class _Judged:
             self.exact = LinearNetwork(network, shape)
 
     def certify(self, x: Tensor, y: Tensor, eps: float, effort: Effort) -> Tensor:
-        """Which flat images are certified at eps."""
+        """A mask of the flat images that are certified at eps."""
         if isinstance(self.exact, Network):
             return self._certifier(x, y, eps, efforts=(effort,)).certified
         low, high = box_of(x, eps)
@@ -132,9 +133,7 @@ def _part(  # noqa: PLR0917
         return judged.certify(flat[rows], labels[rows], eps, effort)
 
     with torch.no_grad():
-        outputs = exact(flat)
-    others = outputs.scatter(1, labels[:, None], -torch.inf).amax(1)
-    clean = outputs.gather(1, labels[:, None])[:, 0] > others
+        clean = smallest_margin(exact(flat), labels)[0] > 0
     standing, certified = clean.clone(), torch.zeros_like(clean)
     # The attack and the first effort see the same images: neither knows of the other.
     standing[clean] = ~attack(clean, _QUICK_STEPS)
@@ -160,7 +159,7 @@ def broken(  # noqa: PLR0917
     steps: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Which images projected gradient descent on the smallest margin misclassifies within eps and [0, 1].
+    """A mask of the images that gradient descent on the smallest margin breaks within eps and [0, 1].
 
     The steps are made in float32; the end is moved into the box and judged in float64.
     """
@@ -173,9 +172,7 @@ def broken(  # noqa: PLR0917
     for step in range(steps + 1):
         point.requires_grad_(True)
         with torch.enable_grad():
-            outputs = network(point)
-            others = outputs.scatter(1, y[:, None], -torch.inf).amax(1)
-            margin = outputs.gather(1, y[:, None])[:, 0] - others
+            margin, _ = smallest_margin(network(point), y)
             (gradient,) = torch.autograd.grad(margin.sum(), point)
         point = point.detach()
         likely = torch.nonzero((margin.detach() <= 0) & ~down)[:, 0]

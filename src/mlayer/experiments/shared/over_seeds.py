@@ -1,4 +1,4 @@
-"""Trainings with several seeds: the best rate of a search, accuracies by seed, their mean."""
+"""Trainings with several seeds: the best rate of a search, accuracies by seed, means, paired differences."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ def accuracies(trainings: Iterable[Mapping[str, Any]], kind: str) -> dict[str, d
     return sets
 
 
+def grouped(rows: Iterable[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The rows by what they have under these names, in the order of the first of each group."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
 def mean_figures(start: str, values: Sequence[float]) -> dict[str, float]:
     """Mean, sample deviation and number of seeds, for the summary."""
     spread = {f"{start}.sd": round(statistics.stdev(values), 3)} if len(values) > 1 else {}
@@ -40,6 +48,37 @@ def mean_figures(start: str, values: Sequence[float]) -> dict[str, float]:
         **spread,
         f"{start}.seeds": float(len(values)),
     }
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[str, Any] | None:
+    """Mean of ours less theirs and the p value of a paired t-test; None with fewer than two seeds.
+
+    Args:
+        ours: a figure for each seed.
+        theirs: the same.
+
+    >>> found = paired({0: 2.0, 1: 3.0, 2: 4.5}, {0: 1.0, 1: 2.0, 5: 9.0})
+    >>> found["seeds"], found["difference"]
+    (2, 1.0)
+    """
+    from scipy.stats import ttest_rel
+
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < 2:
+        return None
+    first, second = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    # Differences that are all the same have no spread to test against.
+    p = float(ttest_rel(first, second).pvalue) if len(set(differences)) > 1 else None
+    return {"seeds": len(seeds), "difference": statistics.mean(differences), "p": p}
+
+
+def ahead_figures(start: str, found: Mapping[str, Any] | None) -> dict[str, float]:
+    """The lead of the M-layer and its p value, for the summary, as `paired` found them."""
+    if found is None:
+        return {}
+    ahead = {f"{start}.m_layer_ahead_by": round(found["difference"], 3)}
+    return ahead if found["p"] is None else ahead | {f"{start}.p": found["p"]}
 
 
 def draw_seeds(axes: Axes, place: int, values: Sequence[float], color: str) -> None:

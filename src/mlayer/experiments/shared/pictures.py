@@ -1,4 +1,4 @@
-"""Canvases of the experiments' pictures: for light and dark pages, for wide ones and for phones.
+"""Canvases and colors of the experiments' pictures: for light and dark pages, for wide ones and for phones.
 
 A picture is drawn from results alone, so it can be drawn again for another page: `seen_as` says for which,
 and `canvas`, `panels`, `ink`, `shade` and `soft` follow it.
@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Okabe and Ito's colors, "Color universal design" (2008), which color-blind readers can distinguish. The same
+# kind of model has the same color in all pictures.
+M_LAYER = "#0072B2"
+M_LAYER_OF_OTHERS = "#56B4E9"  # the paper's recipe, the notebook's
+NET = "#D55E00"
+GREEN, PINK = "#009E73", "#CC79A7"  # models that are not networks
+PAPER = "#D55E00"  # what the paper reports or proves, where no net is shown with it
 
 # A phone is some 390 points wide; letters of 10 points on 4.6 inches are legible there.
 _NARROW = 4.6

@@ -1,4 +1,4 @@
-"""What the experiments on determinants and permanents share: data, models, the text's recipe, the test."""
+"""The common part of the experiments on determinants and permanents: data, models, recipes, the test."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Recipe = TypeVar("Recipe")
 
 @dataclass(frozen=True)
 class RadiusTask(Generic[Recipe]):
-    """What the experiments with certified training have in common.
+    """A task of the experiments with certified training.
 
     Attributes:
         set: of images.

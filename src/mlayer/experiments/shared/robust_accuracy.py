@@ -24,7 +24,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Tally:
-    """How many images of a set are classified correctly: as they are, under attack, and provably."""
+    """The numbers of correctly classified images of a set: as they are, under attack, and provably."""
 
     images: int = 0
     clean: int = 0
@@ -93,7 +93,7 @@ def _layer_tally(model: MLayer, x: Tensor, y: Tensor, eps: float, constants: Pat
 
 
 def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Which rows keep their class at every point that a targeted attack within eps and [0, 1] visits.
+    """A mask of the rows that keep their class at every point of a targeted attack within eps and [0, 1].
 
     For each rival class: from the middle of the box to the corner where the linearized margin is least, and
     again with the gradient at that corner; the fixed point of docs/theory/certificates-attack.md at one eps.

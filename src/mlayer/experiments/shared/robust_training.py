@@ -25,7 +25,7 @@ _REFERENCES = 64
 
 @dataclass(frozen=True)
 class RobustRecipe:
-    """How a robust classifier is trained.
+    """The recipe of a robust classifier.
 
     Attributes:
         matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`.
@@ -79,53 +79,34 @@ class RobustRecipe:
         )
 
 
-def train_robustly(  # noqa: PLR0917
+def train_robustly(
+    part: str,
+    *,
     images: ImageSet,
     recipe: RobustRecipe,
     eps: float,
     seed: int,
     where: Where,
-    part: str,
-    *,
     linear: bool = False,
     test_images: int | None = None,
     fit_steps: int = 0,
 ) -> dict[str, Any]:
-    """Train one model at eps and test it once.
+    """Train one model at eps and test it once: one :meth:`Where.part` of an experiment.
 
     Args:
+        part: the name of this training.
         images: the set.
         recipe: how.
         eps: L-infinity radius of the test, in pixel values.
         seed: of the weights, the order and the augmentation.
         where: data, checkpoints, progress.
-        part: the name of this training.
         linear: a linear layer instead of an M-layer.
         test_images: how many, spread evenly over the test set; all if None.
         fit_steps: of the constants of the certificates, where the layer's expansion does not end.
 
     Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went. A resumed experiment
-        does not repeat a finished training.
+        Clean, attacked and certified accuracy in percent, and how the training went.
     """
-
-    def make(name: str) -> dict[str, Any]:
-        return _trained(images, recipe, eps, seed, where, name, linear, test_images, fit_steps)
-
-    return where.part(part, make)
-
-
-def _trained(  # noqa: PLR0917
-    images: ImageSet,
-    recipe: RobustRecipe,
-    eps: float,
-    seed: int,
-    where: Where,
-    part: str,
-    linear: bool,
-    test_images: int | None,
-    fit_steps: int,
-) -> dict[str, Any]:
     folder = where.checkpoint(part)
     training = images.train
     shape = (*images.image_shape, 1)[:3]

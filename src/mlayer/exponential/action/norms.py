@@ -20,7 +20,7 @@ _ROUNDS = 3
 
 
 def products_for(power: int) -> int:
-    """How many columns are multiplied for one estimate, at most."""
+    """The largest number of columns that are multiplied for one estimate."""
     return COLUMNS * (2 * _ROUNDS + 1) * power
 
 

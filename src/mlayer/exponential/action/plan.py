@@ -1,4 +1,4 @@
-"""How many steps, and which degree in each: the fewest products that keep the promise of thresholds.py.
+"""The number of steps and the degree of each: the fewest products that keep the bounds of thresholds.py.
 
 exp(t A) V = exp(t mu) (exp(h B))^s V with B = A - mu I and h = t / s. A step with Taylor's polynomial of
 degree m keeps the promise if h alpha <= theta_m, where alpha is ||B||_1, or ||B^2||_1^(1/2), or, for m + 1 >=
@@ -24,7 +24,7 @@ _LARGEST_DERIVATIVE_DEGREE = 60
 
 @dataclass
 class Growth:
-    """What is known of the size of B: its 1-norm and, once asked for, roots of the norms of its powers."""
+    """Bounds of the size of B: its 1-norm and, once requested, roots of the norms of its powers."""
 
     norm: float
     estimate: Callable[[int], float] | None = None  # p -> ||B^p||_1

@@ -16,7 +16,7 @@ import torch
 
 @dataclass(frozen=True)
 class Precision:
-    """What a dtype asks of the polynomial."""
+    """The demands of a dtype on the polynomial."""
 
     unit_roundoff: float
     # theta[m - 1]: at this norm the relative backward error of degree m is the unit roundoff.

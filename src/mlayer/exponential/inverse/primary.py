@@ -19,7 +19,7 @@ from mlayer.exponential.forward_modes import refuse_nested_forward_modes
 
 @dataclass(frozen=True)
 class Rule:
-    """How f and its derivative are computed, of plain tensors (..., n, n)."""
+    """The computation of f and its derivative, of plain tensors (..., n, n)."""
 
     value: Callable[[Tensor], Tensor]
     frechet: Callable[[Tensor, Tensor], Tensor]

@@ -11,7 +11,7 @@
 
 namespace MLAYER_NAMESPACE {
 
-// Matrices with fewer squarings are not looked at: they have little to gain.
+// Matrices with fewer squarings are not balanced: they have little to gain.
 template <typename T>
 constexpr int kWorthALook = sizeof(T) == 4 ? 2 : 4;
 constexpr int kLargestBalanced = 256;
@@ -29,8 +29,8 @@ static inline T magnitude(T x) {
 // As std::fmax, whose loop over floats as doubles crashes g++ 12 for ARM.
 static inline double larger(double most, double x) { return x > most ? x : most; }
 
-// Does a row and its column differ much in their largest entries off the diagonal? Maxima, not sums: lanes.h
-// must come to the same answer.
+// Whether a row and its column differ much in their largest entries off the diagonal. Maxima, not sums: lanes.h
+// must decide the same way.
 template <typename T>
 static bool imbalanced(int n, const T* a, size_t row_length) {
   T column[kLargestBalanced] = {}, row[kLargestBalanced] = {};
@@ -101,7 +101,7 @@ static bool balance(int n, const T* a, size_t row_length, int* exponents) {
   return changed;
 }
 
-// to = D^-1 from D; false unless every entry survives to the last bit.
+// to = D^-1 from D; false unless every entry is exact.
 template <typename T>
 static bool rescale(int n, const T* from, T* to, size_t row_length, const int* exponents) {
   for (int i = 0; i < n; ++i)
@@ -132,7 +132,7 @@ static bool harmed(int n, T* x, size_t row_length, const int* exponents, int sav
   return std::ldexp(before, most - least) > std::ldexp(after, saved);
 }
 
-// Is it upper (or lower) triangular?
+// Whether a matrix is upper (or lower) triangular.
 template <typename T>
 static bool triangular(int n, const T* a, size_t row_length, bool upper) {
   for (int i = 0; i < n; ++i)
@@ -141,7 +141,7 @@ static bool triangular(int n, const T* a, size_t row_length, bool upper) {
   return true;
 }
 
-// Are the couplings of a triangular matrix at most a few times its diagonal?
+// Whether the couplings of a triangular matrix are at most a few times its diagonal.
 template <typename T>
 static bool weakly_coupled(int n, const T* a, size_t row_length) {
   double diagonal = 0, beside[kLargestBalanced] = {}, most = 0;
@@ -157,7 +157,7 @@ static bool weakly_coupled(int n, const T* a, size_t row_length) {
   return most <= kWeak * diagonal;
 }
 
-// What exp(t A) has on its diagonal and next to it, for triangular A: exp(t a_ii), and t a_ij times the divided
+// The diagonal of exp(t A) and the one next to it, for triangular A: exp(t a_ii), and t a_ij times the divided
 // difference of exp at t a_ii and t a_jj, for j = i + 1 (upper) or i - 1 (lower). N. J. Higham and A. H. Al-Mohy
 // (SIAM J. Matrix Anal. Appl. 31, 2009) put both into every square.
 struct Diagonals {
@@ -175,7 +175,7 @@ struct Diagonals {
     for (int i = 0; i < n; ++i) x[i * row_length + i] = T(std::exp(t * diagonal[i]));
     for (int i = 0; i + 1 < n; ++i) {
       const double first = t * diagonal[i], second = t * diagonal[i + 1];
-      // From the larger of the two: the mean, rounded, would lose as many units as it is large.
+      // From the larger of the two: the rounding error of the mean would be multiplied by its size.
       const double most = larger(first, second), gap = (first < second ? first : second) - most;
       const double difference = std::exp(most) * (gap == 0 ? 1.0 : std::expm1(gap) / gap);
       x[upper ? i * row_length + i + 1 : (i + 1) * row_length + i] = T(t * beside[i] * difference);

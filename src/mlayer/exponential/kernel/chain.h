@@ -35,9 +35,9 @@ struct Buffers {
   }
 };
 
-// What becomes of each vector of a finished product, and which buffers that writes. Where a result replaces an operand of the linear
-// combination it stands in the same place: few cache lines are touched, which is what small matrices
-// in lanes live from.
+// Epilogues: the use of each vector of a finished product, and the buffers written. Where a result replaces an operand of the linear
+// combination it is stored in the same place: few cache lines are touched, on which the speed of small matrices
+// in lanes depends.
 
 template <typename T>
 struct Store {

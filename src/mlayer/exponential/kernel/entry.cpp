@@ -131,7 +131,7 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine, bool embedded =
   shared.engine = &engine;
   shared.job = &job;
   shared.embedded = embedded;
-  // Small enough chunks to even out the threads, large enough not to fight for the counter.
+  // Chunks small enough to balance the threads, large enough to avoid contention for the counter.
   int64_t chunk_units = units / (int64_t(threads) * 8);
   shared.chunk = unit * (threads == 1 ? units : chunk_units < 1 ? 1 : chunk_units);
   if (threads <= 1) {
@@ -143,7 +143,7 @@ int run(const Job<T>& job, int threads, const Engine<T>& engine, bool embedded =
     try {
       for (int t = 1; t < threads; ++t) helpers.emplace_back(work<T>, &shared);
     } catch (const std::system_error&) {
-      // No more threads to be had: those that are there share the work.
+      // No more threads are available: the existing ones share the work.
     }
     work<T>(&shared);
     for (std::thread& helper : helpers) helper.join();
@@ -157,12 +157,12 @@ extern "C" {
 
 int mlayer_kernel_version() { return MLAYER_KERNEL_VERSION; }
 
-// Of the sources and flags that this was built from (build.py), so that an older library is told from them.
+// Of the sources and flags that this was built from (build.py), so that an outdated library is recognized.
 const char* mlayer_kernel_source_digest() { return MLAYER_SOURCE_DIGEST; }
 
 const char* mlayer_kernel_isa() { return g_isa.load()->name; }
 
-// For tests: use the instruction set of this name from now on. Returns 0, or 1 if it is not to be had.
+// For tests: use the instruction set of this name from now on. Returns 0, or 1 if it is not available.
 int mlayer_kernel_use_isa(const char* name) {
   for (const Isa* isa : kIsas)
     if (std::strcmp(isa->name, name) == 0 && supported(isa)) {

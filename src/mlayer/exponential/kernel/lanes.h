@@ -79,14 +79,14 @@ struct LaneBlock {
   }
 };
 
-// A block with few matrices would leave most lanes idle: up to this many go one at a time.
+// A block with few matrices would leave most lanes idle: up to this many are computed one at a time.
 template <typename T>
 static int few(int n) {
   const int most = Simd<T>::lanes * 3 / 4;
   return n * n / 18 < most ? n * n / 18 : most;
 }
 
-// Lanes that go `alone`, or in twice the precision, have no squarings.
+// Lanes computed `alone`, or in twice the precision, have no squarings here.
 template <typename T>
 struct LaneSchedule {
   typename Simd<T>::I squarings, degree, alone, twofold{};
@@ -123,7 +123,7 @@ static inline LaneNorms<T> lane_norms(int n, const typename Simd<T>::V* a) {
       }
 #pragma GCC unroll 4
     for (int j = 0; j < C; ++j) {
-      // Written so that a NaN, once in, stays.
+      // Written so that a NaN propagates.
       norms.one = norms.one >= sums[j] ? norms.one : sums[j];
       norms.one = sums[j] == sums[j] ? norms.one : sums[j];
       norms.squares += squares[j];
@@ -133,7 +133,7 @@ static inline LaneNorms<T> lane_norms(int n, const typename Simd<T>::V* a) {
   return norms;
 }
 
-// Where the matrices of the lanes have entries.
+// Whether the matrices of the lanes have entries above, below and on the diagonal.
 template <typename T>
 struct LaneEntries {
   typename Simd<T>::I above{}, below{}, diagonal{};
@@ -193,7 +193,7 @@ static inline LaneSchedule<T> lane_schedule(int n, int count, bool sparingly, co
       if (exact < 16) plan.squarings[lane] = 0;
     }
   using Integer = typename Simd<T>::Integer;
-  // What balancing may save goes one at a time, as rows.h does it.
+  // Matrices that balancing may improve are computed one at a time, as in rows.h.
   const I many = plan.squarings >= Integer(kWorthALook<T>);
   if (any<T>(many)) plan.alone |= many & imbalanced_lanes<T>(n, a);
   I others = plan.alone;
@@ -227,7 +227,7 @@ static void load_block(const Job<T>& job, int64_t first, int count, const LaneLa
   layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
 }
 
-// Those of `chosen` lanes in twice the precision, as rows.h does it one at a time. -> lanes that were not finite
+// The matrices of `chosen` lanes in twice the precision, as in rows.h. Returns the lanes that were not finite.
 template <typename T, bool dual>
 static typename Simd<T>::I twofold_block(const Job<T>& job, int64_t first, int count, typename Simd<T>::I chosen,
                                          typename Simd<T>::V norm2, const LaneLayout<T>& layout,
@@ -261,7 +261,7 @@ static typename Simd<T>::I twofold_block(const Job<T>& job, int64_t first, int c
   return chosen & (not_finite<T>(job.n, job.n, job.n, result) != 0);
 }
 
-// The others, each by its polynomial and squarings. -> as above
+// The other lanes, each by its polynomial and squarings. Returns the lanes that were not finite.
 template <typename T, bool dual>
 static typename Simd<T>::I ordinary_block(const Job<T>& job, int64_t first, int count, const LaneSchedule<T>& plan,
                                           const LaneLayout<T>& layout, const Buffers<T>& b) {

@@ -26,7 +26,7 @@ struct RowShape {
 
 // Copies between a matrix and its padded rows, in whole vectors: a row is read past its end into the
 // next one and the surplus set to 0, or written past its end before the next one is. The last rows must
-// be exact, because memory behind the matrix may be somebody else's.
+// be exact, because the memory behind the matrix may belong to other objects.
 template <typename T>
 static void load_rows(const T* from, const RowShape<T>& shape, typename Simd<T>::V* to) {
   constexpr int lanes = RowShape<T>::lanes;
@@ -60,7 +60,7 @@ static void store_rows(const typename Simd<T>::V* from, const RowShape<T>& shape
   }
 }
 
-// Transposes in blocks of lanes x lanes; rows past n of `from` are taken as they are, so they must be 0.
+// Transposes in blocks of lanes x lanes; rows past n of `from` are read too, so they must be 0.
 template <typename T>
 static void transpose_rows(const RowShape<T>& shape, typename Simd<T>::V* from, typename Simd<T>::V* to) {
   constexpr int lanes = RowShape<T>::lanes;
@@ -164,7 +164,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   const bool many = plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced;
   bool twofold = plan.squarings >= from_squarings<T>(job.n) && job.n <= kLargestBalanced;
   if (many && imbalanced<T>(job.n, a, row_length)) {
-    // A and E move to `keep` and come back balanced; a second product tells whether that saves a squaring.
+    // A and E move to `keep` and come back balanced; a second product decides whether that saves a squaring.
     const auto numbers = [](V* of) { return reinterpret_cast<T*>(of); };
     if (may_balance && balance<T>(job.n, a, row_length, exponents)) {
       std::memcpy(b.keep.x, b.a.x, layout.vectors() * sizeof(V));
@@ -186,7 +186,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     if (upper || lower) twofold = twofold && weakly_coupled<T>(job.n, a, row_length);
     if (!plan.squarings) upper = lower = false;
   } else if (plan.squarings >= kDoubledFrom<T> && !twofold && job.n <= kLargestBalanced) {
-    // One look at a corner tells most matrices from triangular ones.
+    // A corner distinguishes most matrices from triangular ones.
     upper = a[(job.n - 1) * row_length] == 0 && triangular<T>(job.n, a, row_length, true);
     lower = !upper && a[job.n - 1] == 0 && triangular<T>(job.n, a, row_length, false);
   }
@@ -215,7 +215,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     const bool plain_start = sparingly && squarings && smaller_norm<T>(shape, b.a.x) <= 2;
     x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
   } else {
-    const bool doubled = squarings >= kDoubledFrom<T>;  // then the first squaring is another one, in chain.h
+    const bool doubled = squarings >= kDoubledFrom<T>;  // then the first squaring is that without the identity, in chain.h
     polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
     Pair<T> other = b.left;
     if (doubled) {

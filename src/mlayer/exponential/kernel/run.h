@@ -1,4 +1,4 @@
-// What an instruction set offers to the entry points.
+// The functions of an instruction set that the entry points use.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 template <typename T>
 struct Engine {
-  int64_t (*unit)(int n);                       // how many matrices belong together
+  int64_t (*unit)(int n);                       // number of matrices processed together
   size_t (*scratch_bytes)(int n, bool dual);    // working memory of one thread
   void (*range)(const Job<T>& job, int64_t first, int64_t last, void* scratch);
 };
@@ -19,7 +19,7 @@ struct Isa {
   Engine<double> twice;
 };
 
-// Squarings of the careful path so far, for tests: its work, where seconds would depend on the machine.
+// Squarings of the careful path so far, for tests: a measure of work that does not depend on the machine.
 extern std::atomic<int64_t> mlayer_careful_squarings;
 
 extern const Isa mlayer_isa_portable;

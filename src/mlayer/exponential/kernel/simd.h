@@ -1,7 +1,7 @@
 // Vectors of the instruction set this translation unit is compiled for.
 //
 // GCC's and Clang's vector extensions give one source for AVX-512, AVX2, NEON and the rest:
-// MLAYER_VECTOR_BYTES is set by the isa_*.cpp file that includes us.
+// MLAYER_VECTOR_BYTES is set by the isa_*.cpp file that includes this file.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What schedule.py hands to the kernel: one source of truth for thresholds and coefficients.
+// The table that schedule.py passes to the kernel: the only source of thresholds and coefficients.
 #pragma once
 #include <cstdint>
 

@@ -10,7 +10,7 @@
 namespace MLAYER_NAMESPACE {
 
 enum class Parts { value, both, tangent };
-// Of every product but the last of a derivative.
+// The parts computed by every product but the last of a derivative, and by the last.
 template <bool dual>
 constexpr Parts all_parts = dual ? Parts::both : Parts::value;
 template <bool dual>
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void accumulate(typename Simd<T>::V
   }
 }
 
-// How many rows of a product are computed: half of them if the matrices are real forms.
+// The number of rows of a product that are computed: half of them if the matrices are real forms.
 static inline int computed_rows(int n, bool real_form) { return real_form && n >= 4 ? n / 2 : n; }
 
 // ---- Lanes: `lanes` matrices of n >= 2 side by side, entry (i, j) of all of them in vector i n + j. -------

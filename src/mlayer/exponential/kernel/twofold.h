@@ -23,7 +23,7 @@ static int from_squarings(int n) {
   return !has_twofold<T> ? std::numeric_limits<int>::max() : n <= 128 ? 4 : 6;
 }
 
-// Where products are all that counts twice the precision is used sparingly.
+// Where products dominate the time, twice the precision is used only where it is needed.
 static inline bool sparing(int n, bool real_form) { return n > (real_form ? 16 : 40); }
 
 // Squarings for a matrix with this ||A^2||: they bring ||B^2||^(1/2) of the scaled one to 1/2. Errors of the start,
@@ -37,9 +37,9 @@ static inline int twofold_count(double norm2, bool sparingly) {
   return half + small > 0 ? half + small : 0;
 }
 
-// How many of the squarings may be ordinary ones, given ||B^4|| of the scaled matrix: those from a norm of 8 on, of
+// The number of squarings that may be ordinary ones, given ||B^4|| of the scaled matrix: those from a norm of 8 on, of
 // larger matrices 4 or 2. Pade's approximant, which SciPy takes, is squared from 4 on. Of matrices far from normal
-// ||B^2|| says too much, ||B^4|| less.
+// ||B^2|| overestimates, ||B^4|| less so.
 static inline int ordinary_count(int n, int squarings, double norm4) {
   if (norm4 == 0 || squarings == 0) return 0;
   int exponent;
@@ -69,7 +69,7 @@ struct TwofoldProducts {
     return (std::numeric_limits<T>::digits - log) / 2;
   }
 
-  // Adding this and taking it away rounds numbers up to `largest` to multiples of 2^(e - bits), 2^e > largest. Near the
+  // Adding and subtracting this rounds numbers up to `largest` to multiples of 2^(e - bits), 2^e > largest. Near the
   // end of the range it is infinite, and the result NaN: wide_exponents.h computes such matrices again.
   static V rounder(V largest, int bits) {
     using I = typename Simd<T>::I;
@@ -159,7 +159,7 @@ struct NextTerms {
 
 // exp(2^s B) from B and B2 = B B in b.a and b.a2, and where it is. Of a derivative only the tangent is finished.
 // `ordinary(B4)` says how many squarings, the last ones, may be made in the usual precision. With `plain_start` the
-// square of B and that of exp(B) - I, both less than 1, are ordinary products. `after(k, X)` is told of squaring k in
+// square of B and that of exp(B) - I, both less than 1, are ordinary products. `after(k, X)` is called after squaring k in
 // twice the precision; b.left and b.right are not used by then.
 template <typename T, bool dual, class Layout, class Ordinary, class After>
 static Pair<T> twofold_squarings(const Layout& layout, int squarings, const Buffers<T>& b, bool plain_start,

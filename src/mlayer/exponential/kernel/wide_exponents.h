@@ -3,7 +3,7 @@
 // and the others are right.
 //
 // Two tries. First in double precision with one running exponent for the whole matrix, which is good
-// if the entries are not too far apart; a training run that diverges ends here, in bearable time. Then
+// if the entries are not too far apart; a training run that diverges ends here, in acceptable time. Then
 // with an exponent for every entry, some thirty times slower, where nothing can over- or underflow.
 #pragma once
 #include <cmath>
@@ -65,7 +65,7 @@ static inline void wide_sum(std::initializer_list<Factors> pairs, double scale, 
     }
 }
 
-// Is every entry infinite or zero for good, as it was before the last squaring?
+// Whether every entry is infinite or zero, as before the last squaring, so that it stays so.
 static inline bool settled(const Wide& before, const Wide& after) {
   for (size_t k = 0; k < after.exponent.size(); ++k)
     if (after.exponent[k] != before.exponent[k] || (after.exponent[k] < kFar && after.exponent[k] > -kFar)) return false;

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mlayer.checks import brief, is_several
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.checks import several
+from mlayer.errors import ArgumentError
 from mlayer.exponential import expm
 from mlayer.nn.structures.entries import Scattered
 from mlayer.nn.structures.structure import Config
@@ -30,10 +30,7 @@ class Blocks(Scattered):
     """Structures that are defined by the sizes of blocks along the diagonal."""
 
     def __init__(self, blocks: Sequence[int]) -> None:
-        if not is_several(blocks):
-            raise ArgumentTypeError(
-                "blocks", "positive integers", brief(blocks), "Give the sizes of the blocks, as [4, 4, 2]."
-            )
+        several("blocks", blocks, "positive integers", "Give the sizes of the blocks, as [4, 4, 2].")
         given: tuple[Any, ...] = tuple(blocks)  # entries of any type
         if not given or not all(_is_size(b) for b in given):
             raise ArgumentError(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.checks import instance
+from mlayer.errors import ArgumentError
 from mlayer.nn.structures.structure import Structure
 
 
@@ -22,10 +22,7 @@ class Parametrized(Structure):
 
     def __init__(self, module: nn.Module, size: int) -> None:
         super().__init__(size)
-        if not isinstance(module, nn.Module):
-            raise ArgumentTypeError(
-                "module", "a torch.nn.Module", brief(module), "It maps (..., n, n) to (..., n, n)."
-            )
+        instance("module", module, nn.Module, "a torch.nn.Module", "It maps (..., n, n) to (..., n, n).")
         self.module = module
 
     @property
@@ -34,7 +31,7 @@ class Parametrized(Structure):
         return self.size, self.size
 
     def dense(self, free: Tensor) -> Tensor:
-        """What the module makes of the parameters, checked for its shape."""
+        """The module's output for the parameters, checked for its shape."""
         matrices = self.module(free)
         if not isinstance(matrices, Tensor) or matrices.shape != free.shape:
             came = (

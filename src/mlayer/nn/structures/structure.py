@@ -1,4 +1,4 @@
-"""What every structure has: a family of matrices with free parameters."""
+"""The base class of structures: a family of matrices with free parameters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Structure(nn.Module, ABC):
         return torch.zeros(self.size, self.size, dtype=torch.bool)
 
     def config(self) -> Config:
-        """What a file needs to build the structure again, besides n."""
+        """The entries that a file needs to build the structure again, besides n."""
         return {"name": self.name}
 
     @classmethod

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
@@ -28,10 +29,7 @@ from mlayer.symbolic.parse.rationals import exact
 from mlayer.symbolic.parse.several import listed
 
 _UNIT = Fraction(1)
-Matrix = list[list[int]]
-_X: Matrix = [[0, 1], [1, 0]]
-_Y: Matrix = [[0, 1], [-1, 0]]
-_Z: Matrix = [[1, 0], [0, -1]]
+_X, _Y, _Z = np.array([[0, 1], [1, 0]]), np.array([[0, 1], [-1, 0]]), np.array([[1, 0], [0, -1]])
 _LARGEST_DETERMINANT = 12
 _LARGEST_PERMANENT = 9
 _MOST_NUMBERS = 512  # cosines: a matrix of twice as many rows
@@ -208,10 +206,9 @@ def _by_anticommuting_matrices(k: int) -> Board:
     at any of the rows, and the others in an odd determinant: states are doubled by whether it was.
     """
     odd = k if k % 2 else k - 1
-    gammas = _anticommuting(odd)
-    N = len(gammas[0])
-    product = reduce(_multiplied, gammas)
-    trace = sum(product[i][i] for i in range(N))
+    matrices = _anticommuting(odd)
+    gammas, N = [matrix.tolist() for matrix in matrices], len(matrices[0])
+    trace = int(np.trace(reduce(np.matmul, matrices)))
     board = Board(constants=[Fraction(0)])
     flags = (0,) if k % 2 else (0, 1)
     states = {
@@ -265,23 +262,13 @@ def _by_closed_walks(k: int) -> Board:
     return board
 
 
-def _anticommuting(count: int) -> list[Matrix]:
+def _anticommuting(count: int) -> list[NDArray[np.int64]]:
     """An odd number of real anticommuting matrices whose product is a multiple of the unit matrix."""
     if count == 1:
-        return [[[1]]]
+        return [np.ones((1, 1), dtype=np.int64)]
     inner = _anticommuting(count - 2)
-    unit = [[int(i == j) for j in range(len(inner[0]))] for i in range(len(inner[0]))]
-    return [_kron(g, _X) for g in inner] + [_kron(unit, _Y), _kron(unit, _Z)]
-
-
-def _kron(a: Matrix, b: Matrix) -> Matrix:
-    return [[x * y for x in row for y in line] for row in a for line in b]
-
-
-def _multiplied(a: Matrix, b: Matrix) -> Matrix:
-    return [
-        [sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a
-    ]
+    unit = np.eye(len(inner[0]), dtype=np.int64)
+    return [np.kron(g, _X) for g in inner] + [np.kron(unit, _Y), np.kron(unit, _Z)]
 
 
 def _planned(k: int, board: Board, name: str) -> PolynomialPlan:

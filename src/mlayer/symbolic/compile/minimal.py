@@ -26,7 +26,7 @@ class Span:
         self._row_of: dict[Hashable, int] = {}  # pivot -> row
 
     def reduce(self, vector: _Signature) -> tuple[_Signature, Vector]:
-        """What is left of the vector, and the combination that was taken away."""
+        """The remainder of the vector, and the combination that was subtracted."""
         rest, combination = dict(vector), dict[int, Fraction]()
         while hits := [self._row_of[key] for key in rest if key in self._row_of]:
             row, members = self._rows[min(hits)]

@@ -32,7 +32,7 @@ LARGEST = 1024
 
 @dataclass(frozen=True)
 class PolynomialPlan:
-    """How a formula will be wired: an M-layer in exact numbers.
+    """The plan of a compiled formula: an M-layer in exact numbers.
 
     Attributes:
         variables: sympy symbols, the inputs in order.

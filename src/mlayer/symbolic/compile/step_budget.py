@@ -1,4 +1,4 @@
-"""How much exact arithmetic a search may do: counted in steps, so that it is the same on every machine."""
+"""A limit of exact arithmetic in a search, counted in steps, so that it is the same on every machine."""
 
 from __future__ import annotations
 

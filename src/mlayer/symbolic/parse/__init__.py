@@ -1,1 +1,1 @@
-"""What a user wrote, read safely: text, numbers and sympy expressions to exact terms. Runs no code."""
+"""Safe readers of user input: text, numbers and sympy expressions to exact terms. Runs no code."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from mlayer.checks import brief
+from mlayer.checks import brief, instance
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.symbolic.parse.grammar import MOST_CHARACTERS, Grammar, Node, tree_of
 from mlayer.symbolic.parse.rationals import (
@@ -129,10 +129,9 @@ def _read(given: Any, by_name: dict[str, Any]) -> Any:
     number = plain_number(given)
     if number is not None:
         return rational(number)
-    if not isinstance(given, sympy.Basic):
-        raise ArgumentTypeError(
-            "expressions", "sympy expressions, strings or numbers", brief(given), "For example 'x*y + 1'."
-        )
+    instance(
+        "expressions", given, sympy.Basic, "sympy expressions, strings or numbers", "For example 'x*y + 1'."
+    )
     check_algebra(given)
     return _Converter(by_name).rebuilt(given)
 

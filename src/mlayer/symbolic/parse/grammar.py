@@ -108,7 +108,7 @@ class _Parser:
         return tree
 
     def climb(self, least: int) -> Node:
-        """What stands here, with all operators of at least this level."""
+        """The expression at this place, with all operators of at least this level."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise ArgumentError(
@@ -161,7 +161,7 @@ class _Parser:
         raise self._refusal(place)
 
     def _closed(self) -> Node:
-        """What stands between parentheses, of which the first is read."""
+        """The expression between parentheses, of which the first is read."""
         inside = self.climb(0)
         if self._word() != ")":
             raise self._refusal(self._place())

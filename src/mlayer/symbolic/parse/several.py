@@ -24,7 +24,7 @@ def is_listed(value: Any) -> bool:
 
 
 def listed(argument: str, value: Any, must_be: str, most: int, hint: str) -> list[Any]:
-    """What a list, a tuple or a 1-d array holds; at most ``most``.
+    """The items of a list, a tuple or a 1-d array; at most ``most``.
 
     >>> listed("variables", ("x", "y"), "names", 10, "For example ['x', 'y'].")
     ['x', 'y']

@@ -35,7 +35,7 @@ _UNCERTAIN = 0.5
 
 @dataclass(frozen=True)
 class Ends:
-    """How the ends of one input were predicted.
+    """The quality of the prediction of the ends of one input.
 
     Attributes:
         variable: the name of the input.

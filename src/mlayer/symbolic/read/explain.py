@@ -34,7 +34,7 @@ _SKETCH = "a sketch, not to be relied on; try another --degree"
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a layer computes, for people.
+    """A readable account of the function of a layer.
 
     Attributes:
         layer: the layer.
@@ -105,7 +105,7 @@ class Explanation:
 
     @property
     def verdict(self) -> str:
-        """How much of the model and of the data the formula explains, and whether to believe it."""
+        """The shares of the model and of the data that the formula explains, and whether to believe it."""
         model = evaluate(self.layer, self.points)
         of_model = _share(self.formula(self.points) - model, model)
         said = f"the formula explains {_percent(of_model)} of the model's variation"
@@ -125,7 +125,7 @@ class Explanation:
 
     @cached_property
     def ends(self) -> Ends | None:
-        """How the formula, fitted to the middle of the data, predicts the ends of the input it does worst at.
+        """The errors at the ends of the input that a formula fitted to the middle of the data predicts worst.
 
         None without targets, and where no input has ends that can be held out.
         """

@@ -1,4 +1,4 @@
-"""What a read-out gives: formulas with how they were found and how far they are from the layer."""
+"""The result of reading a layer: formulas, how they were found, and their distance from the layer."""
 
 from __future__ import annotations
 

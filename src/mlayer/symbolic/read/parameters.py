@@ -199,7 +199,7 @@ def _fraction(value: float, error: float) -> Any:
 
 
 def numbers_in(formula: Formula, points: Array) -> int:
-    """How many numbers of a formula matter at these points: the rank of its derivatives by them."""
+    """The number of constants of a formula that matter at these points: the rank of its derivatives."""
     total = 0
     for expression in formula.expressions:
         form = FormulaNumbers(expression, list(formula.variables))

@@ -1,4 +1,4 @@
-"""Which terms of a linear model the data ask for, and which simple numbers their coefficients are.
+"""The selection of terms of a linear model by the data, and of simple numbers for their coefficients.
 
 Terms are dropped one after the other, each time the one whose loss costs the fit least, and the set with
 the best score is kept: count * log(mean square) plus a price for each term that grows with the number of

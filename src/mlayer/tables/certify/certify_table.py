@@ -109,7 +109,7 @@ def column_scale(model: TableModel, units: Mapping[str, float]) -> torch.Tensor:
 
 
 def row_labels(model: TableModel, frame: DataFrame) -> dict[str, Any]:
-    """What identifies a row: its number, from 1, and the first column of identifiers.
+    """Columns that identify a row: its number, from 1, and the first column of identifiers.
 
     An identifier is a column that the model does not use and whose cells are all different.
 
@@ -130,7 +130,7 @@ def row_labels(model: TableModel, frame: DataFrame) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about a table: the same for finding certificates and for checking a proof of them.
+    """The certified claim about a table: the same for finding certificates and for checking a proof.
 
     Attributes:
         layer: its largest output is the class that the model answers, by its threshold if it has one.
@@ -157,18 +157,18 @@ class Question:
     precision: float
 
     def of_cells(self, radius: torch.Tensor) -> torch.Tensor:
-        """How far cells may move where the layer's inputs may move by ``radius``.  (rows,)"""
+        """The radius of cells for which the layer's inputs move by at most ``radius``.  (rows,)"""
         return ((radius - self.rounding) * (1 - 2 * self.precision - _ROUNDED)).clamp_min(0.0)
 
     def of_inputs(self, eps: float) -> float:
-        """How far the inputs of any row may move where its cells move by eps."""
+        """The radius of the inputs of any row whose cells move by eps."""
         if eps == 0:
             return 0.0
         return (eps * (1 + 4 * self.precision) + float(self.rounding.max())) * (1 + 4 * _ROUNDED)
 
 
 def cell_rounding(model: TableModel, inputs: torch.Tensor) -> torch.Tensor:
-    """How far the inputs of a row may be from the numbers in its cells.  (rows, in_features)"""
+    """A bound of the difference between inputs of a row and the numbers in its cells.  (rows, in_features)"""
     # A date is the difference of two numbers of days.
     origins = [abs(getattr(c, "origin", 0.0)) for c in model.schema.columns for _ in c.features]
     days = torch.tensor(origins, dtype=torch.float64) * 2.0**-50

@@ -142,7 +142,7 @@ def _unit(text: str) -> str:
 
 @dataclass(frozen=True)
 class Notation:
-    """How the amounts of a column are written.
+    """The notation of the amounts of a column.
 
     Attributes:
         decimal: "." or ",".

@@ -148,7 +148,7 @@ def _whole(series: Series) -> Series:
 
 
 def folded(text: str) -> str:
-    """What is left of a text if case and the number of spaces do not count.
+    """The text with letter case and the number of spaces ignored.
 
     >>> folded(" New   YORK ")
     'new york'

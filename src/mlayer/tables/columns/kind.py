@@ -1,4 +1,4 @@
-"""What every kind of column is: a class that infers itself, encodes cells and reads itself back from JSON."""
+"""The base class of columns: it infers itself, encodes cells and reads itself back from JSON."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Column(ABC):
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Self:
-        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged.
+        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged.
 
         Fields in ``later`` were added since the first version: files without them have the default.
         """

@@ -84,7 +84,7 @@ class _Measured(Column):
 
     @classmethod
     def _middle(cls, there: Floats) -> float:
-        """What fills a missing cell."""
+        """The number that fills a missing cell."""
         return float(np.median(there))
 
     @classmethod
@@ -138,7 +138,7 @@ class _Measured(Column):
         return "predictions extrapolate"
 
     def _bounded(self, values: Floats) -> Floats:
-        """What becomes of values outside the range of the training table."""
+        """The values as the model takes them: unchanged here, held in the training range by some kinds."""
         return values
 
     @property
@@ -366,7 +366,7 @@ def duration(days: float) -> str:
 
 
 def far_out(values: Floats) -> tuple[int, float, float]:
-    """How many values are extreme outliers, and the limits that they are clipped to."""
+    """The number of extreme outliers, and the limits that they are clipped to."""
     first, middle, third = np.percentile(values, (25, 50, 75))
     reach = _FAR * (third - first)
     far = int((np.abs(values - middle) > reach).sum())

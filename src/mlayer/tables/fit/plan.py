@@ -1,4 +1,4 @@
-"""What to fit and how: the choices of `mlayer fit`, checked when they are made."""
+"""The plan of a fit: the choices of `mlayer fit`, checked when they are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EFFORTS = ("quick", "default", "thorough")
 
 @dataclass(frozen=True)
 class Training:
-    """How large a model, and how long to train it; None is left to the estimator.
+    """The size of the model and the length of its training; None is left to the estimator.
 
     Attributes:
         epochs: largest number of passes over the rows.
@@ -43,7 +43,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to fit, and how.
+    """The choices of a fit.
 
     Attributes:
         target: the column to predict.

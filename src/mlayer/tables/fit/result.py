@@ -1,4 +1,4 @@
-"""What a fit gives: the model, how good it is on rows it has not seen, and which columns matter.
+"""The result of a fit: the model, its metrics on held-out rows, and the importance of its columns.
 
 The importance of a column is how much worse the predictions get when its cells are permuted: Breiman,
 "Random forests", Machine Learning 45 (2001), section 10; here on held-out rows.
@@ -128,7 +128,7 @@ class FitResult:
 
     @property
     def verdict(self) -> str:
-        """How good it is in a sentence: compared with the best constant, with the uncertainty of few rows."""
+        """The quality in a sentence: compared with the best constant, with the uncertainty of few rows."""
         rows = int(self.predictions.finite.sum())
         if not self.metrics:
             return (
@@ -214,7 +214,7 @@ class FitResult:
 
 
 def importance_metric(model: TableModel) -> str:
-    """What the importance of a column is measured by."""
+    """The metric by which the importance of a column is measured."""
     if not model.target.classifies:
         return "RMSE"
     return "ROC AUC" if next(iter(model.facts.get("metrics", {})), "") == "ROC AUC" else "accuracy"

@@ -56,7 +56,7 @@ class TableSplit:
 
     @property
     def copies(self) -> int:
-        """How many rows are exact copies of earlier ones."""
+        """The number of rows that are exact copies of earlier ones."""
         return 0 if self.same is None else len(self.same) - int(self.same.max() + 1)
 
 

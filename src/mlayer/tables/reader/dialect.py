@@ -1,4 +1,4 @@
-"""What a text table is written in: encoding, delimiter, decimal sign. Read from its first lines."""
+"""The dialect of a text table: encoding, delimiter, decimal sign. Read from its first lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlayer.checks import brief, did_you_mean
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from mlayer.checks import brief, did_you_mean, instance
+from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables.reader.damage import reading
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
@@ -30,7 +30,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text table is written, and its first rows."""
+    """The dialect of a text table, and its first rows."""
 
     encoding: str
     delimiter: str
@@ -152,8 +152,7 @@ def _head(path: Path, size: int) -> tuple[bytes, bool]:
 
 
 def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple[str, str]:
-    if encoding is not None and not isinstance(encoding, str):
-        raise ArgumentTypeError("encoding", "a name", brief(encoding), "For example latin-1 or cp1252.")
+    instance("encoding", encoding, str | None, "a name", "For example latin-1 or cp1252.")
     given = encoding is not None
     if encoding is not None:
         try:

@@ -30,7 +30,7 @@ _LONGEST = 2**31 - 1  # bytes of text in one array
 
 @dataclass(frozen=True)
 class Size:
-    """What decoding takes.
+    """The memory that decoding takes.
 
     Attributes:
         total: bytes of all rows, but for text that is repeated.
@@ -57,7 +57,7 @@ def parquet_file(path: Path, **options: Any) -> Any:
 
 
 def parquet_size(path: Path) -> Size:
-    """What decoding the whole file takes, by the headers of its pages."""
+    """The memory that decoding the whole file takes, by the headers of its pages."""
     file = parquet_file(path)
     total = row = least = repeated = 0
     with reading(path, _KIND, _HINT), path.open("rb") as stream:

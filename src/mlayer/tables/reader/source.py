@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlayer import memory
-from mlayer.checks import brief, file_path, integer, texts
+from mlayer.checks import brief, file_path, instance, integer, texts
 from mlayer.disk import absent
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
+from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.dialect import Dialect, sniff
 from mlayer.tables.reader.metered import Metered
@@ -81,8 +81,7 @@ class Source:
 
     def check_target(self, target: str) -> None:
         """Raise if there is no such column, before a large table is read."""
-        if not isinstance(target, str):
-            raise ArgumentTypeError("target", "the name of a column", brief(target), "For example 'price'.")
+        instance("target", target, str, "the name of a column", "For example 'price'.")
         if target in self.columns and len(self.columns) > 1:
             return
         hint = near_columns(target, self.columns)

@@ -1,4 +1,4 @@
-// expm as an autograd node in C++, for ordinary tensors: what Python and ctypes would spend on a call.
+// expm as an autograd node in C++, for ordinary tensors: it saves the overhead of Python and ctypes per call.
 //
 // Compiled against one version of torch and loaded only by that one (node.py), so optional. It holds no
 // mathematics: the value and the derivative are the kernel's entry points, whose addresses Python hands
@@ -28,10 +28,10 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Of any of the four number formats; the pointers are to its numbers.
+// An entry point for any of the four dtypes; the pointers are to numbers of that dtype.
 using Entry = int (*)(const void*, const void*, void*, int64_t, int32_t, int32_t, const mlayer_table*, int32_t);
 
-// What `configure` is given.
+// The arguments of `configure`.
 struct {
   Entry single, twice, complex_single, complex_twice;
   const mlayer_table *single_value, *single_derivative, *twice_value, *twice_derivative;
@@ -39,7 +39,7 @@ struct {
   PyObject* pullback;  // operator.py: (matrices, cotangent) -> tensor, differentiable
 } g{};
 
-// Memory of an ordinary number format, and nothing that would want to hear of operations on it.
+// Whether a tensor is dense, of a supported dtype, and intercepted by no transform, mode or subclass.
 bool ordinary(const Tensor& t) {
   using c10::DispatchKey;
   constexpr c10::DispatchKeySet strange({DispatchKey::Python, DispatchKey::PythonTLSSnapshot, DispatchKey::Negative,
