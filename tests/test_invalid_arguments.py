@@ -20,6 +20,7 @@ from invalid_arguments import Call, Cases, names_of, says_what_is_wrong
 from mlayer import datasets, files, nn, symbolic, tables, training
 from mlayer.errors import MLayerError
 from mlayer.nn import gauge, lie, spectrum
+from mlayer.nn.structures.named import STRUCTURES
 
 LAYER = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=5)
 EYE = torch.eye(3)
@@ -58,7 +59,7 @@ CASES: Cases = [
     # Names: the nearest is suggested.
     (
         layer(structure="nilpotant"),
-        "structure must be one of 'full', 'nilpotent', 'skew', 'block_diagonal', ",
+        f"structure must be one of {', '.join(map(repr, list(STRUCTURES)[:4]))}, ",
     ),
     (layer(structure="nilpotant"), "got 'nilpotant'. Did you mean 'nilpotent'?"),
     (layer(init="balancd"), "got 'balancd'. Did you mean 'balanced'?"),

@@ -11,14 +11,9 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import mlayer
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from structure_cases import CASES
 
-STRUCTURES = {
-    "full": "full",
-    "nilpotent": "nilpotent",
-    "skew": "skew",
-    "block_diagonal": mlayer.nn.BlockDiagonal([2, 3]),
-    "block_triangular": mlayer.nn.BlockTriangular([2, 3]),
-}
+STRUCTURES = {name: case.structure for name, case in CASES.items()}
 structures = pytest.mark.parametrize("structure", STRUCTURES.values(), ids=STRUCTURES.keys())
 X = torch.linspace(-1, 1, 28).reshape(7, 4)
 

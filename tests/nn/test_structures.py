@@ -29,7 +29,7 @@ class Symmetric(nn.Module):
         return A.triu()
 
 
-class Toeplitz(Structure):
+class UsersToeplitz(Structure):
     """A user's structure with parameters of its own shape."""
 
     name = "toeplitz"
@@ -80,7 +80,7 @@ def is_toeplitz(A: Tensor) -> bool:
 CASES = [
     *((case.structure, case.count, case.holds) for case in structure_cases.CASES.values()),
     (Symmetric(), 25, is_symmetric),
-    (Toeplitz(5), 9, is_toeplitz),
+    (UsersToeplitz(5), 9, is_toeplitz),
 ]
 
 
@@ -196,7 +196,7 @@ def test_weights_of_a_users_module_are_trained_and_moved() -> None:
 def test_with_structure_keeps_the_function() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.ones(3, 4)
-    for structure in ("nilpotent", "skew", BlockDiagonal([2, 3]), Symmetric(), Toeplitz(5), Scaled()):
+    for structure in ("nilpotent", "skew", BlockDiagonal([2, 3]), Symmetric(), UsersToeplitz(5), Scaled()):
         layer = MLayer(4, 2, matrix_size=5, structure=structure, generator=generator)
         full = layer.with_structure("full")
         assert isinstance(full.structure, Full)
@@ -254,7 +254,7 @@ def test_matrices_outside_the_structure() -> None:
         MLayer.from_weights(T, S, structure="skew")
 
 
-@pytest.mark.parametrize("structure", [Toeplitz(3), Scaled()])
+@pytest.mark.parametrize("structure", [UsersToeplitz(3), Scaled()])
 def test_structures_without_an_inverse(structure: nn.Module) -> None:
     with pytest.raises(ArgumentError, match=r"one that can be inverted.*with_structure\('full'\)"):
         MLayer.from_weights(torch.ones(1, 3, 3), torch.ones(1, 3, 3), structure=structure)

@@ -18,6 +18,7 @@ from least_squares import LeastSquares, linear_layer
 from mlayer.errors import FileFormatError
 from mlayer.files import load_with_notes
 from mlayer.tables import Plan, TableModel, Target, fit_table, learn_schema, load_table_model
+from mlayer.tables.model import TABLE_FORMAT
 
 
 def table(rows: int = 120) -> pd.DataFrame:
@@ -144,7 +145,7 @@ def damaged(entry: dict[str, Any], change: Any) -> dict[str, Any]:
     [
         (
             lambda e: e.update(format=99),
-            r"of table format 1 or older; got table format 99, written by a newer mlayer",
+            rf"of table format {TABLE_FORMAT} or older; got table format 99, written by a newer mlayer",
         ),
         (lambda e: e.pop("columns"), r"a damaged table entry \(KeyError\('columns'\)\)"),
         (lambda e: e.update(columns=3), r"a damaged table entry"),

@@ -8,6 +8,8 @@ from torch import Tensor
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 HALVES = (torch.float16, torch.bfloat16)
+# Those that `expm` converts: a type that it learns to compute in leaves this list and stays in the other.
+EXPM_IN_SINGLE = HALVES
 _DTYPES = frozenset((*HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mlayer.errors import ArgumentError
 from mlayer.exponential import node, operator
-from mlayer.exponential.arguments import HALVES, check_matrices
+from mlayer.exponential.arguments import EXPM_IN_SINGLE, check_matrices
 from mlayer.exponential.paths import VARIABLE, asked_for
 from mlayer.exponential.traced import expm_traced
 
@@ -58,7 +58,7 @@ def _chosen(A: Tensor) -> Tensor:
 def _checked(A: Tensor, single: Callable[[Tensor], Tensor]) -> Tensor:
     """The exponential of checked input; ``single`` is the float32 copy of a half-precision one."""
     check_matrices(A)
-    if A.dtype in HALVES:
+    if A.dtype in EXPM_IN_SINGLE:
         return single(A.float()).to(A.dtype)
     if A.shape[-1] <= 1:
         return A.exp().contiguous()

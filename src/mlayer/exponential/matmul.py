@@ -4,7 +4,7 @@ The same mathematics as the kernel (schedule.py, docs/theory/expm.md), arranged 
 operation is a launch. One look at the norms (the only synchronization) fixes one polynomial and the number of
 squarings for the whole batch; matrices that need fewer squarings keep their value by `where`. A bound from
 the norms proves that nothing overflows, so the result is not checked. Batches for which it proves nothing go
-to `grouped`.
+to `grouped`; on a GPU, where it was asked for, the Triton kernel takes over (`triton_path`).
 
 Norms are Frobenius norms, which are the same for A and its adjoint: the backward pass reuses the plan of the
 forward pass and synchronizes nothing.

@@ -13,7 +13,7 @@ from torch import Tensor
 from mlayer.checks import did_you_mean, one_of
 from mlayer.errors import ArgumentError, KernelError
 from mlayer.exponential import native, node, triton_path
-from mlayer.exponential.arguments import HALVES, check_matrices
+from mlayer.exponential.arguments import EXPM_IN_SINGLE, check_matrices
 
 VARIABLE = "MLAYER_EXPM"
 _CHOICES = ("auto", "native", "ctypes", "matmul", "triton")
@@ -94,7 +94,7 @@ def expm_path(matrices: Tensor | None = None) -> ExpmPath:
         check_matrices(matrices, "matrices")
     if _wish() == "matmul":
         return ExpmPath("matmul", f"{VARIABLE}=matmul asks for torch's own matrix products")
-    if matrices is not None and matrices.dtype in HALVES:
+    if matrices is not None and matrices.dtype in EXPM_IN_SINGLE:
         matrices = matrices.float()  # as expm does
     if matrices is not None and uses_triton(matrices):
         return ExpmPath("triton", f"{VARIABLE}=triton asks for the Triton kernel")
