@@ -244,12 +244,17 @@ class Pair(Margins[float]):
     def tensor_slack(self, radius: float, order: int) -> float:
         """Rounding of the quadratic (order 2) and cubic (order 3) terms within |y| <= radius."""
         path, moved = self.row.derivatives, self.row.model.constants.delta_F * radius
-        total = 0.0
+        off, total = self.moved_with(path.distance), 0.0
         for k in range(2, order + 1):
-            size, factor = path.rounding(self.W, k, self.size, self.row.model.T_size)
-            computed = (self.row.unit * factor) * size * radius**k
-            total += (computed + self.moved * moved**k) / math.factorial(k)
+            computed = path.rounding(self.W, k, self.size, self.row.model.T_size, self.row.unit) * radius**k
+            total += computed + off * moved**k / math.factorial(k)
         return total
+
+    def moved_with(self, distance: float) -> float:
+        """`moved` for derivatives at a matrix at this distance from the computed M."""
+        extra = distance * self.row.model.constants.condition
+        growth = growth_of(max(self.row.mu, 0.0) + extra)
+        return self.moved if extra == 0 else self.nuclear * (self.row.off + extra) * growth
 
     @cached_property
     def gradient(self) -> Array:
