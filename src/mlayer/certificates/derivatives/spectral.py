@@ -140,15 +140,21 @@ class SpectralPath:
         d, n, _ = T.shape
         half = self.half
         Wt = self.readout(W)  # [l, i]
-        Z = f[:, half].transpose(1, 0, 2, 3) * Wt.T[None, :, None, :]  # (j, i, k, l)
-        Z *= self.times[:, None, None, None]
-        X = self._columns @ Z.reshape(len(half), n, n * n)  # (j, a, (k, l))
-        X = np.ascontiguousarray(X.reshape(len(half) * d, n, n).transpose(1, 0, 2))  # (k, (j, a), l)
-        Y = X @ np.ascontiguousarray(T.transpose(1, 2, 0))  # (k, (j, a), c)
+        Z = f[half] * Wt.T[None, :, None, :]  # (j, i, k, l): f is symmetric
+        columns, beside, rows = self._factors
+        X = columns @ Z.reshape(len(half), n, n * n)  # (j, a, (k, l))
+        Y = X.reshape(len(half) * d, n, n).transpose(1, 0, 2) @ beside  # (k, (j, a), c)
         Y = Y.reshape(n * len(half), d * d)  # ((k, j), (a, c))
-        Tb = T[:, half, :].transpose(0, 2, 1).reshape(d, -1)  # (b, (k, j))
-        C = np.hstack([Tb.real, -Tb.imag]) @ np.concatenate([Y.real, Y.imag])  # (b, (a, c))
+        C = rows @ np.concatenate([Y.real, Y.imag])  # (b, (a, c))
         return C.reshape(d, d, d)
+
+    @cached_property
+    def _factors(self) -> tuple[Complex, Complex, Array]:
+        """What `third` multiplies by, the same for all readouts."""
+        T = self.generators
+        Tb = T[:, self.half, :].transpose(0, 2, 1).reshape(len(T), -1)  # (b, (k, j))
+        beside = np.ascontiguousarray(T.transpose(1, 2, 0))
+        return self._columns * self.times[:, None, None], beside, np.hstack([Tb.real, -Tb.imag])
 
 
 def _balanced(vectors: Complex) -> tuple[Complex, Complex]:

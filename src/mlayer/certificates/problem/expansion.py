@@ -224,6 +224,7 @@ class Pair(Margins[float]):
         self.broken: dict[float, bool] = {}
         # By guess, where it is known: what `corner_radius` says.
         self.aims: dict[float, float] = {}
+        self._roundings: dict[int, float] = {}
 
     @property
     def W_gauge(self) -> Array:  # noqa: N802
@@ -243,12 +244,16 @@ class Pair(Margins[float]):
 
     def tensor_slack(self, radius: float, order: int) -> float:
         """Rounding of the quadratic (order 2) and cubic (order 3) terms within |y| <= radius."""
-        path, moved = self.row.derivatives, self.row.model.constants.delta_F * radius
-        off, total = self.moved_with(path.distance), 0.0
-        for k in range(2, order + 1):
-            computed = path.rounding(self.W, k, self.size, self.row.model.T_size, self.row.unit) * radius**k
-            total += computed + off * moved**k / math.factorial(k)
-        return total
+        return sum(self._rounding_of_order(k) * radius**k for k in range(2, order + 1))
+
+    def _rounding_of_order(self, k: int) -> float:
+        """The part of `tensor_slack` of one order, for |y| <= 1."""
+        if k not in self._roundings:
+            path, model = self.row.derivatives, self.row.model
+            computed = path.rounding(self.W, k, self.size, model.T_size, self.row.unit)
+            moved = self.moved_with(path.distance) * model.constants.delta_F**k
+            self._roundings[k] = computed + moved / math.factorial(k)
+        return self._roundings[k]
 
     def moved_with(self, distance: float) -> float:
         """`moved` for derivatives at a matrix at this distance from the computed M."""
