@@ -130,7 +130,7 @@ class Caps:
         value = pair.margin - pair.value_slack(float((high - low).max()))
         linear, rest = box.minorant(low, high), 0.0
         least = linear.minimum(low, high)
-        for rest in order.rests(radius):  # noqa: B007 - the last one stands
+        for rest in order.rests(radius):
             if value + least - rest > 0:
                 return View(0.0, np.zeros(len(low)), 0.0, None)
         level = value - rest
@@ -176,7 +176,7 @@ def cap(cut: Minorant, low: Array, high: Array, w: Array) -> tuple[Array, float]
     used = w > 0
     ratio = np.where(used, a / np.where(used, w, 1.0), 0.0)
 
-    # The square is convex in nu, and its derivative, D - sum a_i c_i, is concave and linear between the points
+    # The square is convex in nu, and its derivative, D - sum a_i c_i, is concave and linear between points
     # where an offset vanishes: Newton's steps from 0 lead to its zero from below, mostly within ten.
     nu, half, offsets = 0.0, ratio / 2, width / 2
     for _ in range(_BALL_SEARCH):

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from mlayer.certificates.derivatives.divided_differences import Complex, Differences, differences
-from mlayer.certificates.linalg import INFLATE, UNIT, frobenius
+from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, frobenius_each
 from mlayer.numerics.arrays import Array
 
 # Past this condition number of the eigenvectors the other path (jets.py) is taken.
@@ -34,12 +34,12 @@ class SpectralPath:
         T: (d, n, n).
         vectors: eigenvectors of M, from :func:`usable_eigenvectors`.
         values: eigenvalues of M.
-        condition: of the eigenvectors.
+        inverse: their computed inverse.
     """
 
-    def __init__(self, M: Array, T: Array, values: Complex, vectors: Complex, condition: float) -> None:
-        self.values, self.condition = values, condition
-        self._V, self._Vi = _balanced(vectors)
+    def __init__(self, M: Array, T: Array, values: Complex, vectors: Complex, inverse: Complex) -> None:
+        self.values = values
+        self._V, self._Vi = _balanced(vectors, inverse)
         self.generators = _in_basis(self._Vi, T, self._V)  # (d, n, n)
         self._differences: Differences | None = None
         half = values.imag >= 0
@@ -99,15 +99,23 @@ class SpectralPath:
             unit: unused here: relative rounding of an exponential.
         """
         del plain, T_size, unit
+        return float(self.roundings(W[None], order)[0])
+
+    def roundings(self, W: Array, order: int) -> Array:
+        """The same for several readouts.  (k, n, n) -> (k,)"""
         growth = math.exp(min(float(self.values.real.max()), 700.0)) / math.factorial(order)
-        W_size, T_size = frobenius(np.abs(self.readout(W))), self._size
-        off_W = self._relative * W_size + self._absolute * frobenius(W)
+        in_basis = np.abs(self._Vi @ W.mT @ self._V)
+        sizes = frobenius_each(np.concatenate([in_basis, W]).reshape(2 * len(W), -1))
+        W_size, T_size = sizes[: len(W)], self._size
+        off_W = self._relative * W_size + self._absolute * sizes[len(W) :]
         off_T = self._relative * T_size + self._absolute * self._T_size
-        sums = (W_size + off_W) * (T_size + off_T) ** order
-        # The derivative of that product along the two errors, at its far end; half of a sum counts twice.
-        share = off_W / (W_size + off_W) if off_W > 0 else 0.0
-        share += order * off_T / (T_size + off_T) if off_T > 0 else 0.0
-        return 2 * growth * sums * (share + 2 * self._sums) * INFLATE
+        total = W_size + off_W
+        # The derivative of total (T_size + off_T)^order along the two errors, at its far end, and rounding of
+        # the sums; half of a sum counts twice.
+        share = order * off_T / (T_size + off_T) if off_T > 0 else 0.0
+        errors = off_W + total * (share + 2 * self._sums)
+        result: Array = 2 * growth * (T_size + off_T) ** order * errors * INFLATE
+        return result
 
     def readout(self, W: Array) -> Complex:
         """V^-1 W^T V."""
@@ -157,12 +165,11 @@ class SpectralPath:
         return self._columns * self.times[:, None, None], beside, np.hstack([Tb.real, -Tb.imag])
 
 
-def _balanced(vectors: Complex) -> tuple[Complex, Complex]:
+def _balanced(vectors: Complex, inverse: Complex) -> tuple[Complex, Complex]:
     """Eigenvectors and their inverse, scaled by powers of two so that rows and columns are of one size.
 
     The sums do not depend on the scaling, their absolute values do: this makes them small.
     """
-    inverse = np.linalg.inv(vectors).astype(complex)
     ratio = np.linalg.norm(inverse, axis=1) / np.linalg.norm(vectors, axis=0)
     scale = np.ldexp(1.0, np.frexp(np.sqrt(ratio))[1] - 1)
     return vectors * scale, inverse / scale[:, None]
@@ -201,15 +208,19 @@ def _in_basis(inverse: Complex, T: Array, vectors: Complex) -> Complex:
     return np.ascontiguousarray(result.transpose(1, 0, 2))
 
 
-def usable_eigenvectors(M: Array) -> tuple[Complex, Complex, float] | None:
-    """Eigenvalues and eigenvectors of M and their condition; None if they are too ill-conditioned."""
+def usable_eigenvectors(M: Array) -> tuple[Complex, Complex, Complex] | None:
+    """Eigenvalues and eigenvectors of M and their inverse; None if they are too ill-conditioned."""
     try:
         values, vectors = np.linalg.eig(M)
         values, vectors = values.astype(complex), vectors.astype(complex)
-        condition = float(np.linalg.cond(vectors))
+        inverse = np.linalg.inv(vectors)
+        # Frobenius norms first: the condition number is at most their product.
+        condition = float(np.linalg.norm(vectors) * np.linalg.norm(inverse))
+        if not condition <= MAX_CONDITION:
+            condition = float(np.linalg.cond(vectors))
     except np.linalg.LinAlgError:
         return None
-    return (values, vectors, condition) if condition <= MAX_CONDITION else None
+    return (values, vectors, inverse) if condition <= MAX_CONDITION else None
 
 
 def symmetrized(C: Array) -> Array:

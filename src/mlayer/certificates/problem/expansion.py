@@ -249,11 +249,16 @@ class Pair(Margins[float]):
     def _rounding_of_order(self, k: int) -> float:
         """The part of `tensor_slack` of one order, for |y| <= 1."""
         if k not in self._roundings:
-            path, model = self.row.derivatives, self.row.model
-            computed = path.rounding(self.W, k, self.size, model.T_size, self.row.unit)
-            moved = self.moved_with(path.distance) * model.constants.delta_F**k
-            self._roundings[k] = computed + moved / math.factorial(k)
+            row = self.row
+            computed = row.derivatives.rounding(self.W, k, self.size, row.model.T_size, row.unit)
+            self.set_rounding(k, computed)
         return self._roundings[k]
+
+    def set_rounding(self, k: int, computed: float) -> None:
+        """What the path of the derivatives says of an order."""
+        row = self.row
+        moved = self.moved_with(row.derivatives.distance) * row.model.constants.delta_F**k
+        self._roundings[k] = computed + moved / math.factorial(k)
 
     def moved_with(self, distance: float) -> float:
         """`moved` for derivatives at a matrix at this distance from the computed M."""
