@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from inspect import signature
 from numbers import Integral, Number, Real
 from pathlib import Path
-from typing import cast
+from typing import SupportsFloat, cast
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -58,7 +58,7 @@ def integer(argument: str, value: object, least: int) -> None:
         raise ArgumentError(argument, must_be, brief(value), hint)
 
 
-def is_finite(value: Real) -> bool:
+def is_finite(value: SupportsFloat) -> bool:
     """Whether a number is one of float64's, and no infinity or NaN. Integers may be larger than all of them.
 
     >>> is_finite(3.0), is_finite(10**400), is_finite(math.nan)

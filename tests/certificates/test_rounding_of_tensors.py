@@ -85,16 +85,16 @@ def test_errors_are_within_the_allowance(gap: float) -> None:
         y = random.standard_normal(len(T))
         y /= np.linalg.norm(y)
         N, unit_ball = along(y, T), pair.tensor_slack(1.0, 2)
-        two = float(abs(term(row.M, N, pair.W, 2) - y @ pair.second @ y))
+        two = float(abs(term(row.M, N, pair.W, 2) - float(y @ pair.second @ y)))
         assert two <= unit_ball
-        three = float(abs(term(row.M, N, pair.W, 3) - np.einsum("abc,a,b,c", pair.third, y, y, y)))
+        three = float(abs(term(row.M, N, pair.W, 3) - float(np.einsum("abc,a,b,c", pair.third, y, y, y))))
         assert three <= pair.tensor_slack(1.0, 3) - unit_ball
         quartic = Quartic(pair, 1.0)
         nodes, error = nodes_needed(pair, 1.0)
         form, single = quartic_form(path, pair.W, nodes)
         i, j = sorted_pairs(len(T))[0].T
         flat = np.where(i == j, 1.0, np.sqrt(2.0)) * y[i] * y[j]
-        four = float(abs(term(row.M, N, pair.W, 4) - flat @ form @ flat))
+        four = float(abs(term(row.M, N, pair.W, 4) - float(flat @ form @ flat)))
         rounding = path.rounding(pair.W, 4, 0.0, 0.0, 0.0)
         rounding += pair.moved_with(path.distance) * row.model.constants.delta_2**4 / 24
         assert four <= error + single + rounding

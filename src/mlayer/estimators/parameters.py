@@ -209,5 +209,6 @@ def _number(
     words += ", or 'auto'" if or_auto else ""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, words, brief(value), _SEE)
-    if not is_finite(value) or value < 0 or (positive and value == 0) or value >= below:
+    number = float(value) if is_finite(value) else math.nan
+    if not 0 <= number < below or (positive and number == 0):
         raise ArgumentError(name, words, brief(value), _SEE)
