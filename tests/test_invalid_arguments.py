@@ -174,6 +174,16 @@ CASES: Cases = [
     (lambda: mlayer.to_sympy(LAYER, factor=1), "factor must be True or False; got 1"),  # type: ignore[arg-type]
     # Data sets and tables.
     (lambda: datasets.spirals(noise=math.nan), "noise must be a finite number at least 0; got nan"),
+    # Integers beyond the range of floats.
+    (lambda: datasets.spirals(noise=10**400), "noise must be a finite number at least 0; got 1000"),
+    (
+        lambda: mlayer.certify(LAYER, XY[0], torch.zeros(8).long(), eps=10**400),
+        "eps must be finite and not negative; got 10",
+    ),
+    (
+        lambda: mlayer.attack(LAYER, XY[0], torch.zeros(8).long(), eps=-(10**5000)),
+        "eps must be finite and not negative; got",
+    ),
     (lambda: datasets.permanent(EYE), "matrices must be a tensor (N, n, n); got shape (3, 3)"),
     (lambda: datasets.digits().train.images(3), "index must be a vector of row numbers or a slice; got 3"),  # type: ignore[arg-type]
     (lambda: tables.open_table(3), "path must be a path; got 3"),  # type: ignore[arg-type]

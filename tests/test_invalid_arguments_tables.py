@@ -65,6 +65,7 @@ CASES: Cases = [
     (regressor(batch_size=FRAME), "batch_size must be a positive integer or 'auto'; got of type DataFrame"),
     (regressor(alpha=PAIR), "alpha must be a number of at least 0, or 'auto'; got of type ndarray"),
     (regressor(alpha=math.nan), "alpha must be a number of at least 0, or 'auto'; got nan"),
+    (regressor(alpha=10**400), "alpha must be a number of at least 0, or 'auto'; got 1000"),
     (regressor(alpha=[0.1]), "alpha must be a number of at least 0, or 'auto'; got of type list"),
     (regressor(learning_rate=PAIR), "learning_rate must be a number above 0, or 'auto'; got of type"),
     (regressor(early_stopping=PAIR), "early_stopping must be True, False or 'auto'; got of type ndarray"),

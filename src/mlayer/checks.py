@@ -11,7 +11,7 @@ from inspect import signature
 from numbers import Integral, Number, Real
 from pathlib import Path
 from types import UnionType
-from typing import cast
+from typing import SupportsFloat, cast
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -65,13 +65,25 @@ def integer(argument: str, value: object, least: int) -> None:
         raise ArgumentError(argument, must_be, brief(value), hint)
 
 
+def is_finite(value: SupportsFloat) -> bool:
+    """Whether a number is one of float64's, and no infinity or NaN. Integers may be larger than all of them.
+
+    >>> is_finite(3.0), is_finite(10**400), is_finite(math.nan)
+    (True, False, False)
+    """
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def number(argument: str, value: object, *, least: float | None = None, above: float | None = None) -> None:
     """Raise unless ``value`` is a finite number that is large enough."""
     bound = f" above {above:g}" if above is not None else f" at least {least:g}" if least is not None else ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentTypeError(argument, f"a number{bound}", brief(value), _plain(argument, value, "float"))
     too_small = (above is not None and value <= above) or (least is not None and value < least)
-    if not math.isfinite(value) or too_small:
+    if not is_finite(value) or too_small:
         raise ArgumentError(argument, f"a finite number{bound}", brief(value), "For example 0.001.")
 
 

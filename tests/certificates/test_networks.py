@@ -355,6 +355,9 @@ def test_what_cannot_move_has_an_infinite_radius() -> None:
         assert bool((mlayer.certify(model, x, labels, **region).radius == torch.inf).all())
 
 
+IMAGE = {"x": torch.zeros(1, 1, 2, 2)}
+
+
 def model_of(*modules: nn.Module) -> nn.Sequential:
     return nn.Sequential(*modules, MLayer(2, 2, matrix_size=2))
 
@@ -374,9 +377,24 @@ def model_of(*modules: nn.Module) -> nn.Sequential:
         (model_of(nn.ReLU()), {"x": torch.zeros(2)}, "x must be a batch"),
         (model_of(nn.ReLU()), {"x": torch.full((1, 2), torch.nan)}, "x must be finite"),
         (model_of(nn.BatchNorm1d(2, track_running_stats=False)), {}, "needs its running statistics"),
+        (model_of(nn.Conv2d(1, 1, 9)), IMAGE, r"Conv2d takes shape \(1, 2, 2\).* Change its sizes"),
+        (model_of(nn.MaxPool2d(9)), IMAGE, "MaxPool2d takes shape"),
+        (model_of(nn.AvgPool2d(2, padding=2)), IMAGE, "AvgPool2d takes shape.*pad should be at most half"),
+        (model_of(nn.Conv2d(1, 1, 1)), {"x": torch.zeros(1, 1, 0, 2)}, "Conv2d takes shape"),
+        (model_of(nn.Unflatten(1, (5, 5))), {}, r"Unflatten takes shape \(2,\)"),
     ],
 )
 def test_what_is_refused(model: nn.Sequential, options: dict[str, Any], message: str) -> None:
     arguments = {"x": torch.zeros(1, 2), "labels": torch.zeros(1, dtype=torch.int64), "eps": 0.1, **options}
     with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
         mlayer.certify(model, **arguments)
+
+
+@pytest.mark.parametrize("pooling", [nn.MaxPool2d, nn.AvgPool2d])
+def test_one_number_in_a_tuple_is_for_both_directions(pooling: Any) -> None:
+    layer = MLayer(4, 2, matrix_size=2, generator=torch.Generator().manual_seed(1)).double()
+    x = torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(0)).double()
+    models = [nn.Sequential(pooling(size), nn.Flatten(), layer).eval() for size in (2, (2,))]
+    labels = models[0](x).argmax(1)
+    one, other = (mlayer.certify(model, x, labels, eps=0.01) for model in models)
+    assert torch.equal(one.certified, other.certified)

@@ -141,3 +141,8 @@ def test_too_many_combinations() -> None:
     found = TableModel(layer, schema, Target("y", "regression", ()))
     with pytest.raises(ArgumentError, match="at most 1,000 combinations"):
         interval_table(found, frame, eps=0.1, vary=[f"c{k}" for k in range(6)])
+
+
+def test_units_beyond_the_range_of_floats_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="unit must be a number of at least 0; got length=1000"):
+        interval_table(model(), houses(), eps=0.1, units={"length": 10**400})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +14,7 @@ from mlayer.certificates.modules import (
     check_weights,
     with_plain_structure,
 )
+from mlayer.checks import brief, is_finite
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.arguments import check_tensor
 from mlayer.nn.layer import MLayer
@@ -166,6 +166,6 @@ def as_radius(eps: Any) -> float:
     """A finite eps >= 0."""
     if isinstance(eps, bool) or not isinstance(eps, int | float):
         raise ArgumentTypeError("eps", "a number", type(eps).__name__, "For example 2 / 255.")
-    if not math.isfinite(eps) or eps < 0:
-        raise ArgumentError("eps", "finite and not negative", f"{eps}", "For example 2 / 255.")
+    if not is_finite(eps) or eps < 0:
+        raise ArgumentError("eps", "finite and not negative", brief(eps), "For example 2 / 255.")
     return float(eps)

@@ -105,13 +105,19 @@ def are_positive(A: Array, plus: float | Array = 0.0) -> NDArray[np.bool_]:
     """
     n, A = A.shape[-1], np.asarray(A, np.float64)  # the shift is for double precision
     plus = np.asarray(plus)
-    # Not every LAPACK minds NaN.
-    finite = np.asarray(np.isfinite(A).all(axis=(-2, -1)) & np.isfinite(plus))
-    shifted, places = np.where(finite[..., None, None], A, 0.0), np.arange(n)
-    diagonal = np.diagonal(shifted, axis1=-2, axis2=-1) + np.where(finite, plus, 0.0)[..., None]
+    # Not every LAPACK minds NaN. A finite sum has finite terms.
+    finite = np.asarray(np.isfinite(A.sum(axis=(-2, -1))) & np.isfinite(plus))
+    if finite.all():
+        shifted = np.array(np.broadcast_to(A, finite.shape + A.shape[-2:]))
+    else:
+        finite = np.asarray(np.isfinite(A).all(axis=(-2, -1)) & np.isfinite(plus))
+        shifted, plus = np.where(finite[..., None, None], A, 0.0), np.where(finite, plus, 0.0)
+    places = np.arange(n)
+    diagonal = np.diagonal(shifted, axis1=-2, axis2=-1) + plus[..., None]
     shift = 4 * (n + 2) * 2.0**-53 * np.abs(diagonal).sum(-1, keepdims=True)
     shifted[..., places, places] = diagonal - shift
     went_through = torch.linalg.cholesky_ex(torch.from_numpy(shifted)).info.numpy() == 0
-    zero = ~shifted.any(axis=(-2, -1))  # zeros have no factor
-    proved: NDArray[np.bool_] = finite & (went_through | zero)
+    if not went_through.all():
+        went_through = went_through | ~shifted.any(axis=(-2, -1))  # zeros have no factor
+    proved: NDArray[np.bool_] = finite & went_through
     return proved

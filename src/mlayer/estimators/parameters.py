@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from mlayer.checks import brief, did_you_mean, instance, is_several, one_of
+from mlayer.checks import brief, did_you_mean, instance, is_finite, is_several, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators.penalty import PENALTIES
 from mlayer.estimators.selection import EFFORTS
@@ -204,6 +204,6 @@ def _number(
     words += ", or 'auto'" if or_auto else ""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, words, brief(value), _SEE)
-    number = float(value)
-    if not math.isfinite(number) or number < 0 or (positive and number == 0) or number >= below:
-        raise ArgumentError(name, words, str(value), _SEE)
+    number = float(value) if is_finite(value) else math.nan
+    if not 0 <= number < below or (positive and number == 0):
+        raise ArgumentError(name, words, brief(value), _SEE)

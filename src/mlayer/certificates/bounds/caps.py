@@ -16,7 +16,6 @@ from mlayer.certificates.bounds.protocol import TaylorBound
 from mlayer.certificates.bounds.quadratic_terms import BoxQuadratic, Minorant
 from mlayer.certificates.bounds.tangent import tangent
 from mlayer.certificates.derivatives.jets import JetPath
-from mlayer.certificates.golden_section import least_of
 from mlayer.certificates.linalg import INFLATE
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair
@@ -33,10 +32,10 @@ _GIVE_UP_FROM = 4.0
 _CHARGE_POWER = 3.5
 _SHIFT_ALLOWANCE = 1.5
 # Parts of the linear term that are left out where planes are laid: steeper planes cut smaller caps.
-_TILTS = (0.0, 0.25, 0.5)
+_TILTS = (0.25, 0.5)
 # Rounds of the fits of the shift, each from the last one.
 _ROUNDS = 3
-# Steps of the golden section for the ball around a cap: its radius is found to 1e-6.
+# Steps of the search for the smallest ball around a cap, at most.
 _BALL_SEARCH = 30
 # Times the margin: a curvature that costs more makes the tangent useless.
 _TANGENT_LARGEST_COST = 0.4
@@ -128,14 +127,17 @@ class Caps:
         They are those of theorem 3 and, away from the input, one that touches the margin where it may help.
         """
         pair, w = order.pair, order.pair.row.model.white.w
-        rest = order.rest(radius)
-        level = pair.margin - rest - pair.value_slack(float((high - low).max()))
-        cuts, there = [], None
+        value = pair.margin - pair.value_slack(float((high - low).max()))
+        linear, rest = box.minorant(low, high), 0.0
+        least = linear.minimum(low, high)
+        for rest in order.rests(radius):
+            if value + least - rest > 0:
+                return View(0.0, np.zeros(len(low)), 0.0, None)
+        level = value - rest
+        cuts, there = [Minorant(linear.constant + level, linear.slopes)], None
         for tilt in _TILTS:
             linear = box.minorant(low, high, tilt)
             cuts.append(Minorant(linear.constant + level, linear.slopes))
-            if cuts[0].minimum(low, high) > 0:
-                return View(0.0, np.zeros(len(low)), 0.0, None)
         curvature = order.curvature(radius) if order is not self._first else np.inf
         if 4 * curvature * radius**2 < _TANGENT_LARGEST_COST * self._first.pair.margin:
             extra = pair.curvature_of_basis(radius, float((high - low).max()))
@@ -174,21 +176,20 @@ def cap(cut: Minorant, low: Array, high: Array, w: Array) -> tuple[Array, float]
     used = w > 0
     ratio = np.where(used, a / np.where(used, w, 1.0), 0.0)
 
-    def offsets(nu: float) -> Array:
-        result: Array = np.maximum(width / 2 - nu / 2 * ratio, 0.0)
-        return result
-
-    def square(nu: float) -> float:
-        return nu * depth + float(w @ offsets(nu) ** 2)
-
-    with np.errstate(divide="ignore"):
-        ends = np.where(ratio > 0, width / ratio, 0.0)
-    # The square is convex in nu: golden section between 0 and where the last offset vanishes, or where the
-    # first term alone is as large as the square at 0.
-    right = float(ends.max(initial=0.0))
-    if depth > 0:
-        right = min(right, square(0.0) / depth)
-    nu, least = least_of(square, 0.0, right, _BALL_SEARCH)
+    # The square is convex in nu, and its derivative, D - sum a_i c_i, is concave and linear between points
+    # where an offset vanishes: Newton's steps from 0 lead to its zero from below, mostly within ten.
+    nu, half, offsets = 0.0, ratio / 2, width / 2
+    for _ in range(_BALL_SEARCH):
+        slope = depth - float(a @ offsets)
+        steepness = float(a @ np.where(offsets > 0, half, 0.0))
+        if not (slope < 0 and steepness > 0):
+            break
+        step = -slope / steepness
+        nu += step
+        offsets = np.maximum(width / 2 - nu * half, 0.0)
+        if step <= 1e-12 * nu:
+            break
+    square = nu * depth + float(w @ offsets**2)
     corner = np.where(cut.slopes > 0, low, high)
-    center = corner + np.sign(low + high - 2 * corner) * offsets(nu)
-    return center, float(np.sqrt(least)) * INFLATE
+    center = corner + np.sign(low + high - 2 * corner) * offsets
+    return center, math.sqrt(square) * INFLATE

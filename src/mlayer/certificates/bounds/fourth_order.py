@@ -5,6 +5,7 @@ docs/theory/certificates.md, theorem 6.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlayer.certificates.bounds.quartic_tensor import Quartic
@@ -37,6 +38,11 @@ class FourthOrder:
         cubic, fall = third.cubic_norm(radius) * radius**3, self._fall() * radius**4
         exact = cubic + fall + third.second.remainder(radius, 5) + self.pair.tensor_slack(radius, 3)
         return min(exact, third.rest(radius))
+
+    def rests(self, radius: float) -> Iterator[float]:
+        """Such bounds, from cheap to expensive; the last one is `rest`."""
+        yield from self.third.rests(radius)
+        yield self.rest(radius)
 
     def curvature(self, radius: float) -> float:
         """Half the second derivative of the margin is at least H minus this, rounding included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from mlayer.certificates.problem.expansion import Pair
@@ -32,6 +33,9 @@ class TaylorBound(Bound, Protocol):
 
     def rest(self, radius: float) -> float:
         """A bound of how far the terms beyond the quadratic ones fall below 0."""
+
+    def rests(self, radius: float) -> Iterator[float]:
+        """Such bounds, from cheap to expensive; the last one is `rest`."""
 
     def curvature(self, radius: float) -> float:
         """Half the second derivative is at least H minus this."""

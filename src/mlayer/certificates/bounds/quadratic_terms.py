@@ -39,6 +39,12 @@ def linear_minimum(slopes: Array, low: Array, high: Array) -> float:
     return float(np.minimum(slopes * low, slopes * high).sum())
 
 
+def _clipped(point: Array, low: Array, high: Array) -> Array:
+    """The nearest point of the box, in place."""
+    np.maximum(point, low, out=point)
+    return np.minimum(point, high, out=point)
+
+
 def _wanted(pull: Array, excess: Array, resistance: Array) -> Array:
     """Logarithms of the weights that the top eigenvectors favor, larger where a shift costs nothing.
 
@@ -176,11 +182,15 @@ class BoxQuadratic:
         stiffness = self._stiffness(share)
         enough = _ACCURACY * self._pair.margin
         for _ in range(_DESCENT):
-            y = rows.T @ point
+            y = point @ rows
             Hy = H @ y
-            gradient = slopes + 2 * (rows @ Hy) + 2 * d * point
+            bent = d * point
+            gradient = rows @ (2 * Hy)
+            gradient += slopes
+            gradient += bent
+            gradient += bent
             # h(p) - grad h(p) . p = -H[y, y] - d p^2 for a quadratic h without constant.
-            form = float(y @ Hy) + float(d @ point**2)
+            form = float(y @ Hy) + float(bent @ point)
             least = linear_minimum(gradient, low, high)
             if least - form > best:
                 best, kept = least - form, point
@@ -191,12 +201,14 @@ class BoxQuadratic:
             if value > before and share < 1:  # too bold
                 share, momentum = min(3 * share, 1.0), 1.0
                 stiffness = self._stiffness(share)
-            step = np.clip(point - gradient / stiffness, low, high)
+            step = _clipped(point - gradient / stiffness, low, high)
             # Nesterov's momentum, dropped where it leads uphill.
             if float(gradient @ (step - last)) > 0:
                 momentum = 1.0
             following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-            point = np.clip(step + (momentum - 1) / following * (step - last), low, high)
+            point = step
+            if momentum > 1:
+                point = _clipped(step + (momentum - 1) / following * (step - last), low, high)
             last, momentum = step, following
         if tilt == 0.0:
             with np.errstate(divide="ignore", invalid="ignore"):

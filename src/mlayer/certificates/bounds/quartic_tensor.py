@@ -49,22 +49,14 @@ class Quartic:
         nodes, error = nodes_needed(pair, tolerance)
         if nodes == 0:
             return
-        size = spectral_size(path, pair)
         with np.errstate(over="ignore", invalid="ignore"):  # of exponentials near the end of the range
             form, off = quartic_form(path, pair.W, nodes)
         if not (math.isfinite(off) and np.isfinite(form).all()):
             return
-        # Rounding, relative to the bound of everything that goes into it in the eigenvectors' basis; their
-        # inverse, which is in every factor, has an error of their condition number.
-        rounding = pair.row.unit * path.rounding(pair.W, 4, 0.0, 0.0)[1] * size / 24
+        rounding = path.rounding(pair.W, 4, 0.0, 0.0, 0.0)
         # The error of M moves the form by no more than that times the bound of theorem 2.
-        rounding += pair.row.off * pair.nuclear * pair.growth * pair.row.model.constants.delta_2**4 / 24
+        rounding += pair.moved_with(path.distance) * pair.row.model.constants.delta_2**4 / 24
         self.fall = (least_eigenvalue(form) + error + off + rounding) * INFLATE
-
-
-def spectral_size(path: SpectralPath, pair: Pair) -> float:
-    """Bound of 24 |P_4|, and of the sums it comes from, in the eigenvectors' basis, for |y| <= 1."""
-    return path.rounding(pair.W, 4, 0.0, 0.0)[0] * INFLATE
 
 
 def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float]:

@@ -6,6 +6,7 @@ docs/theory/certificates.md, theorems 3 and 4.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic
@@ -72,6 +73,13 @@ class SecondOrder:
         """A bound of how far the terms beyond the quadratic ones fall below 0, rounding included."""
         pair = self.pair
         return self.remainder(radius, 3) + pair.tensor_slack(radius, 2)
+
+    def rests(self, radius: float) -> Iterator[float]:
+        """Such bounds, from cheap to expensive; the last one is `rest`."""
+        by_norms = norm_remainder(self.pair, radius, 3)
+        if by_norms > 0:
+            yield by_norms + self.pair.tensor_slack(radius, 2)
+        yield self.rest(radius)
 
     def curvature(self, radius: float) -> float:
         """Half the second derivative of the margin is at least H minus this, rounding included."""

@@ -5,6 +5,7 @@ docs/theory/certificates.md, theorem 5.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mlayer.certificates.bounds.cubic_norm import flat_norm, symmetric_norm
@@ -41,6 +42,11 @@ class ThirdOrder:
         """A bound of how far the terms beyond the quadratic ones fall below 0, rounding included."""
         cubic = self.cubic_norm(radius) * radius**3
         return cubic + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
+
+    def rests(self, radius: float) -> Iterator[float]:
+        """Such bounds, from cheap to expensive; the last one is `rest`."""
+        yield from self.second.rests(radius)
+        yield self.rest(radius)
 
     def curvature(self, radius: float) -> float:
         """Half the second derivative of the margin is at least H minus this, rounding included."""

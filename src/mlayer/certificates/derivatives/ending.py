@@ -35,17 +35,20 @@ class FinitePath:
     def __init__(self, T: Array) -> None:
         self._T = T
 
-    def rounding(self, W: Array, order: int, plain: float, T_size: float) -> tuple[float, float]:
-        """Bound of the terms that add up to the tensor of an order, times its factorial, and a factor.
+    distance = 0.0  # of the matrix whose derivatives these are from M
+
+    def rounding(self, W: Array, order: int, plain: float, T_size: float, unit: float) -> float:
+        """Bound of the error of the term of an order for |y| <= 1.
 
         Args:
             W: the readout.
             order: 2 or 3; there is nothing of third order.
             plain: unused here: of W : exp(M).
             T_size: of all generators together.
+            unit: relative rounding of an exponential.
         """
         del plain
-        return (float(np.linalg.norm(W)) * T_size**2 if order == 2 else 0.0), 1.0
+        return unit * float(np.linalg.norm(W)) * T_size**2 / 2 if order == 2 else 0.0
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""

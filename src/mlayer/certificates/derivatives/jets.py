@@ -8,6 +8,8 @@ ones included; costs some d^3 / 6 matrix products per multiplication.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mlayer.certificates.derivatives.divided_differences import Indices, sorted_tuples
@@ -32,17 +34,21 @@ class JetPath:
             self._jet = _exponential(self._M, self._T, order)
         return self._jet
 
-    def rounding(self, W: Array, order: int, plain: float, T_size: float) -> tuple[float, float]:
-        """Bound of the terms that add up to the tensor of an order, times its factorial, and a factor.
+    distance = 0.0  # of the matrix whose derivatives these are from M
+
+    def rounding(self, W: Array, order: int, plain: float, T_size: float, unit: float) -> float:
+        """Bound of the error of the term of an order for |y| <= 1.
 
         Args:
             W: unused here: the readout.
             order: 2 or 3.
             plain: of W : exp(M) and the products that it is computed from.
             T_size: of all generators together.
+            unit: relative rounding of an exponential.
         """
         del W
-        return plain * T_size**order, 8.0  # products of matrices in one product of jets
+        # Eight products of matrices are in one product of jets.
+        return 8 * unit * plain * T_size**order / math.factorial(order)
 
     def second(self, W: Array) -> Array:
         """H with P_2 = z^T H z, symmetric.  (d, d)"""

@@ -16,11 +16,14 @@ from functools import cached_property
 import numpy as np
 
 from mlayer.certificates.derivatives.divided_differences import Complex, Differences, differences
-from mlayer.certificates.linalg import INFLATE, UNIT, frobenius
+from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, frobenius_each
 from mlayer.numerics.arrays import Array
 
 # Past this condition number of the eigenvectors the other path (jets.py) is taken.
 MAX_CONDITION = 1e3
+# ||X V - 1|| of the eigenvectors and their computed inverse; with the condition above it is below 1e-10.
+_LARGEST_INVERSE_ERROR = 1e-3
+_NORM_STEPS = 4
 
 
 class SpectralPath:
@@ -31,25 +34,42 @@ class SpectralPath:
         T: (d, n, n).
         vectors: eigenvectors of M, from :func:`usable_eigenvectors`.
         values: eigenvalues of M.
-        condition: of the eigenvectors.
+        inverse: their computed inverse.
     """
 
-    def __init__(self, M: Array, T: Array, values: Complex, vectors: Complex, condition: float) -> None:
-        self.values, self._V, self._Vi = values, vectors, np.linalg.inv(vectors).astype(complex)
-        self.generators = _in_basis(self._Vi, T, vectors)  # (d, n, n)
+    def __init__(self, M: Array, T: Array, values: Complex, vectors: Complex, inverse: Complex) -> None:
+        self.values = values
+        self._V, self._Vi = _balanced(vectors, inverse)
+        self.generators = _in_basis(self._Vi, T, self._V)  # (d, n, n)
         self._differences: Differences | None = None
-        self.condition = condition
-        # Eigenvalues and eigenvectors are those of a matrix near M: this far from it, in their own basis.
-        residual = float(np.linalg.norm(self._Vi @ M @ vectors - np.diag(values)))
-        n = len(M)  # in the units of `Row.unit`
-        self._residual = residual / (UNIT * (64 * n + 8 * n * n) * (4 + float(np.linalg.norm(M))))
-        # ||sum_a |y_a| |T~_a| ||_F <= |y| times this: what the sums of absolute values are made of.
-        # The 2-norm of a matrix is at most the root of its largest sum of a row times that of a column.
-        sizes = np.abs(self.generators).reshape(len(self.generators), -1)
-        self._size = math.sqrt(float(sizes.sum(0).max()) * float(sizes.sum(1).max())) * INFLATE
         half = values.imag >= 0
         self.half = np.flatnonzero(half)
         self.times = np.where(values.imag[half] > 0, 2.0, 1.0)
+        self._allow_for_rounding(M, T)
+
+    def _allow_for_rounding(self, M: Array, T: Array) -> None:
+        """docs/theory/certificates-rounding.md, 4: of the eigenvalues and eigenvectors, and of the sums."""
+        n, V, X, values = len(M), self._V, self._Vi, self.values
+        products = 2 * (n + 4) * UNIT  # of the entries of a product of complex matrices
+        sizes = float(np.linalg.norm(V)) * INFLATE, float(np.linalg.norm(X)) * INFLATE
+        # X V = 1 + R: the exact inverse is (1 + R)^-1 X.
+        off = float(np.linalg.norm(X @ V - np.eye(n))) + products * frobenius(np.abs(X) @ np.abs(V))
+        largest = float(np.abs(values).max(initial=0.0))
+        # V diag(values) V^-1 is a matrix near M, whose derivatives these are.
+        residual = float(np.linalg.norm(M @ V - V * values))
+        residual += products * (frobenius(M) + largest) * sizes[0]
+        usable = off < _LARGEST_INVERSE_ERROR
+        self.distance = residual * sizes[1] / (1 - off) * INFLATE if usable else math.inf
+        # In the eigenvectors' basis a matrix is computed to within (relative to its own norm there, and to
+        # its norm in the layer's basis).
+        self._relative = off / (1 - off) * INFLATE if usable else math.inf
+        self._absolute = 2 * products * sizes[0] * sizes[1] / (1 - off) * INFLATE if usable else math.inf
+        self._T_size = frobenius(T)
+        # ||sum_a |y_a| |T~_a| ||_F <= |y| times this: what the sums of absolute values are made of.
+        self._size = _norm_of_absolute_values(self.generators.reshape(len(T), -1))
+        # Divided differences: 2^s <= max(1, 4 reach) copies of a rounding; the sums over indices.
+        reach = float(np.abs(values - values.mean()).max(initial=0.0)) if n else 0.0
+        self._sums = (160 * max(1.0, 4 * reach) + 8 * largest + 4 * (n * n + 2 * n + 32)) * UNIT
 
     @cached_property
     def _columns(self) -> Complex:
@@ -68,20 +88,34 @@ class SpectralPath:
             f = self._differences = differences(self.values, order)
         return f
 
-    def rounding(self, W: Array, order: int, plain: float, T_size: float) -> tuple[float, float]:
-        """Bound of the terms that add up to the tensor of an order, times its factorial, and a factor.
+    def rounding(self, W: Array, order: int, plain: float, T_size: float, unit: float) -> float:
+        """Bound of the error of the term of an order for |y| <= 1, as the derivative at the nearby matrix.
 
         Args:
             W: the readout.
-            order: 2 or 3.
+            order: 2, 3 or 4.
             plain: unused here: of W : exp(M) in the layer's basis.
             T_size: unused here: of all generators in the layer's basis.
+            unit: unused here: relative rounding of an exponential.
         """
-        del plain, T_size
-        growth = math.exp(min(float(self.values.real.max()), 700.0))
-        return frobenius(
-            np.abs(self.readout(W))
-        ) * growth * self._size**order, self.condition + self._residual
+        del plain, T_size, unit
+        return float(self.roundings(W[None], order)[0])
+
+    def roundings(self, W: Array, order: int) -> Array:
+        """The same for several readouts.  (k, n, n) -> (k,)"""
+        growth = math.exp(min(float(self.values.real.max()), 700.0)) / math.factorial(order)
+        in_basis = np.abs(self._Vi @ W.mT @ self._V)
+        sizes = frobenius_each(np.concatenate([in_basis, W]).reshape(2 * len(W), -1))
+        W_size, T_size = sizes[: len(W)], self._size
+        off_W = self._relative * W_size + self._absolute * sizes[len(W) :]
+        off_T = self._relative * T_size + self._absolute * self._T_size
+        total = W_size + off_W
+        # The derivative of total (T_size + off_T)^order along the two errors, at its far end, and rounding of
+        # the sums; half of a sum counts twice.
+        share = order * off_T / (T_size + off_T) if off_T > 0 else 0.0
+        errors = off_W + total * (share + 2 * self._sums)
+        result: Array = 2 * growth * (T_size + off_T) ** order * errors * INFLATE
+        return result
 
     def readout(self, W: Array) -> Complex:
         """V^-1 W^T V."""
@@ -114,15 +148,54 @@ class SpectralPath:
         d, n, _ = T.shape
         half = self.half
         Wt = self.readout(W)  # [l, i]
-        Z = f[:, half].transpose(1, 0, 2, 3) * Wt.T[None, :, None, :]  # (j, i, k, l)
-        Z *= self.times[:, None, None, None]
-        X = self._columns @ Z.reshape(len(half), n, n * n)  # (j, a, (k, l))
-        X = np.ascontiguousarray(X.reshape(len(half) * d, n, n).transpose(1, 0, 2))  # (k, (j, a), l)
-        Y = X @ np.ascontiguousarray(T.transpose(1, 2, 0))  # (k, (j, a), c)
+        Z = f[half] * Wt.T[None, :, None, :]  # (j, i, k, l): f is symmetric
+        columns, beside, rows = self._factors
+        X = columns @ Z.reshape(len(half), n, n * n)  # (j, a, (k, l))
+        Y = X.reshape(len(half) * d, n, n).transpose(1, 0, 2) @ beside  # (k, (j, a), c)
         Y = Y.reshape(n * len(half), d * d)  # ((k, j), (a, c))
-        Tb = T[:, half, :].transpose(0, 2, 1).reshape(d, -1)  # (b, (k, j))
-        C = np.hstack([Tb.real, -Tb.imag]) @ np.concatenate([Y.real, Y.imag])  # (b, (a, c))
+        C = rows @ np.concatenate([Y.real, Y.imag])  # (b, (a, c))
         return C.reshape(d, d, d)
+
+    @cached_property
+    def _factors(self) -> tuple[Complex, Complex, Array]:
+        """What `third` multiplies by, the same for all readouts."""
+        T = self.generators
+        Tb = T[:, self.half, :].transpose(0, 2, 1).reshape(len(T), -1)  # (b, (k, j))
+        beside = np.ascontiguousarray(T.transpose(1, 2, 0))
+        return self._columns * self.times[:, None, None], beside, np.hstack([Tb.real, -Tb.imag])
+
+
+def _balanced(vectors: Complex, inverse: Complex) -> tuple[Complex, Complex]:
+    """Eigenvectors and their inverse, scaled by powers of two so that rows and columns are of one size.
+
+    The sums do not depend on the scaling, their absolute values do: this makes them small.
+    """
+    ratio = np.linalg.norm(inverse, axis=1) / np.linalg.norm(vectors, axis=0)
+    scale = np.ldexp(1.0, np.frexp(np.sqrt(ratio))[1] - 1)
+    return vectors * scale, inverse / scale[:, None]
+
+
+def _norm_of_absolute_values(A: Complex) -> float:
+    """Upper bound of the spectral norm of the matrix of absolute values.
+
+    Schur's test: for a matrix S of entries >= 0 and every p > 0, ||S||^2 is at most the largest of
+    (S S^T p)_i / p_i. From p = 1 it is near the norm after some products.
+    """
+    S = np.abs(A)
+    p = np.ones(len(S))
+    found = math.inf
+    for _ in range(_NORM_STEPS):
+        q = S @ (p @ S)
+        used = p > 0
+        if not np.isfinite(q).all() or not used.any():
+            break
+        found = min(found, float((q[used] / p[used]).max()))
+        largest = float(q.max())
+        if largest == 0:
+            return 0.0
+        # Zeros stay zero: those rows of S vanish. Others are kept from vanishing by rounding.
+        p = np.where(q > 0, np.maximum(q / largest, 1e-100), 0.0)
+    return math.sqrt(found) * INFLATE
 
 
 def _in_basis(inverse: Complex, T: Array, vectors: Complex) -> Complex:
@@ -135,15 +208,19 @@ def _in_basis(inverse: Complex, T: Array, vectors: Complex) -> Complex:
     return np.ascontiguousarray(result.transpose(1, 0, 2))
 
 
-def usable_eigenvectors(M: Array) -> tuple[Complex, Complex, float] | None:
-    """Eigenvalues and eigenvectors of M and their condition; None if they are too ill-conditioned."""
+def usable_eigenvectors(M: Array) -> tuple[Complex, Complex, Complex] | None:
+    """Eigenvalues and eigenvectors of M and their inverse; None if they are too ill-conditioned."""
     try:
         values, vectors = np.linalg.eig(M)
         values, vectors = values.astype(complex), vectors.astype(complex)
-        condition = float(np.linalg.cond(vectors))
+        inverse = np.linalg.inv(vectors)
+        # Frobenius norms first: the condition number is at most their product.
+        condition = float(np.linalg.norm(vectors) * np.linalg.norm(inverse))
+        if not condition <= MAX_CONDITION:
+            condition = float(np.linalg.cond(vectors))
     except np.linalg.LinAlgError:
         return None
-    return (values, vectors, condition) if condition <= MAX_CONDITION else None
+    return (values, vectors, inverse) if condition <= MAX_CONDITION else None
 
 
 def symmetrized(C: Array) -> Array:

@@ -63,7 +63,9 @@ def read_front(front: list[nn.Module], shape: tuple[int, ...], features: int) ->
     """The steps of a front for inputs of this shape."""
     steps: list[Step] = []
     for module in front:
-        steps, shape = _read(module, steps, shape)
+        steps, found = _read(module, steps, shape)
+        _check_shape(module, shape, found)
+        shape = found
     for step in steps:
         if isinstance(step, Affine) and not bool(step.A.isfinite().all() & step.b.isfinite().all()):
             raise ArgumentError(
@@ -103,9 +105,9 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
             "model", "one with images before Conv2d and pooling", f"shape {shape}", "Add Unflatten."
         )
     if isinstance(module, nn.Unflatten) and module.dim == 1:
-        return steps, tuple(
-            torch.empty(1, *shape, device="meta").unflatten(1, module.unflattened_size).shape[1:]
-        )
+        return steps, _shape_behind(module, shape)
+    if isinstance(module, nn.Conv2d | nn.AvgPool2d | nn.MaxPool2d):
+        _shape_behind(module, shape)
     if isinstance(module, nn.Conv2d):
         return _convolution(module, steps, shape)
     if isinstance(module, nn.AvgPool2d):
@@ -119,6 +121,25 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
         found = torch.where(places >= 0, places + offset, torch.full_like(places, -1))  # (c, out, window)
         return [*steps, MaxPool(found.flatten(0, 1))], (channels, *size)
     raise _unknown(module, "Unflatten(1, sizes) is known.")
+
+
+def _shape_behind(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that a module gives for this one, without the batch; an error where it gives none."""
+    try:
+        found: Tensor = module(torch.zeros(1, *shape, dtype=torch.float64))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ArgumentError(
+            "model", f"one whose {type(module).__name__} takes shape {shape}, which x leads to",
+            f"{module}, which does not ({str(error).splitlines()[0][:120]})",
+            "Change its sizes, or the shape of x.",
+        ) from None  # fmt: skip
+    return tuple(found.shape[1:])
+
+
+def _check_shape(module: nn.Module, shape: tuple[int, ...], found: tuple[int, ...]) -> None:
+    """Raise where a module was read as one of another shape than it has."""
+    if _shape_behind(module, shape) != found:
+        raise _unknown(module, "Its shapes are not those of its class.")
 
 
 def check_known(module: nn.Module) -> None:

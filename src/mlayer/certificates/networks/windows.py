@@ -10,8 +10,8 @@ Size = int | tuple[int, ...]
 
 
 def pair(size: Size) -> tuple[int, int]:
-    """One number for both directions, or two."""
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
+    """One number for both directions, alone or in a tuple, or two."""
+    return (size, size) if isinstance(size, int) else (size[0], size[-1])
 
 
 def windows(

@@ -224,6 +224,7 @@ class Pair(Margins[float]):
         self.broken: dict[float, bool] = {}
         # By guess, where it is known: what `corner_radius` says.
         self.aims: dict[float, float] = {}
+        self._roundings: dict[int, float] = {}
 
     @property
     def W_gauge(self) -> Array:  # noqa: N802
@@ -243,13 +244,27 @@ class Pair(Margins[float]):
 
     def tensor_slack(self, radius: float, order: int) -> float:
         """Rounding of the quadratic (order 2) and cubic (order 3) terms within |y| <= radius."""
-        path, moved = self.row.derivatives, self.row.model.constants.delta_F * radius
-        total = 0.0
-        for k in range(2, order + 1):
-            size, factor = path.rounding(self.W, k, self.size, self.row.model.T_size)
-            computed = (self.row.unit * factor) * size * radius**k
-            total += (computed + self.moved * moved**k) / math.factorial(k)
-        return total
+        return sum(self._rounding_of_order(k) * radius**k for k in range(2, order + 1))
+
+    def _rounding_of_order(self, k: int) -> float:
+        """The part of `tensor_slack` of one order, for |y| <= 1."""
+        if k not in self._roundings:
+            row = self.row
+            computed = row.derivatives.rounding(self.W, k, self.size, row.model.T_size, row.unit)
+            self.set_rounding(k, computed)
+        return self._roundings[k]
+
+    def set_rounding(self, k: int, computed: float) -> None:
+        """What the path of the derivatives says of an order."""
+        row = self.row
+        moved = self.moved_with(row.derivatives.distance) * row.model.constants.delta_F**k
+        self._roundings[k] = computed + moved / math.factorial(k)
+
+    def moved_with(self, distance: float) -> float:
+        """`moved` for derivatives at a matrix at this distance from the computed M."""
+        extra = distance * self.row.model.constants.condition
+        growth = growth_of(max(self.row.mu, 0.0) + extra)
+        return self.moved if extra == 0 else self.nuclear * (self.row.off + extra) * growth
 
     @cached_property
     def gradient(self) -> Array:

@@ -31,8 +31,10 @@ _COLD = 1e-3
 
 def ellipsoid(rows: Array, w: Array) -> Array:
     """L with L L^T >= sum_i rows_i rows_i^T / w_i.  (d, d)"""
-    Q = rows.T @ (rows / w[:, None])
-    factor: Array = np.linalg.cholesky(Q + ridge(Q, len(rows)) * np.eye(len(Q)))  # type: ignore[assignment]
+    scaled = rows / np.sqrt(w)[:, None]
+    Q = scaled.T @ scaled  # half of it is computed
+    Q[np.diag_indices_from(Q)] += ridge(Q, len(rows))
+    factor: Array = np.linalg.cholesky(Q)  # type: ignore[assignment]
     return factor
 
 

@@ -133,8 +133,10 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
     path, radius = row.derivatives, row.radius(eps)
     new = [pair for pair in pairs if "second" not in vars(pair)]
     if isinstance(path, SpectralPath) and new:
-        for pair, found in zip(new, path.seconds(np.stack([pair.W for pair in new])), strict=True):
+        W = np.stack([pair.W for pair in new])
+        for pair, found, rounding in zip(new, path.seconds(W), path.roundings(W, 2).tolist(), strict=True):
             pair.second = found
+            pair.set_rounding(2, rounding)
     H = np.stack([pair.second for pair in pairs])
     falls = top_eigenvalue(-H)
     slack = np.array([pair.tensor_slack(radius, 2) for pair in pairs])

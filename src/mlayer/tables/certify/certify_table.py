@@ -18,6 +18,7 @@ import torch
 
 from mlayer.certificates import Certificates, certify
 from mlayer.certificates.arguments import as_radius
+from mlayer.checks import brief, is_finite
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.tables.model import TableModel
@@ -85,8 +86,10 @@ def column_units(
             raise ArgumentError(
                 "unit", "of a column of numbers or dates", got, near_columns(name, list(movable))
             )
-        if not math.isfinite(unit) or unit < 0:
-            raise ArgumentError("unit", "a number of at least 0", f"{name}={unit}", "0 holds a column still.")
+        if not is_finite(unit) or unit < 0:
+            raise ArgumentError(
+                "unit", "a number of at least 0", f"{name}={brief(unit)}", "0 holds a column still."
+            )
         movable[name] = unit
     if needed and not any(movable.values()):
         raise ArgumentError(
