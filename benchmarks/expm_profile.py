@@ -228,7 +228,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def bounds() -> dict[str, dict[str, float]]:
-    """From results/expm.json: the mean over torch as it is, at 1.6 times the floors, and at the floors."""
+    """The mean over torch of results/expm.json as it is, at 1.6 times the floors, and at the floors."""
     file = RESULTS / "expm.json"
     if not file.exists():
         return {}

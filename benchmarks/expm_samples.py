@@ -68,7 +68,7 @@ def build_with_lines() -> Path | None:
 
 
 def use_library(path: str) -> None:
-    """In the process that is measured: load this kernel instead of the installed one."""
+    """Load this kernel instead of the installed one, in the process that is measured."""
     from mlayer.exponential import native
 
     ctypes.CDLL(path)  # an error here says more

@@ -134,7 +134,7 @@ def _power_of_four(a: Tensor) -> Tensor:
 
 
 def largest_entry(a: Tensor) -> Tensor:
-    """Of complex entries the larger part: their absolute value may overflow.  -> (b, 1, 1)"""
+    """The largest entry, of complex ones the larger part: their size may overflow.  -> (b, 1, 1)"""
     parts = torch.view_as_real(a.resolve_conj()) if a.is_complex() else a[..., None]
     return parts.abs().amax((1, 2, 3)).view(-1, 1, 1)
 
