@@ -375,13 +375,18 @@ def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
         if t.is_complex() or t.dtype == torch.bool:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Put a complex factor into A: 1j * A.")
         times = t.to(device=V.device, dtype=real)
-    elif isinstance(t, Real) and not isinstance(t, bool):  # numpy's too, because times often come from arrays
-        times = torch.tensor(float(t), dtype=real, device=V.device)
     else:
-        hint = "Put a complex factor into A: 1j * A." if isinstance(t, complex) else "Use torch.linspace."
-        raise ArgumentTypeError("t", "a number or a tensor of real times", brief(t), hint)
+        times = torch.tensor(_real_number(t), dtype=real, device=V.device)
     if times.device.type == "meta":
         raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
     if not bool(times.isfinite().all()):
         raise ArgumentError("t", "finite", "NaN or infinity among the times", "Leave those times out.")
     return times
+
+
+def _real_number(t: object) -> float:
+    """A number, numpy's too, because times often come from arrays."""
+    if isinstance(t, bool) or not isinstance(t, Real):
+        hint = "Put a complex factor into A: 1j * A." if isinstance(t, complex) else "Use torch.linspace."
+        raise ArgumentTypeError("t", "a number or a tensor of real times", brief(t), hint)
+    return float(t)
