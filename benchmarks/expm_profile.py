@@ -107,7 +107,11 @@ def complex_cell(n: int, norm: float) -> tuple[dict[str, Any], Call]:
     a = large_matrices("complex", n, norm, COMPLEX_BATCH).detach()
     large = torch.randn(LARGE_PRODUCT // 2, LARGE_PRODUCT // 2, dtype=torch.complex128)
     call = partial(mlayer.expm, a)
-    calls = {"mlayer": call, "torch": partial(torch.linalg.matrix_exp, a), "large": lambda: large @ large}
+    calls: dict[str, Call] = {
+        "mlayer": call,
+        "torch": partial(torch.linalg.matrix_exp, a),
+        "large": lambda: large @ large,
+    }
     times = {name: statistics.median(values) for name, values in interleaved(calls).items()}
     with torch.autograd.profiler.profile(use_kineto=False) as profile:
         torch.linalg.matrix_exp(a[:1])
@@ -277,7 +281,9 @@ def main() -> int:
         return 1
     facts = circumstances() | {"threads": 1}  # before another instruction set is tried
     sets = [isa for isa in SETS if native.use_instruction_set(isa) and options.isa in (None, isa)]
-    cells = [(options.cell[0], options.cell[1])] if options.cell else list(CELLS)
+    cells: list[tuple[float, float]] = [*CELLS]
+    if options.cell:
+        cells = [(options.cell[0], options.cell[1])]
     real = {isa: measure(isa, library, "real", cells) for isa in sets}
     if options.cell:
         return 0

@@ -60,8 +60,9 @@ WRONG: Cases = [
     ),
     *(
         (
-            lambda places=places: mlayer.expm_action(  # type: ignore[misc]
-                torch.sparse_coo_tensor(places, torch.ones(2), (2, 2), check_invariants=False), torch.ones(2)
+            lambda places=places: mlayer.expm_action(
+                torch.sparse_coo_tensor(torch.tensor(places), torch.ones(2), (2, 2), check_invariants=False),
+                torch.ones(2),
             ),
             "A must be a matrix with rows and columns from 0 to 1; got others. Make it with",
         )
@@ -69,7 +70,7 @@ WRONG: Cases = [
     ),
     *(
         (
-            lambda starts=starts: mlayer.expm_action(  # type: ignore[misc]
+            lambda starts=starts: mlayer.expm_action(
                 torch.sparse_csr_tensor(starts, [0, 1], torch.ones(2), (2, 2), check_invariants=False),
                 torch.ones(2),
             ),
@@ -79,7 +80,8 @@ WRONG: Cases = [
     ),
     (
         lambda: mlayer.expm_action(
-            torch.sparse_coo_tensor([[0, 1]], torch.ones(2, 2), (2, 2), check_invariants=True), torch.ones(2)
+            torch.sparse_coo_tensor(torch.tensor([[0, 1]]), EYE[:2, :2], (2, 2), check_invariants=True),
+            torch.ones(2),
         ),
         "A must be sparse in both dimensions; got 1 of them dense. Convert it with A.to_dense().to_sparse()",
     ),
@@ -95,14 +97,14 @@ WRONG: Cases = [
         (
             lambda function=function: function(NESTED),
             "A must be one tensor of one shape; got a nested tensor.",
-        )  # type: ignore[misc]
+        )
         for function in (mlayer.expm, mlayer.logm, mlayer.sqrtm, lambda a: mlayer.expm(a, path="matmul"))
     ),
     *(
         (
             lambda call=call: _with_tangent(call),
             "expm_action must be called outside torch.autograd.forward_ad",
-        )  # type: ignore[misc]
+        )
         for call in (
             lambda x: mlayer.expm_action(x, EYE),
             lambda x: mlayer.expm_action(EYE, x),
@@ -155,7 +157,7 @@ WRONG: Cases = [
     ),
     *(
         (
-            lambda norm=norm: mlayer.expm_action(lambda x: x.mul_(2), EYE, norm=norm),  # type: ignore[misc]
+            lambda norm=norm: mlayer.expm_action(lambda x: x.mul_(2), EYE, norm=norm),
             "A must be a function that leaves its argument as it is; got one that changes it. Copy it",
         )
         for norm in (None, 2.0)

@@ -100,7 +100,7 @@ def _best(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> AnyArra
     found = small_balance.balance(a, e) if y is not None or np.isfinite(a).all() else None
     if found is None:
         return y
-    index, factors = found.index, found.factors
+    index, factors = found.places, found.factors
     after = a[index] * factors
     if y is None:  # large matrices: perhaps not so large once they are balanced
         whole, direction = a.copy(), None if e is None else e.copy()

@@ -23,14 +23,17 @@ _MOST_SWEEPS, _FURTHEST = 20, 256
 class Balanced(NamedTuple):
     """Those of a batch that balancing changes without rounding."""
 
-    index: AnyArray  # their places in the batch
+    places: AnyArray  # in the batch
     factors: AnyArray  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
     kappa: AnyArray  # largest ratio of two entries of D, (k, 1, 1)
 
 
 def balance(a: AnyArray, e: AnyArray | None) -> Balanced | None:
     """What brings rows and columns to nearly equal sums; None where nothing is gained.  (b, n, n)"""
-    index = np.flatnonzero(_imbalanced(a))
+    imbalanced = _imbalanced(a)
+    if not imbalanced.any():
+        return None
+    index = np.flatnonzero(imbalanced)
     part = a[index]
     # Strictly triangular ones have a finite series, which `grouped` knows.
     index = index[np.tril(part).any((1, 2)) & np.triu(part).any((1, 2))]
@@ -46,17 +49,18 @@ def balance(a: AnyArray, e: AnyArray | None) -> Balanced | None:
     return Balanced(index[good], factors[good], np.exp2(spread[good])[:, None, None]) if good.any() else None
 
 
-def _off_diagonal(a: AnyArray) -> AnyArray:
-    size = np.abs(a)
-    np.einsum("bii->bi", size)[:] = 0  # a view
-    return size
-
-
 def _imbalanced(a: AnyArray) -> AnyArray:
-    """Does a row and its column differ much in their largest entries off the diagonal?  -> (b,)"""
-    size = _off_diagonal(a)
-    row, column = size.max(2), size.max(1)
-    found: AnyArray = ((row > _APART * column) | (column > _APART * row)).any(1)
+    """Does a row and its column differ much in their norms off the diagonal?  -> (b,)
+
+    By products, which NumPy sums several times faster than short rows.
+    """
+    b, n, _ = a.shape
+    squares = np.square(a) if a.dtype.kind != "c" else np.square(a.real) + np.square(a.imag)
+    diagonal = squares.reshape(b, -1)[:, :: n + 1]
+    ones = np.ones(n)
+    row = (squares.reshape(-1, n) @ ones).reshape(b, n) - diagonal
+    column = ones @ squares - diagonal
+    found: AnyArray = ((row > _APART**2 * column) | (column > _APART**2 * row)).any(1)
     return found
 
 
@@ -68,7 +72,8 @@ def _exponents(a: AnyArray) -> AnyArray:
     """
     diagonal = np.abs(np.einsum("bii->bi", a)).max(1)
     floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
-    size = _off_diagonal(a)
+    size = np.abs(a)
+    size.reshape(len(a), -1)[:, :: a.shape[1] + 1] = 0
     exponents = np.zeros(a.shape[:2])
     for _ in range(_MOST_SWEEPS):
         changed = False
