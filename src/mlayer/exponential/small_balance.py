@@ -60,7 +60,8 @@ def _imbalanced(a: AnyArray) -> AnyArray:
     ones = np.ones(n)
     row = (squares.reshape(-1, n) @ ones).reshape(b, n) - diagonal
     column = ones @ squares - diagonal
-    found: AnyArray = ((row > _APART**2 * column) | (column > _APART**2 * row)).any(1)
+    apart: AnyArray = (row > _APART**2 * column) | (column > _APART**2 * row)
+    found: AnyArray = apart.any(1)
     return found
 
 
