@@ -60,8 +60,7 @@ def _imbalanced(a: AnyArray) -> AnyArray:
     ones = np.ones(n)
     row = (squares.reshape(-1, n) @ ones).reshape(b, n) - diagonal
     column = ones @ squares - diagonal
-    apart: AnyArray = (row > _APART**2 * column) | (column > _APART**2 * row)
-    found: AnyArray = apart.any(1)
+    found: AnyArray = np.any((row > _APART**2 * column) | (column > _APART**2 * row), axis=1)
     return found
 
 
