@@ -118,7 +118,7 @@ def _chains(library: Path, addresses: list[int]) -> dict[int, list[str]]:
 
 
 def _short(function: str) -> str:
-    """Without what it is given: a product's name has the function that called it among its arguments."""
+    """The name alone: that of a product has the function that called it among its arguments."""
     return re.sub(r"\(.*", "", re.sub(r"\{lambda.*", "", function))
 
 

@@ -99,7 +99,7 @@ def test_badly_scaled_matrices_are_balanced(name: str, company: bool) -> None:
 
 @pytest.mark.parametrize("decades", [4, 12])
 def test_the_derivative_of_a_badly_scaled_matrix(decades: int) -> None:
-    """In a badly scaled basis L(D A D^-1, D E D^-1) is D L(A, E) D^-1, without rounding."""
+    """L(D A D^-1, D E D^-1) is D L(A, E) D^-1, without rounding, in a badly scaled basis."""
     plain, e = random_matrix(4, 6.0, 1) / 2, random_matrix(4, 1.0, 2)
     scale = torch.exp2(torch.linspace(0, decades * 10 / 3, 4, dtype=torch.float64).round())
     factors = scale[:, None] / scale

@@ -21,7 +21,7 @@ _MOST_SWEEPS, _FURTHEST = 20, 256
 
 
 class Balanced(NamedTuple):
-    """Those of a batch that balancing changes without rounding."""
+    """Matrices of a batch that balancing changes without rounding."""
 
     places: AnyArray  # in the batch
     factors: AnyArray  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
@@ -50,7 +50,7 @@ def balance(a: AnyArray, e: AnyArray | None) -> Balanced | None:
 
 
 def _imbalanced(a: AnyArray) -> AnyArray:
-    """Does a row and its column differ much in their norms off the diagonal?  -> (b,)
+    """Whether a row and its column differ much in their norms off the diagonal.  -> (b,)
 
     By products, which NumPy sums several times faster than short rows.
     """
