@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from certified_table import certified_table
+from expm_profile_table import profile_tables
 
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
@@ -178,6 +179,11 @@ def large_norms() -> str:
         ratios = " | ".join(f"{cell['forward']:.1f}, {cell['forward+backward']:.1f}" for cell in cells)
         lines.append(f"| {'float64' if kind == 'real' else 'complex128'} | {n} | {ratios} |")
     return "\n".join([*lines, "", circumstances(content["circumstances"])])
+
+
+def expm_profile() -> str:
+    content = read("expm_profile")
+    return profile_tables(content, ISA_NAMES, circumstances(content["circumstances"]))
 
 
 def layer() -> str:
@@ -394,7 +400,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/images.md": {"rivals": rivals},
     "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
     "docs/certified.md": {"certified networks": certified_networks},
-    "docs/expm.md": {"expm": expm, "accuracy": accuracy, "large norms": large_norms},
+    "docs/expm.md": {
+        "expm": expm,
+        "expm profile": expm_profile,
+        "accuracy": accuracy,
+        "large norms": large_norms,
+    },
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},
     "docs/estimators.md": {"tables": tables, "user_tables": user_tables, "fit_command": fit_command},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import mlayer
 from invalid_arguments import Cases, names_of, says_what_is_wrong
@@ -13,6 +15,16 @@ from invalid_arguments import Cases, names_of, says_what_is_wrong
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CS[CR] tensor support is in beta:UserWarning")
 
 EYE = torch.eye(3)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch says that nested tensors are a prototype
+    NESTED = torch.nested.nested_tensor([torch.eye(3), torch.eye(2)])
+
+
+def _with_tangent(call: Callable[[torch.Tensor], object]) -> object:
+    with forward_ad.dual_level():
+        return call(forward_ad.make_dual(EYE, EYE))
+
+
 WRONG: Cases = [
     (
         lambda: mlayer.expm_action([[1.0]], EYE),  # type: ignore[arg-type]
@@ -46,12 +58,69 @@ WRONG: Cases = [
         ),
         "A must be a matrix with columns from 0 to 1; got others. Make it with check_invariants=True",
     ),
+    *(
+        (
+            lambda places=places: mlayer.expm_action(
+                torch.sparse_coo_tensor(torch.tensor(places), torch.ones(2), (2, 2), check_invariants=False),
+                torch.ones(2),
+            ),
+            "A must be a matrix with rows and columns from 0 to 1; got others. Make it with",
+        )
+        for places in ([[0, 5], [0, 1]], [[0, -1], [0, 1]], [[0, 1], [0, 2]])
+    ),
+    *(
+        (
+            lambda starts=starts: mlayer.expm_action(
+                torch.sparse_csr_tensor(starts, [0, 1], torch.ones(2), (2, 2), check_invariants=False),
+                torch.ones(2),
+            ),
+            "A must be a matrix whose crow_indices rise from 0 to its 2 entries; got others. Make it with",
+        )
+        for starts in ([0, 5, 2], [0, 1, 9], [1, 1, 2], [0, 1, 1])
+    ),
+    (
+        lambda: mlayer.expm_action(
+            torch.sparse_coo_tensor(torch.tensor([[0, 1]]), EYE[:2, :2], (2, 2), check_invariants=True),
+            torch.ones(2),
+        ),
+        "A must be sparse in both dimensions; got 1 of them dense. Convert it with A.to_dense().to_sparse()",
+    ),
+    (
+        lambda: mlayer.expm_action(NESTED, EYE),
+        "A must be one tensor of one shape; got a nested tensor. Call it",
+    ),
+    (
+        lambda: mlayer.expm_action(EYE, NESTED),
+        "V must be one tensor of one shape; got a nested tensor. Call it",
+    ),
+    *(
+        (
+            lambda function=function: function(NESTED),
+            "A must be one tensor of one shape; got a nested tensor.",
+        )
+        for function in (mlayer.expm, mlayer.logm, mlayer.sqrtm, lambda a: mlayer.expm(a, path="matmul"))
+    ),
+    *(
+        (
+            lambda call=call: _with_tangent(call),
+            "expm_action must be called outside torch.autograd.forward_ad",
+        )
+        for call in (
+            lambda x: mlayer.expm_action(x, EYE),
+            lambda x: mlayer.expm_action(EYE, x),
+            lambda x: mlayer.expm_action(EYE, EYE, x[0, 0]),
+            lambda x: mlayer.expm_action(lambda y: 2 * y, x),
+        )
+    ),
     (
         lambda: mlayer.expm_action(torch.ones(2, 3, 3), torch.ones(5, 3, 1)),
         "A and V must be of batches that broadcast; got batches (2,) and (5,)",
     ),
     (lambda: mlayer.expm_action(EYE, EYE.to("meta")), "V must be on the device of A, cpu; got meta"),
-    (lambda: mlayer.expm_action(EYE, EYE, 1j), "t must be a number or a tensor of real times; got 1j"),  # type: ignore[arg-type]
+    (
+        lambda: mlayer.expm_action(EYE, EYE, 1j),  # type: ignore[arg-type]
+        "t must be a number or a tensor of real times; got 1j. Put a complex factor into A",
+    ),
     (
         lambda: mlayer.expm_action(EYE, EYE, torch.tensor(1j)),
         "t must be real times; got torch.complex64. Put",
@@ -81,6 +150,22 @@ WRONG: Cases = [
     ),
     (lambda: mlayer.expm_action(lambda x: x, EYE, adjoint=3), "adjoint must be a callable x -> A^H x"),  # type: ignore[arg-type]
     (lambda: mlayer.expm_action(lambda x: x / 0, EYE), "A must be finite on finite vectors"),
+    (lambda: mlayer.expm_action(lambda x: x + 1, EYE), "A must be a linear function; got one with A(0) = b"),
+    (
+        lambda: mlayer.expm_action(torch.nn.Linear(3, 3), EYE, norm=1.0),
+        "A must be a linear function; got one",
+    ),
+    *(
+        (
+            lambda norm=norm: mlayer.expm_action(lambda x: x.mul_(2), EYE, norm=norm),
+            "A must be a function that leaves its argument as it is; got one that changes it. Copy it",
+        )
+        for norm in (None, 2.0)
+    ),
+    (
+        lambda: mlayer.expm_action(lambda x: 2 * x, EYE, adjoint=lambda x: x.mul_(2)),
+        "adjoint must be a function that leaves its argument as it is; got one that changes it. Copy it",
+    ),
     (
         lambda: mlayer.expm_action(lambda x: x.detach() * 2, EYE),
         "A must be made of torch's differentiable operations if neither adjoint nor norm is given",

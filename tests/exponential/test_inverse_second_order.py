@@ -85,3 +85,35 @@ def test_tensors_without_values_have_results_without_values(name: str) -> None:
 def test_complex_halves_are_not_told_to_drop_their_imaginary_part(f: Function) -> None:
     with pytest.raises(ArgumentTypeError, match=r"complex32.*A\.to\(torch\.complex64\)"):
         f(torch.eye(2).to(torch.complex32))
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_many_gradients_at_once(name: str) -> None:
+    """torch.autograd.grad(is_grads_batched=True), which functional.jacobian(vectorize=True) uses."""
+    f, _ = SCALARS[name]
+    a = torch.tensor([[2.0, 1.0], [0.5, 3.0]], dtype=torch.float64)
+    leaf = a.clone().requires_grad_()
+    units = torch.eye(4, dtype=torch.float64).reshape(4, 2, 2)
+    (found,) = torch.autograd.grad(f(leaf), leaf, units, is_grads_batched=True)
+    assert torch.allclose(found.reshape(2, 2, 2, 2), jacrev(f)(a), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_compiled_without_a_break_in_the_graph(name: str) -> None:
+    f, scalar = SCALARS[name]
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+    for points in ([1.5, 2.0], [3.0]):
+        a = torch.diag(torch.tensor(points, dtype=torch.float64)).requires_grad_()
+        value = compiled(a)
+        exact = torch.tensor([scalar(x) for x in points], dtype=torch.float64)
+        assert torch.allclose(value.diagonal(), exact, rtol=1e-15)
+        (gradient,) = torch.autograd.grad(value.diagonal().sum(), a)
+        slope = [1 / x if name == "logm" else 0.5 / math.sqrt(x) for x in points]
+        assert torch.allclose(gradient.diagonal(), torch.tensor(slope, dtype=torch.float64), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_operators_obey_the_rules_of_torch(name: str) -> None:
+    a = torch.tensor([[2.0, 1.0], [0.5, 3.0]], dtype=torch.float64, requires_grad=True)
+    torch.library.opcheck(getattr(torch.ops.mlayer, name).default, (a,))
+    torch.library.opcheck(getattr(torch.ops.mlayer, f"{name}_frechet").default, (a, a.detach().clone()))

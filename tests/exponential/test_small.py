@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+import gallery
 import mlayer
+import oracle
 from cases import random_matrix
 from mlayer.exponential import grouped, matmul, small
 from rounding import agree
@@ -76,3 +78,40 @@ def test_no_kernel_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     (expected,) = torch.autograd.grad(mlayer.expm(a).sum(), a)
     agree(gradient, expected, a)
     assert torch.equal(a, before)
+
+
+UNIT_ROUNDOFF = 2.0**-53
+# Without balancing their largest errors were 7e4 units, of value and derivative.
+BADLY_BALANCED = [name for name in gallery.MATRICES if name.startswith("badly balanced")]
+
+
+@pytest.mark.parametrize("name", BADLY_BALANCED)
+@pytest.mark.parametrize("company", [False, True], ids=["alone", "in a batch"])
+def test_badly_scaled_matrices_are_balanced(name: str, company: bool) -> None:
+    """The value, alone and in a batch with matrices that are well scaled, against Arb."""
+    a = gallery.MATRICES[name]
+    others = [random_matrix(len(a), 30.0, 5), random_matrix(len(a), 0.1, 6)] if company else []
+    batch = torch.stack([a, *others])
+    found = mlayer.expm(batch, path="matmul")
+    assert oracle.relative_error(found[0], oracle.exact_exp(oracle.to_arb(a))) <= 20 * UNIT_ROUNDOFF
+    agree(found[1:], grouped.expm(batch[1:]), batch[1:])
+
+
+@pytest.mark.parametrize("decades", [4, 12])
+def test_the_derivative_of_a_badly_scaled_matrix(decades: int) -> None:
+    """L(D A D^-1, D E D^-1) is D L(A, E) D^-1, without rounding, in a badly scaled basis."""
+    plain, e = random_matrix(4, 6.0, 1) / 2, random_matrix(4, 1.0, 2)
+    scale = torch.exp2(torch.linspace(0, decades * 10 / 3, 4, dtype=torch.float64).round())
+    factors = scale[:, None] / scale
+    found = small.evaluate((plain * factors)[None], (e * factors)[None])
+    assert found is not None
+    exact = oracle.exact_frechet(oracle.to_arb(plain), oracle.to_arb(e))
+    assert oracle.relative_error(found[0] / factors, exact) <= 40 * UNIT_ROUNDOFF
+
+
+def test_complex_matrices_are_balanced() -> None:
+    plain = torch.complex(random_matrix(3, 4.0, 3), random_matrix(3, 4.0, 4))
+    scale = torch.tensor([1.0, 2.0**20, 2.0**-20], dtype=torch.float64)
+    factors = scale[:, None] / scale
+    found = mlayer.expm((plain * factors)[None], path="matmul")[0] / factors
+    agree(found[None], grouped.expm(plain[None]), plain[None])

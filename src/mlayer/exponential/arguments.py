@@ -19,6 +19,7 @@ def check_matrices(A: Tensor, argument: str = "A") -> None:
         raise ArgumentTypeError(
             argument, "a torch.Tensor", type(A).__name__, f"Convert it with torch.as_tensor({argument})."
         )
+    check_not_nested(A, argument)
     shape = A.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ArgumentError(
@@ -40,3 +41,24 @@ def check_matrices(A: Tensor, argument: str = "A") -> None:
         raise ArgumentTypeError(
             argument, "a dense tensor", str(A.layout), f"Convert it with {argument}.to_dense()."
         )
+
+
+def check_not_nested(tensor: Tensor, argument: str) -> None:
+    """Raise if matrices of different sizes stand in one tensor, which has no shape."""
+    if tensor.is_nested:
+        hint = f"Call it for each of {argument}.unbind()."
+        raise ArgumentTypeError(argument, "one tensor of one shape", "a nested tensor", hint)
+
+
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """An ordinary tensor with memory behind it, not a fake, meta or batched one."""
+    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta:
+        return False
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # the stand-ins of torch.autograd.grad(is_grads_batched=True)
+        return False
+    return True

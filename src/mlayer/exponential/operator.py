@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from mlayer.exponential import matmul, native, node
+from mlayer.exponential.arguments import is_plain
 from mlayer.exponential.forward_modes import refuse_nested_forward_modes
 from mlayer.exponential.paths import uses_kernel
 
@@ -160,7 +161,7 @@ class _PlainExpm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or not _is_plain(cotangent):
+        if torch.is_grad_enabled() or not is_plain(cotangent):
             return _expm_pullback(ctx, cotangent)
         (matrices,) = ctx.saved_tensors
         if ctx.native:
@@ -177,7 +178,7 @@ class _Expm(torch.autograd.Function):
 
     @staticmethod
     def forward(matrices: Tensor) -> Tensor:
-        return _expm_value(matrices) if _is_plain(matrices) else expm_op(matrices)
+        return _expm_value(matrices) if is_plain(matrices) else expm_op(matrices)
 
     setup_context = staticmethod(_save)
     vmap = staticmethod(_expm_vmap)
@@ -195,7 +196,7 @@ class _Expm(torch.autograd.Function):
 class _Frechet(torch.autograd.Function):
     @staticmethod
     def forward(matrices: Tensor, direction: Tensor) -> Tensor:
-        if _is_plain(matrices) and _is_plain(direction):
+        if is_plain(matrices) and is_plain(direction):
             return _frechet_value(matrices, direction)
         return frechet_op(matrices, direction)
 
@@ -219,25 +220,11 @@ class _Frechet(torch.autograd.Function):
         return result
 
 
-_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
-
-
-def _is_plain(matrices: Tensor) -> bool:
-    """An ordinary tensor with memory behind it, not a fake, meta or batched one."""
-    if type(matrices) not in _PLAIN_TYPES or matrices.is_meta:
-        return False
-    try:
-        matrices.data_ptr()
-    except RuntimeError:  # the stand-ins of torch.autograd.grad(is_grads_batched=True)
-        return False
-    return True
-
-
 def expm(matrices: Tensor) -> Tensor:
     """exp(A) for checked input."""
     if torch.compiler.is_compiling():
         return expm_op(matrices)
-    if _transforms_active() or not _is_plain(matrices):
+    if _transforms_active() or not is_plain(matrices):
         return _Expm.apply(matrices)
     if matrices.requires_grad and torch.is_grad_enabled():
         return _apply_plain(matrices)

@@ -3,7 +3,8 @@
 A call of NumPy costs a third of a call of torch, and its product of a batch of small matrices is several
 times faster than `torch.bmm`. Many tiny matrices stand entry by entry in memory, so that one multiplication
 serves the same entry of all of them. What `matmul` would send to `grouped` is left to it: NaN, results that
-might overflow, strictly triangular matrices with a finite series.
+might overflow, strictly triangular matrices with a finite series. Badly scaled matrices of double precision
+that need many squarings are balanced, as in the kernel.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mlayer.exponential import small_balance
 from mlayer.exponential.schedule import (
     DEGREES,
     EIGHT,
@@ -35,6 +37,7 @@ _MOST_OPERATIONS, _MOST_ABOVE = 1 << 22, 1 << 20
 _TINY, _MANY = 3, 128
 # As in `matmul`: kept free below the largest number, in units of log.
 _MARGIN = 3.0
+_DOUBLE = 64  # bits of a real number
 _FINFO = {d: torch.finfo(d) for d in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 _PLAIN = (Tensor, torch.nn.Parameter)
 # Rows over (A, A2, Y) and (A, A2, Y, W): left factor, right factor, remainder of a product.
@@ -65,11 +68,8 @@ def takes(matrices: Tensor) -> bool:
 def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     """exp(A), or L(A, E) with a direction, of (b, n, n); None where `grouped` must decide."""
     a, dtype = _array(matrices), matrices.dtype
-    b, n, _ = a.shape
     if direction is None:
-        powers = _empty(b, n, n, a.dtype)  # A, A2, Y and W of the polynomials
-        powers[0] = a
-        y = _exponential(powers, n, dtype)
+        y = _best(a, dtype)
         return None if y is None else torch.from_numpy(np.ascontiguousarray(y))
     e = _array(direction)
     # L is linear in E: at the size of 1 it overflows only where the result does.
@@ -77,11 +77,61 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     if not np.isfinite(largest).all():
         return None
     size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    powers = _empty(b, n, 2 * n, a.dtype)  # each with its tangent
+    y = _best(a, dtype, e / size)
+    return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
+
+
+def _value(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> tuple[AnyArray | None, int]:
+    """exp(A), or L(A, E), and the most squarings."""
+    b, n, _ = a.shape
+    powers = _empty(b, n, n if e is None else 2 * n, a.dtype)  # A, A2, Y and W, each with its tangent
     powers[0, :, :, :n] = a
-    np.divide(e, size, out=powers[0, :, :, n:])
-    y = _exponential(powers, n, dtype)
-    return None if y is None else torch.from_numpy(np.ascontiguousarray(y[:, :, n:] * size))
+    if e is not None:
+        powers[0, :, :, n:] = e
+    y, most = _exponential(powers, n, dtype)
+    return (y if y is None or e is None else y[:, :, n:]), most
+
+
+def _best(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> AnyArray | None:
+    """exp(A), or L(A, E), of balanced matrices where that is better."""
+    y, most = _value(a, dtype, e)
+    if _FINFO[dtype].bits != _DOUBLE or (y is not None and most < small_balance.WORTH_A_LOOK):
+        return y
+    found = small_balance.balance(a, e) if y is not None or np.isfinite(a).all() else None
+    if found is None:
+        return y
+    index, factors = found.places, found.factors
+    after = a[index] * factors
+    if y is None:  # large matrices: perhaps not so large once they are balanced
+        whole, direction = a.copy(), None if e is None else e.copy()
+        whole[index] = after
+        if direction is not None:
+            direction[index] *= factors
+        y, _ = _value(whole, dtype, direction)
+        if y is None:
+            return None
+        other, plain = y[index], None
+    else:
+        balanced, _ = _value(after, dtype, None if e is None else e[index] * factors)
+        if balanced is None:
+            return y
+        other, plain = balanced, y[index]
+    saved = _count(a[index], dtype, e is not None) - _count(after, dtype, e is not None)
+    back = other / factors
+    better = small_balance.is_better(back, found.kappa * other, plain, saved)
+    if plain is None and not better.all():
+        return None
+    y = y.copy()
+    y[index] = back if plain is None else np.where(better[:, None, None], back, plain)
+    return y
+
+
+def _count(a: AnyArray, dtype: torch.dtype, derivative: bool) -> AnyArray:
+    """Squarings of each matrix.  -> (b,)"""
+    square = np.linalg.norm(_multiply(a, a), axis=(1, 2))
+    theta = schedule_for(dtype, derivative).theta[-1]
+    count: AnyArray = np.ceil(np.log2(np.maximum(square, theta**2)) / 2 - math.log2(theta))
+    return count
 
 
 def _by_entry(b: int, n: int) -> bool:
@@ -102,16 +152,16 @@ def _array(matrices: Tensor) -> AnyArray:
     return array
 
 
-def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | None:
-    """exp(A), with its derivative where there are tangents, from A in ``powers[0]``."""
+def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> tuple[AnyArray | None, int]:
+    """exp(A), with its derivative where there are tangents, from A in ``powers[0]``; the most squarings."""
     _product(powers[0], powers[0], powers[1])
     plan = _plan(powers[:2, :, :, :n], dtype, derivative=powers.shape[-1] > n)
     if plan is None:
-        return None
+        return None, 0
     if n == 1:  # no squarings, which would lose digits
         powers[0, :, :, :1] = np.exp(powers[0, :, :, :1])
         powers[0, :, :, 1:] *= powers[0, :, :, :1]
-        return powers[0]
+        return powers[0], 0
     degree, most, squarings = plan
     if squarings is not None:
         scale = np.exp2(-squarings)
@@ -131,7 +181,7 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> AnyArray | Non
         y = squared if squarings is None else np.where(squarings > k, squared, y)
     if most == without:
         _plus_identity(y, n)
-    return y
+    return y, most
 
 
 def _plus_identity(y: AnyArray, n: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from mlayer.checks import brief, function, number, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
@@ -17,10 +19,12 @@ from mlayer.exponential.action.plan import Growth
 from mlayer.exponential.action.sparse import Pattern
 from mlayer.exponential.action.sweep import SweepProblem, sweep, sweep_carefully
 from mlayer.exponential.action.thresholds import precision_for
-from mlayer.exponential.arguments import HALVES, check_matrices
+from mlayer.exponential.arguments import HALVES, check_matrices, check_not_nested
 
 Linear = Callable[[Tensor], Tensor]
 _SPARSE = (torch.sparse_coo, torch.sparse_csr)
+# Kept free between the norm of A and the largest number, for sums and for vectors that grow.
+_ROOM = 2.0**20
 
 
 def expm_action(
@@ -36,10 +40,11 @@ def expm_action(
 
     The method of Al-Mohy and Higham (docs/theory/action.md). The cost grows with the norm of t A; all times
     together cost little more than the largest. Differentiable in A, V and t to every order, in reverse mode
-    (``torch.func`` is refused); the gradient of a sparse A has the entries of A. The backward pass keeps V
-    at every step. float16 and bfloat16 are computed in float32. NaN or infinity in one matrix or column
-    gives NaN there and nowhere else. An entry too large for the dtype is infinite and its neighbors are
-    correct; the gradient of such a column is NaN. A function that overflows spoils the whole result.
+    (``torch.func`` and forward mode are refused); the gradient of a sparse A has the entries of A. The
+    backward pass keeps V at every step. float16 and bfloat16 are computed in float32. NaN or infinity in one
+    matrix or column gives NaN there and nowhere else. An entry too large for the dtype is infinite and its
+    neighbors are correct; the gradient of such a column is NaN. A function that overflows spoils the whole
+    result.
 
     Args:
         A: a dense tensor (..., n, n), a sparse one (n, n), COO or CSR, or a linear function that maps tensors
@@ -82,7 +87,7 @@ def expm_action(
 
 
 def _refuse_transforms() -> None:
-    """The number of steps depends on norms, which a transform hides."""
+    """The number of steps depends on norms, which a transform hides; its steps have no forward derivative."""
     if torch._C._are_functorch_transforms_active():
         raise ArgumentError(
             "expm_action",
@@ -90,6 +95,13 @@ def _refuse_transforms() -> None:
             "inside",
             "Use torch.autograd for derivatives and the batch dimensions of A and V instead of vmap, or "
             "mlayer.expm(A) @ V.",
+        )
+    if forward_ad._current_level >= 0:
+        raise ArgumentError(
+            "expm_action",
+            "called outside torch.autograd.forward_ad.dual_level",
+            "inside, where its tangents would be lost",
+            "Use reverse mode (torch.autograd.grad), or mlayer.expm(A) @ V.",
         )
 
 
@@ -127,7 +139,12 @@ def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:
 def _flow(A: Tensor, v: Tensor, times: Tensor, max_products: int) -> Tensor:
     # What is not finite is set aside here and brought back at the end, into the gradient too.
     good = _finite(v, 1)
-    mapping, shift, growth, usable = _sparse(A) if A.layout != torch.strided else _dense(A)
+    form = _sparse if A.layout != torch.strided else _dense
+    mapping, shift, growth, usable = form(A)
+    if growth.norm > torch.finfo(v.dtype).max / _ROOM and _divides(A):
+        # Products with A would overflow where exp(t A) V does not: exp(t A) = exp((t c) (A / c)).
+        mapping, shift, growth, usable = form(A, 1 / _ROOM**2)
+        times = times * _ROOM**2
     v = _SetAside.apply(v, good)
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (mapping.entries, v, times))
     problem = SweepProblem(mapping, growth, shift, precision_for(v.dtype), max_products, differentiable)
@@ -137,6 +154,14 @@ def _flow(A: Tensor, v: Tensor, times: Tensor, max_products: int) -> Tensor:
         value = torch.where(overflown[:, None, :], sweep_carefully(problem, v, times, overflown), value)
     good = good & usable
     return value if bool(good.all()) else value * torch.where(good, 1.0, torch.nan).to(value.real.dtype)
+
+
+def _divides(A: Tensor) -> bool:
+    """Whether division by c loses nothing: no entry, nor a fraction of it, becomes subnormal."""
+    entries = (A if A.layout == torch.strided else _entries(A)[2]).detach()
+    parts = (torch.view_as_real(entries.resolve_conj()) if entries.is_complex() else entries).abs()
+    info = torch.finfo(parts.dtype)
+    return not bool(((parts > 0) & (parts < _ROOM**2 * info.tiny / info.eps)).any())
 
 
 class _SetAside(torch.autograd.Function):
@@ -159,13 +184,15 @@ def _finite(x: Tensor, *dims: int) -> Tensor:
     return finite
 
 
-def _dense(A: Tensor) -> tuple[Matrix, Tensor, Growth, Tensor]:
-    """The shifted matrices, their shifts, their sizes, and which are finite.  (b, n, n)"""
+def _dense(A: Tensor, scale: float = 1.0) -> tuple[Matrix, Tensor, Growth, Tensor]:
+    """The shifted matrices (times scale), their shifts, their sizes, and which are finite.  (b, n, n)"""
     if A.dim() == 2:
         A = A[None]
     b, n, _ = A.shape
     finite = _finite(A, 1, 2)
     A = _SetAside.apply(A, finite)
+    if scale != 1.0:
+        A = A * scale
     with torch.no_grad():
         mean = A.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
         eye = torch.eye(n, dtype=A.dtype, device=A.device)
@@ -190,6 +217,7 @@ def _one_norm(A: Tensor) -> Tensor:
 
 def _entries(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows, columns and values of a sparse matrix."""
+    _check_places(A)
     if A.layout == torch.sparse_coo:
         A = A.coalesce()
         rows, columns = A.indices()
@@ -199,15 +227,31 @@ def _entries(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return rows, A.col_indices().long(), A.values()
 
 
-def _sparse(A: Tensor) -> tuple[Matrix, Tensor, Growth, Tensor]:
+def _check_places(A: Tensor) -> None:
+    """Torch looks at indices only if asked to, and its products then read and write where they point."""
+    n = A.shape[0]
+    if A.layout == torch.sparse_coo:
+        places = {"rows and columns": A._indices()}
+    else:
+        starts = A.crow_indices()
+        if int(starts[0]) != 0 or int(starts[-1]) != len(A.col_indices()) or bool((starts.diff() < 0).any()):
+            must_be = f"a matrix whose crow_indices rise from 0 to its {len(A.col_indices())} entries"
+            raise ArgumentError("A", must_be, "others", "Make it with check_invariants=True.")
+        places = {"columns": A.col_indices()}
+    for name, index in places.items():
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < n:
+            hint = "Make it with check_invariants=True."
+            raise ArgumentError("A", f"a matrix with {name} from 0 to {n - 1}", "others", hint)
+
+
+def _sparse(A: Tensor, scale: float = 1.0) -> tuple[Matrix, Tensor, Growth, Tensor]:
     """The same of one sparse matrix."""
     n = A.shape[0]
     rows, columns, values = _entries(A)
-    if len(values) and not 0 <= int(columns.min()) <= int(columns.max()) < n:
-        hint = "Make it with check_invariants=True."
-        raise ArgumentError("A", f"a matrix with columns from 0 to {n - 1}", "others", hint)
     finite = _finite(values, 0)
     values = _SetAside.apply(values, finite)
+    if scale != 1.0:
+        values = values * scale
     with torch.no_grad():
         on_diagonal = rows == columns
         diagonal = values.new_zeros(n).index_add_(0, rows[on_diagonal], values[on_diagonal])
@@ -248,6 +292,7 @@ def _of_function(
 ) -> Tensor:
     flat = times.reshape(-1)
     v = V.reshape(1, -1, 1)
+    mapping.check_linear(v)
     if V.numel() == 0 or not len(flat):
         # What the function is made of belongs to the graph too.
         return _nothing(V.new_empty(*times.shape, *V.shape), mapping.apply(v), V, times)
@@ -282,6 +327,7 @@ def _of_function(
 def _check_vectors(V: Tensor) -> None:
     if not isinstance(V, Tensor):
         raise ArgumentTypeError("V", "a torch.Tensor", brief(V), "Convert it with torch.as_tensor(V).")
+    check_not_nested(V, "V")
     if not (V.is_floating_point() or V.is_complex()):
         hint = "Convert it with V.float() or V.double()."
         raise ArgumentTypeError("V", "of floating point or complex dtype", str(V.dtype), hint)
@@ -292,6 +338,7 @@ def _check_vectors(V: Tensor) -> None:
 
 
 def _check_sizes(A: Tensor, V: Tensor) -> None:
+    check_not_nested(A, "A")
     if A.layout == torch.strided:
         check_matrices(A)
     else:
@@ -299,6 +346,9 @@ def _check_sizes(A: Tensor, V: Tensor) -> None:
             raise ArgumentTypeError(
                 "A", "dense, COO or CSR", str(A.layout), "Convert it with A.to_sparse_csr()."
             )
+        if A.layout == torch.sparse_coo and A.dense_dim():
+            hint = "Convert it with A.to_dense().to_sparse()."
+            raise ArgumentError("A", "sparse in both dimensions", f"{A.dense_dim()} of them dense", hint)
         if A.dim() != 2 or A.shape[0] != A.shape[1]:
             hint = "For several sparse matrices call it for each."
             raise ArgumentError("A", "a square matrix if it is sparse", f"shape {tuple(A.shape)}", hint)
@@ -325,12 +375,18 @@ def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
         if t.is_complex() or t.dtype == torch.bool:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Put a complex factor into A: 1j * A.")
         times = t.to(device=V.device, dtype=real)
-    elif isinstance(t, int | float) and not isinstance(t, bool):
-        times = torch.tensor(t, dtype=real, device=V.device)
     else:
-        raise ArgumentTypeError("t", "a number or a tensor of real times", brief(t), "Use torch.linspace.")
+        times = torch.tensor(_real_number(t), dtype=real, device=V.device)
     if times.device.type == "meta":
         raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
     if not bool(times.isfinite().all()):
         raise ArgumentError("t", "finite", "NaN or infinity among the times", "Leave those times out.")
     return times
+
+
+def _real_number(t: object) -> float:
+    """A number, numpy's too, because times often come from arrays."""
+    if isinstance(t, bool) or not isinstance(t, Real):
+        hint = "Put a complex factor into A: 1j * A." if isinstance(t, complex) else "Use torch.linspace."
+        raise ArgumentTypeError("t", "a number or a tensor of real times", brief(t), hint)
+    return float(t)

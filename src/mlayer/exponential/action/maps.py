@@ -143,9 +143,20 @@ class Function:
     given_adjoint: Callable[[Tensor], Tensor] | None
     shape: torch.Size
 
+    def check_linear(self, like: Tensor) -> None:
+        """Raise if 0 has an image other than 0: a bias, which no exponential of a matrix describes."""
+        with torch.no_grad():
+            image = self.apply(torch.zeros_like(like))
+        if bool((image.isfinite() & (image != 0)).any()):
+            raise ArgumentError(
+                "A",
+                "a linear function",
+                "one with A(0) = b other than 0",
+                "Leave the constant out: x -> A(x) - A(0). For x' = A x + b append a 1 to x.",
+            )
+
     def apply(self, x: Tensor) -> Tensor:
-        argument = x.reshape(self.shape)
-        result = self._checked(self.function(argument), "A", x)
+        result = self._call(self.function, "A", x)
         if torch.is_grad_enabled() and x.requires_grad and not result.requires_grad:
             if self.given_adjoint is None:
                 raise ArgumentError(
@@ -159,18 +170,30 @@ class Function:
 
     def adjoint(self, x: Tensor) -> Tensor:
         if self.given_adjoint is not None:
-            return self._checked(self.given_adjoint(x.reshape(self.shape)), "adjoint", x)
-        with torch.enable_grad():
+            return self._call(self.given_adjoint, "adjoint", x)
+        # In inference mode too: this derivative is a tool, not what the caller asks for.
+        inside = torch.is_inference_mode_enabled()
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.clone() if x.is_inference() else x
             argument = torch.zeros_like(x).requires_grad_()
-            result = self.function(argument.reshape(self.shape))
+            try:
+                result = self.function(argument.reshape(self.shape))
+            except RuntimeError:
+                if inside:  # it has tensors made in inference mode, which autograd refuses
+                    raise self._not_differentiable() from None
+                raise
             if not result.requires_grad:
-                raise ArgumentError(
-                    "A",
-                    "made of torch's differentiable operations if neither adjoint nor norm is given",
-                    "a function whose result has no gradient",
-                    "Give adjoint, the function x -> A^H x, or norm, a bound of the 1-norm of A.",
-                )
-        return torch.autograd.grad(result, argument, x.reshape(self.shape))[0]
+                raise self._not_differentiable()
+            return torch.autograd.grad(result, argument, x.reshape(self.shape))[0]
+
+    @staticmethod
+    def _not_differentiable() -> ArgumentError:
+        return ArgumentError(
+            "A",
+            "made of torch's differentiable operations if neither adjoint nor norm is given",
+            "a function whose result has no gradient",
+            "Give adjoint, the function x -> A^H x, or norm, a bound of the 1-norm of A.",
+        )
 
     def advance(self, x: Tensor, scale: float, out: Tensor | None) -> Tensor:
         return self.apply(x) * scale
@@ -179,6 +202,19 @@ class Function:
         """B X or B^H X of several vectors, one call each.  (1, n, c) -> (1, n, c)"""
         product = self.adjoint if adjoint else self.apply
         return torch.cat([product(column) for column in x.split(1, 2)], 2)
+
+    def _call(self, function: Callable[[Tensor], Tensor], name: str, x: Tensor) -> Tensor:
+        given = x.reshape(self.shape)
+        if given.is_inference():  # has no counter of its changes
+            return self._checked(function(given.clone()), name, x)
+        before = given._version
+        result = function(given)
+        if given._version != before:
+            hint = "Copy it first: x.clone()."
+            raise ArgumentError(
+                name, "a function that leaves its argument as it is", "one that changes it", hint
+            )
+        return self._checked(result, name, x)
 
     def _checked(self, result: object, argument: str, x: Tensor) -> Tensor:
         shape = tuple(self.shape)

@@ -12,12 +12,14 @@ from mlayer.exponential.arguments import HALVES, check_matrices
 from mlayer.exponential.inverse.balance import balancing
 from mlayer.exponential.inverse.logarithm import logarithm
 from mlayer.exponential.inverse.pairs import MatrixPair
-from mlayer.exponential.inverse.primary import Rule, differentiable
-from mlayer.exponential.inverse.root import square_root
+from mlayer.exponential.inverse.primary import Rule, differentiable, make_rule
+from mlayer.exponential.inverse.root import largest_entry, square_root
 
 Method = Callable[[MatrixPair], tuple[MatrixPair, Tensor]]
 # Roots with a residual ||A - X^2|| / ||A|| above this have lost half of their digits.
 _LOST = 2.0**-26
+# The binary exponent from which on sums of entries may overflow.
+_LARGE = 900
 
 
 def sqrtm(A: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ def _checked(A: Tensor, rule: Rule) -> Tensor:
     return differentiable(rule, A)
 
 
-def _rule(method: Method, what: str) -> Rule:
+def _rule(method: Method, name: str, what: str) -> Rule:
     def value(matrices: Tensor) -> Tensor:
         if matrices.is_meta or not matrices.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
@@ -99,7 +101,7 @@ def _rule(method: Method, what: str) -> Rule:
         _refuse_nan(h, matrices.shape[:-2], what)
         return _back(_similar(h, scale), finite & usable, matrices)
 
-    return Rule(value, frechet)
+    return make_rule(name, value, frechet)
 
 
 def _tangent(method: Method, flat: Tensor, along: Tensor) -> Tensor:
@@ -125,7 +127,7 @@ def _similar(matrices: Tensor, scale: Tensor) -> Tensor:
 
 def _exponent(matrices: Tensor) -> Tensor:
     """The binary exponent of the largest entry of each, 0 for zero.  -> (b, 1, 1)"""
-    largest = matrices.abs().amax((1, 2), keepdim=True)
+    largest = largest_entry(matrices)
     return torch.where(largest > 0, torch.frexp(largest).exponent, 0)
 
 
@@ -141,10 +143,13 @@ def _back(result: Tensor, finite: Tensor, like: Tensor) -> Tensor:
 
 def _refuse(flat: Tensor, batch: torch.Size, what: str) -> None:
     """Raise if an eigenvalue is on the closed negative real axis, to rounding."""
+    # Eigenvalues of the largest matrices would overflow, which those of a part of them do not.
+    power = torch.where(_exponent(flat) > _LARGE, _exponent(flat), 0)
+    whole, flat = flat, _times_two_to(flat, -power)
     eigenvalues = torch.linalg.eigvals(flat)
     lower, upper = ((triangle == 0).flatten(1).all(1) for triangle in (flat.triu(1), flat.tril(-1)))
     triangular = (lower | upper)[:, None]
-    diagonal = flat.diagonal(dim1=1, dim2=2).to(eigenvalues.dtype)
+    diagonal = whole.diagonal(dim1=1, dim2=2).to(eigenvalues.dtype)
     eigenvalues = torch.where(triangular, diagonal, eigenvalues)  # exact there
     size = flat.abs().sum(1).amax(1)[:, None]  # the 1-norm
     rounding = flat.shape[-1] * torch.finfo(flat.dtype).eps * size
@@ -156,6 +161,8 @@ def _refuse(flat: Tensor, batch: torch.Size, what: str) -> None:
         return
     item, place = bad.nonzero()[0].tolist()
     eigenvalue = complex(eigenvalues[item, place])
+    if not triangular[item]:
+        eigenvalue *= 2.0 ** min(1023, int(power[item]))
     written = f"{eigenvalue.real:.3g}" if negative[item, place] else f"{eigenvalue:.3g}"
     kind = "0 to rounding" if zero[item, place] else "negative"
     raise ArgumentError(
@@ -199,5 +206,5 @@ def _place(item: int, batch: torch.Size) -> str:
     return str(list(reversed(index))) if index else ""
 
 
-_SQUARE_ROOT = _rule(square_root, "square root")
-_LOGARITHM = _rule(logarithm, "logarithm")
+_SQUARE_ROOT = _rule(square_root, "sqrtm", "square root")
+_LOGARITHM = _rule(logarithm, "logm", "logarithm")

@@ -14,15 +14,65 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlayer.exponential.arguments import is_plain
 from mlayer.exponential.forward_modes import refuse_nested_forward_modes
+
+Value = Callable[[Tensor], Tensor]
+Frechet = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The computation of f and its derivative, of plain tensors (..., n, n)."""
+    """The computation of f and its derivative, of plain tensors (..., n, n), and the same as torch operators."""
 
-    value: Callable[[Tensor], Tensor]
-    frechet: Callable[[Tensor, Tensor], Tensor]
+    value: Value
+    frechet: Frechet
+    value_op: Value
+    frechet_op: Frechet
+
+
+def make_rule(name: str, value: Value, frechet: Frechet) -> Rule:
+    """The rule with its operators, which compiled graphs contain and stand-ins for tensors go through."""
+    two = "(Tensor matrices, Tensor direction) -> Tensor"
+    value_op = torch.library.custom_op(
+        f"mlayer::{name}", value, mutates_args=(), schema="(Tensor matrices) -> Tensor"
+    )
+    frechet_op = torch.library.custom_op(f"mlayer::{name}_frechet", frechet, mutates_args=(), schema=two)
+    value_op.register_fake(_empty)
+    frechet_op.register_fake(lambda matrices, direction: _empty(matrices))
+    rule = Rule(value, frechet, value_op, frechet_op)
+    value_op.register_autograd(
+        lambda ctx, cotangent: _pullback(rule, ctx, cotangent), setup_context=_save_operator
+    )
+    frechet_op.register_autograd(
+        lambda ctx, cotangent: _frechet_pullback(rule, ctx, cotangent, ctx.needs_input_grad[0]),
+        setup_context=_save_operator,
+    )
+    return rule
+
+
+def _empty(matrices: Tensor) -> Tensor:
+    return torch.empty_like(matrices, memory_format=torch.contiguous_format)
+
+
+def _save_operator(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _pullback(rule: Rule, ctx: Any, cotangent: Tensor) -> Tensor:
+    (matrices,) = ctx.saved_tensors
+    return _PrimaryFrechet.apply(rule, _adjoint(matrices), cotangent)
+
+
+def _frechet_pullback(
+    rule: Rule, ctx: Any, cotangent: Tensor, on_matrices: bool
+) -> tuple[Tensor | None, Tensor]:
+    matrices, direction = ctx.saved_tensors
+    adjoint = _adjoint(matrices)
+    on_direction = _PrimaryFrechet.apply(rule, adjoint, cotangent)
+    if not on_matrices:
+        return None, on_direction
+    return _second(rule, adjoint, _adjoint(direction), cotangent), on_direction
 
 
 def _adjoint(matrices: Tensor) -> Tensor:
@@ -38,14 +88,13 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 class _Value(torch.autograd.Function):
     @staticmethod
     def forward(rule: Rule, matrices: Tensor) -> Tensor:
-        return rule.value(matrices)
+        return rule.value(matrices) if is_plain(matrices) else rule.value_op(matrices)
 
     setup_context = staticmethod(_save)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor]:
-        (matrices,) = ctx.saved_tensors
-        return None, _PrimaryFrechet.apply(ctx.rule, _adjoint(matrices), cotangent)
+        return None, _pullback(ctx.rule, ctx, cotangent)
 
     @staticmethod
     def jvp(ctx: Any, _: None, tangent: Tensor) -> Tensor:
@@ -61,18 +110,15 @@ class _Value(torch.autograd.Function):
 class _PrimaryFrechet(torch.autograd.Function):
     @staticmethod
     def forward(rule: Rule, matrices: Tensor, direction: Tensor) -> Tensor:
-        return rule.frechet(matrices, direction)
+        if is_plain(matrices) and is_plain(direction):
+            return rule.frechet(matrices, direction)
+        return rule.frechet_op(matrices, direction)
 
     setup_context = staticmethod(_save)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
-        matrices, direction = ctx.saved_tensors
-        adjoint = _adjoint(matrices)
-        on_direction = _PrimaryFrechet.apply(ctx.rule, adjoint, cotangent)
-        if not ctx.needs_input_grad[1]:
-            return None, None, on_direction
-        return None, _second(ctx.rule, adjoint, _adjoint(direction), cotangent), on_direction
+        return None, *_frechet_pullback(ctx.rule, ctx, cotangent, ctx.needs_input_grad[1])
 
     @staticmethod
     def jvp(ctx: Any, _: None, tangent: Tensor | None, direction_tangent: Tensor | None) -> Tensor:
@@ -123,4 +169,6 @@ def _blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 def differentiable(rule: Rule, matrices: Tensor) -> Tensor:
     """f(A) with its derivatives."""
+    if torch.compiler.is_compiling():
+        return rule.value_op(matrices)
     return _Value.apply(rule, matrices)

@@ -129,8 +129,14 @@ def _upper_tangent(x: Tensor, e: Tensor) -> Tensor:
 
 def _power_of_four(a: Tensor) -> Tensor:
     """Near the size of each matrix, so that no square over- or underflows.  -> (b, 1, 1)"""
-    size = a.abs().amax((1, 2), keepdim=True)
+    size = largest_entry(a)
     return torch.exp2(2 * (torch.log2(size) / 2).round().clamp(-500, 500))
+
+
+def largest_entry(a: Tensor) -> Tensor:
+    """The largest entry, of complex ones the larger part: their size may overflow.  -> (b, 1, 1)"""
+    parts = torch.view_as_real(a.resolve_conj()) if a.is_complex() else a[..., None]
+    return parts.abs().amax((1, 2, 3)).view(-1, 1, 1)
 
 
 def _denman_beavers(a: MatrixPair) -> MatrixPair:

@@ -45,7 +45,7 @@ bool ordinary(const Tensor& t) {
   constexpr c10::DispatchKeySet strange({DispatchKey::Python, DispatchKey::PythonTLSSnapshot, DispatchKey::Negative,
                                          DispatchKey::Conjugate, DispatchKey::ZeroTensor, DispatchKey::Functionalize,
                                          DispatchKey::Batched, DispatchKey::FuncTorchBatched,
-                                         DispatchKey::FuncTorchGradWrapper});
+                                         DispatchKey::FuncTorchGradWrapper, DispatchKey::NestedTensor});
   return t.defined() && t.is_cpu() && t.layout() == at::kStrided &&
          (t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble || t.scalar_type() == at::kComplexFloat ||
           t.scalar_type() == at::kComplexDouble) &&
