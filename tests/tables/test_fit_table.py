@@ -98,7 +98,7 @@ def test_rows_without_target_and_single_classes_are_said() -> None:
     table = frame().assign(y=["a", "b"] * 99 + ["c", None])
     result = fit_table(table, Plan("y"), estimator=LeastSquares())
     said = " ".join(map(str, result.remarks))
-    assert "1 rows without a target were left out" in said
+    assert "1 row without a target was left out" in said
     assert "1 class has one row only" in said
     assert result.model.target.classes == ("a", "b", "c")
 

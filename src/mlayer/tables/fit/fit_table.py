@@ -74,7 +74,7 @@ def fit_table(
     function("on_progress", on_progress, "(part, text)", 2)
     begin = time.monotonic()
     say = on_stage or (lambda _: None)
-    rows = _labeled(frame, plan)
+    rows = _labeled(frame, plan).with_positive(plan.positive)
     target, frame, truth = rows.target, rows.frame, rows.truth
     split = split_rows(rows, plan.test_share, plan.seed, plan.split, plan.drop)
     train, test = split.train, split.test
@@ -234,10 +234,10 @@ def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
 
 
 def _copies(split: TableSplit) -> list[Remark]:
-    said = "rows are exact copies of earlier ones"
+    said, one = "rows are exact copies of earlier ones", "row is an exact copy of an earlier one"
     if split.together:
-        said += "; copies were held out together"
-    return [Remark("copies", "", split.copies, said)] if split.copies else []
+        said, one = (f"{text}; copies were held out together" for text in (said, one))
+    return [Remark("copies", "", split.copies, said, one=one)] if split.copies else []
 
 
 def _about_target(target: Target, truth: AnyArray) -> list[Remark]:
@@ -250,14 +250,18 @@ def _about_target(target: Target, truth: AnyArray) -> list[Remark]:
             f"rows have a target far from the others, beyond {readable(least)} to {readable(most)}: they "
             "decide the fit and its errors. Correct them, or empty those cells to leave the rows out"
         )
+        one = (
+            f"row has a target far from the others, beyond {readable(least)} to {readable(most)}: it "
+            "decides the fit and its errors. Correct it, or empty that cell to leave the row out"
+        )
         example = readable(float(truth[np.abs(truth - np.median(truth)).argmax()]))
-        return [Remark("far target", target.name, count, said, True, example)]
+        return [Remark("far target", target.name, count, said, True, example, one)]
     single = [target.classes[k] for k in np.flatnonzero(np.bincount(truth) == 1)]
     if not single:
         return []
-    said = "classes have" if len(single) > 1 else "class has"
-    said += " one row only, which is used for training and tests nothing"
-    return [Remark("single", target.name, len(single), said, True, str(single[0]))]
+    rest = " one row only, which is used for training and tests nothing"
+    said, one = f"classes have{rest}", f"class has{rest}"
+    return [Remark("single", target.name, len(single), said, True, str(single[0]), one)]
 
 
 def _baseline(target: Target, train: AnyArray, test: AnyArray) -> dict[str, float]:
