@@ -96,7 +96,7 @@ def _search(
         start = _with_peak(problem, current, highest)
         if start is None:
             break
-        current = refine(problem, start)
+        current = refine(problem, start, loosely=not damped)
         if damped:
             current = _with_growth(problem, current)
         in_vain = 0 if current.score < best.score else in_vain + 1
@@ -104,7 +104,9 @@ def _search(
     if best.squares > enough:
         options = [best, *_from_poles(problem, best, most, damped)]
         best = min(options, key=lambda waves: waves.score)
-    best = _thinned(problem, best, tell)
+    best = _thinned(problem, best, tell, loosely=not damped)
+    if not damped:
+        best = refine(problem, best)
     return best if len(best) else None
 
 
@@ -208,7 +210,7 @@ def _jumps(problem: WaveProblem, waves: Waves) -> bool:
     return bool((np.abs(waves.growth) * problem.extent).max(initial=0) > _LARGEST_GROWTH)
 
 
-def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) -> Waves:
+def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None], loosely: bool) -> Waves:
     """The fit without the waves that do not pay, the weakest tried first."""
     while len(waves):
         tell(0.9)
@@ -222,7 +224,7 @@ def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) 
                 waves.free_growth[kept],
                 waves.free_frequencies[kept],
             )
-            options.append(refine(problem, start))
+            options.append(refine(problem, start, loosely=loosely))
         better = min(options, key=lambda each: each.score)
         if better.score >= waves.score:
             break

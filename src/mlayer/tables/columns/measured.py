@@ -197,7 +197,8 @@ class Number(_Measured):
             written |= {"decimal": notation.decimal, "unit": notation.unit}
         far, least, most = far_out(values)
         if far:
-            rest = f" {least:.4g} or {most:.4g}, {_FAR:.0f} times the range of the middle half away from the median"
+            rest = f" {least:.4g} or {most:.4g}, "
+            rest += f"{_FAR:.0f} times the range of the middle half away from the median"
             said = f"cells lie far from the others: they count as{rest}"
             one = f"cell lies far from the others: it counts as{rest}"
             example = f"{values[np.abs(values - np.median(values)).argmax()]:.6g}"

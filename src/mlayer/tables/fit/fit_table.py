@@ -17,6 +17,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
+from mlayer.numerics.persistence import Persistence
 from mlayer.numerics.spread import Spread
 from mlayer.tables.columns.measured import far_out
 from mlayer.tables.fit.codes import with_codes
@@ -224,7 +225,8 @@ def _horizon(
     if not known.any():
         return {}
     horizons, forecasts, errors = (each[known] for each in past)
-    return {"horizon": horizon_facts(split.date, days[fitted], HorizonErrors.of(horizons, forecasts, errors))}
+    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor)
+    return {"horizon": horizon_facts(split.date, days[fitted], found)}
 
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
@@ -306,6 +308,7 @@ class TrainedTable:
     continues: str = ""  # how a series continues after its last row; empty if it is held there
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
     spread: Spread | None = None  # how the size of errors depends on the row
+    floor: tuple[Persistence, float] | None = None  # how far the level of a series may wander, and its step
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -341,4 +344,5 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     continues = "waves" if periods and way is None else "" if way is None else way.said
     rolling = getattr(estimator, "rolling_", None)
     spread = getattr(estimator, "_spread", None)
-    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling, spread)
+    layer, floor = estimator.to_mlayer(), getattr(estimator, "floor_", None)
+    return TrainedTable(layer, history, epochs, remarks, periods, continues, rolling, spread, floor)
