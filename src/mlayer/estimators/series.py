@@ -269,9 +269,14 @@ class SeriesPart:
 
     def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
         """The layer of the waves that were found in ``data``."""
-        layer = wave_layer(waves, data.x.shape[1])
         periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
         self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
+        return self._solved(waves, data)
+
+    @staticmethod
+    def _solved(waves: WaveFit, data: Tensors) -> Fit:
+        """The layer of a model that least squares have solved."""
+        layer = wave_layer(waves, data.x.shape[1])
         loss = waves.loss(*data.arrays)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
         result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)

@@ -129,7 +129,10 @@ def fit_table(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
-    facts |= {} if errors is None else {"errors": kept_errors(errors)}
+    if errors is not None:
+        # Few held-out rows leave the quantile to chance: those of the training that were held out join them.
+        more = [trained.held_out] if trained.held_out is not None and split.date is None else []
+        facts |= {"errors": kept_errors(np.concatenate([errors, *more]))}
     scores = None
     if errors is not None and trained.spread is not None and split.date is None:
         sizes = trained.spread.at(schema.encode(frame.iloc[test]).numbers, predictions.outputs)
@@ -309,6 +312,7 @@ class TrainedTable:
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
     spread: Spread | None = None  # how the size of errors depends on the row
     floor: tuple[Persistence, float] | None = None  # how far the level of a series may wander, and its step
+    held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -345,4 +349,7 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     rolling = getattr(estimator, "rolling_", None)
     spread = getattr(estimator, "_spread", None)
     layer, floor = estimator.to_mlayer(), getattr(estimator, "floor_", None)
-    return TrainedTable(layer, history, epochs, remarks, periods, continues, rolling, spread, floor)
+    held_out = getattr(estimator, "_held_out", None)
+    if held_out is not None:
+        held_out = held_out[:, 0] * float(estimator._outputs.deviation[0])
+    return TrainedTable(layer, history, epochs, remarks, periods, continues, rolling, spread, floor, held_out)
