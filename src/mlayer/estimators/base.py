@@ -167,13 +167,15 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                 errors = errors if linear is None else linear.errors
                 self._held_out = errors if errors is not None and np.isfinite(errors).all() else None
             self.linear_ = linear is not None
-            if linear is not None:
-                self._finish(self._solved(WaveFit.linear(linear.coefficients), data), recipe.alpha)
-            elif waves is None:
-                with watch.part(0.6, 1.0, "training on all rows"):
-                    self._finish(self._train(start or make(), data, recipe, settled), recipe.alpha)
-            else:
+            if waves is not None:
                 self._finish(waves, 0.0)
+            else:
+                with watch.part(0.6, 1.0, "training on all rows"):
+                    if linear is not None:
+                        fit = self._solved(WaveFit.linear(linear.coefficients), data)
+                    else:
+                        fit = self._train(start or make(), data, recipe, settled)
+                    self._finish(fit, recipe.alpha)
         self.periodic_ = waves is not None and bool(self.periods_)
 
     def _choice(

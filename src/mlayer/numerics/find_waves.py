@@ -22,6 +22,8 @@ MOST_WAVES = 8
 _SEARCH_ROWS = 4_000
 # A residual of this part of the signal is rounding.
 _ROUNDING = 1e-10
+# Where more than this part is left over, the digits of a refinement from another start do not count.
+_NOISE = 1e-4
 # Beyond e^4 over the extent of the rows a damped wave is a jump or a spike at one end.
 _LARGEST_GROWTH = 4.0
 # A slower wave than half a period over the rows is a trend.
@@ -102,7 +104,8 @@ def _search(
         in_vain = 0 if current.score < best.score else in_vain + 1
         best = min(best, current, key=lambda waves: waves.score)
     if best.squares > enough:
-        options = [best, *_from_poles(problem, best, most, damped)]
+        noisy = not damped and best.squares > _NOISE * none.squares
+        options = [best, *_from_poles(problem, best, most, damped, loosely=noisy)]
         best = min(options, key=lambda waves: waves.score)
     best = _thinned(problem, best, tell, loosely=not damped)
     if not damped:
@@ -110,7 +113,7 @@ def _search(
     return best if len(best) else None
 
 
-def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool) -> Iterator[Waves]:
+def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool, loosely: bool) -> Iterator[Waves]:
     """Fits that start from the poles of a matrix pencil; none if there are several inputs."""
     if problem.x.shape[1] != 1 or not len(best) or spectrum.highest_frequency(problem.x[:, 0]) is None:
         return
@@ -125,7 +128,7 @@ def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool) -> I
             continue
         w = frequencies[:count]
         start = solve(problem, np.zeros_like(w), w)
-        yield refine(problem, start)
+        yield refine(problem, start, loosely=loosely)
         if damped:
             g = growth[:count]
             free = np.ones_like(g, dtype=bool)

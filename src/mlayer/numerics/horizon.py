@@ -119,9 +119,9 @@ class HorizonErrors:
         sane = np.isfinite([a, b, c, span]).all() and min(a, b, c) >= 0 and span > 0
         if not (sane and scores.ndim == 1 and np.isfinite(scores).all()):
             raise ValueError("errors by horizon")
-        floor, step = entry.get("floor"), 1.0
-        if floor is not None:
-            floor, step = Persistence.from_json(floor), float(floor["step"])
+        wandering, floor, step = entry.get("floor"), None, 1.0
+        if wandering is not None:
+            floor, step = Persistence.from_json(wandering), float(wandering["step"])
             if not 0 < step < np.inf:
                 raise ValueError("the step of the persistence")
         return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span, floor, step)
