@@ -16,7 +16,7 @@ a, b, c, d = SYMBOLS = sympy.symbols("a b c d")
 sqrt = sympy.sqrt
 
 # The law, and the ranges of its inputs.
-LAWS = {
+LAWS: dict[str, tuple[sympy.Expr, list[tuple[float, float]]]] = {
     "norm": (sqrt(a**2 + b**2), [(-3, 3), (-3, 3)]),
     "norm of three": (sympy.Rational(5, 2) * sqrt(a**2 + b**2 + c**2), [(-3, 3)] * 3),
     "distance from a point": (sqrt((a - 3) ** 2 + (b - 2) ** 2), [(0, 5), (0, 5)]),

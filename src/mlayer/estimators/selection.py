@@ -130,12 +130,14 @@ def choose_alpha(
         alpha = alphas[place]
         watch.tell(len(losses) / len(alphas))
         best = min(losses.values(), default=math.inf)
-        loss, *found = _held_out_loss(make, data, trial.but(alpha=alpha), folds, stop_at=best, watch=watch)
+        loss, layer, errors = _held_out_loss(
+            make, data, trial.but(alpha=alpha), folds, stop_at=best, watch=watch
+        )
         if losses and watch.left == 0.0:
             return False  # cut short, it would not be a fair comparison
         losses[alpha] = loss
         if loss < best or not kept:
-            kept[:] = [(found[0], found[1])]
+            kept[:] = [(layer, errors)]
         return loss < best
 
     middle = min(range(len(alphas)), key=lambda k: abs(math.log(alphas[k] / _MIDDLE)))

@@ -73,8 +73,8 @@ class Category(Column):
         if rare:
             rows = sum(counts[text] for text in rare)
             said = f"rows hold one of {len(rare)} rare categories, which are put together as 'other'"
-            one = "row holds a rare category, which is called 'other'"
-            remarks.append(Remark("rare", cells.name, rows, said, example=rare[0], one=one))
+            single = "row holds a rare category, which is called 'other'"
+            remarks.append(Remark("rare", cells.name, rows, said, example=rare[0], one=single))
         names = frozenset(rare if len(rare) <= _KEPT else ())
         missing = bool(cells.missing.any())
         if missing:

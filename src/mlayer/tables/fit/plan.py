@@ -87,8 +87,9 @@ class Plan:
             if not self.threshold < 1:
                 raise ArgumentError("threshold", "between 0 and 1", f"{self.threshold:g}", "For example 0.3.")
         if not (self.positive is None or isinstance(self.positive, str)):
-            hint = "For example 'fraud'."
-            raise ArgumentTypeError("positive", "the name of a class, or None", brief(self.positive), hint)
+            raise ArgumentTypeError(
+                "positive", "the name of a class, or None", brief(self.positive), "For example 'fraud'."
+            )
         if not is_several(self.drop):
             raise ArgumentTypeError(
                 "drop", "several names of columns", brief(self.drop), 'For example ("id",).'
