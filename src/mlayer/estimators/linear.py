@@ -7,6 +7,7 @@ Stat. Soc. B 58, 1996; refitted on the columns that it chooses: Meinshausen, Com
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -102,12 +103,15 @@ def _ridge(x: Array, y: Array, weight: Array) -> Array:
 
 def _lasso(x: Array, y: Array, weight: Array) -> Array:
     """The lasso's slopes, then those of least squares on the columns that it has chosen."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import lasso_path
 
     moved, wanted, middle, level = _centered(x, y, weight)
     strongest = float(np.abs(moved.T @ wanted[:, 0]).max()) / len(x)
     strengths = max(strongest, 1e-300) * np.geomspace(1.0, _WEAKEST, _STEPS)
-    shrunken = lasso_path(moved, wanted[:, 0], alphas=strengths, max_iter=300, tol=1e-3)[1].T
+    with warnings.catch_warnings():  # held-out rows judge the slopes, converged or not
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        shrunken = lasso_path(moved, wanted[:, 0], alphas=strengths, max_iter=300, tol=1e-3)[1].T
     result = np.zeros((2 * _STEPS, x.shape[1], 1))
     for k, slopes in enumerate(shrunken):
         chosen = np.flatnonzero(slopes)
