@@ -21,7 +21,7 @@ from mlayer.numerics.arrays import Array
 _RIDGES = tuple(float(ridge) for ridge in np.geomspace(1e-4, 3.0, 12))
 _STEPS = 25  # strengths of the lasso
 _WEAKEST = 3e-3  # of them, relative to the strength at which nothing is chosen
-# Below so many inputs the ridge does what the lasso would; beyond so many numbers that takes too long.
+# With fewer inputs the ridge does what the lasso would; for more numbers than that it takes too long.
 _FEWEST_INPUTS = 6
 _MOST_NUMBERS = 1_000_000
 

@@ -61,7 +61,7 @@ class Persistence:
         return self.deviation * (self.phi - self.theta)
 
     def deviations(self, steps: Array) -> Array:
-        """Of the least errors this many steps ahead; less than one step counts as one."""
+        """Standard deviations of the least errors after these numbers of steps; at least one counts."""
         more = np.maximum(steps - 1.0, 0.0)
         square = self.phi**2
         growth = more if square == 1.0 else (1 - square**more) / (1 - square)
