@@ -55,7 +55,7 @@ def test_missing_at_predict_time_only() -> None:
     numbers, (remark,) = encode(column, [1.0, None])
     assert numbers == [[1.0], [2.0]]
     assert remark.strict
-    assert "missing cells, of which the training table had none, were filled with the median, 2" in str(
+    assert "1 missing cell, of which the training table had none, was filled with the median, 2" in str(
         remark
     )
 
@@ -71,7 +71,7 @@ def test_infinite_numbers_are_missing_and_said() -> None:
 def test_numbers_with_a_few_words_among_them() -> None:
     column, remarks = learn([str(k) for k in range(30)] + ["?"])
     assert isinstance(column, Number)
-    assert "1 cells that are not numbers were taken as missing, for example '?'" in str(remarks[0])
+    assert "1 cell that is not a number was taken as missing, for example '?'" in str(remarks[0])
     assert remarks[0].strict
     assert encode(column, ["7", "8.5", "?"])[0] == [[7.0, 0.0], [8.5, 0.0], [14.5, 1.0]]
 
@@ -203,7 +203,7 @@ def test_unseen_without_other_is_all_zeros() -> None:
     numbers, (said,) = encode(column, ["a", "zebra"])
     assert numbers == [[1, 0], [0, 0]]
     assert (
-        "1 cells hold a category that the training table did not have (none is 1), for example 'zebra'"
+        "1 cell holds a category that the training table did not have (none is 1), for example 'zebra'"
         in str(said)
     )
 

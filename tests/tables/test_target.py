@@ -77,8 +77,8 @@ def test_rows_without_a_target_are_counted() -> None:
     numbers, remarks = target.encode(pd.Series(["a", None, "c"], name="y"))
     assert numbers.tolist() == [0, -1, -1]
     assert [str(remark) for remark in remarks] == [
-        "column 'y': 1 rows without a target were left out",
-        "column 'y': 1 rows with a class that the model does not know were left out, for example 'c'",
+        "column 'y': 1 row without a target was left out",
+        "column 'y': 1 row with a class that the model does not know was left out, for example 'c'",
     ]
     quantity = learn_target(pd.Series([1.5, 2.5], name="y"), "regression")
     values, remarks = quantity.encode(pd.Series(["1", None, "x"], name="y"))

@@ -18,11 +18,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators import selection
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, outputs_of
+from mlayer.estimators.linear import LinearFit, best_linear
 from mlayer.estimators.parameters import EstimatorPlan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale, raw_layer
 from mlayer.estimators.series import SeriesPart
 from mlayer.estimators.watch import Listener, suitable_threads
+from mlayer.estimators.waves import WaveFit
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.torch_memory import in_torch_memory
@@ -88,6 +90,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     loss_: float
     periodic_: bool
+    linear_: bool
     _layer: MLayer
     _inputs: Scale
     _outputs: Scale
@@ -160,22 +163,48 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                 waves = self._waves(make, data, recipe)
             # With a handful of rows nothing can be held out.
             start: MLayer | None = None
+            linear: LinearFit | None = None
+            self._held_out: Array | None = None
             if waves is None and settled.alpha is None and len(data) >= 10:
-                choice = self._choice(make, data, recipe, seed)
+                choice, linear = self._choice(make, data, recipe, seed)
                 recipe, start = recipe.but(alpha=choice.alpha), choice.layer
-            if waves is None:
-                with watch.part(0.6, 1.0, "training on all rows"):
-                    self._finish(self._train(start or make(), data, recipe, settled), recipe.alpha)
-            else:
+                errors = None if choice.errors is None else choice.errors.double().numpy()
+                errors = errors if linear is None else linear.errors
+                self._held_out = errors if errors is not None and np.isfinite(errors).all() else None
+            self.linear_ = linear is not None
+            if waves is not None:
                 self._finish(waves, 0.0)
+            else:
+                with watch.part(0.6, 1.0, "training on all rows"):
+                    if linear is not None:
+                        fit = self._solved(WaveFit.linear(linear.coefficients), data)
+                    else:
+                        fit = self._train(start or make(), data, recipe, settled)
+                    self._finish(fit, recipe.alpha)
         self.periodic_ = waves is not None and bool(self.periods_)
 
-    def _choice(self, make: selection.Maker, data: Tensors, recipe: Recipe, seed: int) -> selection.Choice:
-        """The ridge, by held-out rows; the final fit continues from the layer of the best trial."""
+    def _choice(
+        self, make: selection.Maker, data: Tensors, recipe: Recipe, seed: int
+    ) -> tuple[selection.Choice, LinearFit | None]:
+        """The ridge, by held-out rows; the final fit continues from the layer of the best trial.
+
+        The linear model comes with it where it is no worse on the same rows.
+        """
         count = selection.fold_count(len(data), self.effort)
         folds = selection.random_folds(data.y, count, torch.Generator().manual_seed(seed))
         with self._clock.part(0.1, 0.6, "choosing the strength of the ridge", time_share=0.5):
-            return selection.choose_alpha(make, data, recipe, folds, effort=self.effort, watch=self._clock)
+            choice = selection.choose_alpha(make, data, recipe, folds, effort=self.effort, watch=self._clock)
+        if not self._may_be_linear:
+            return choice, None
+        linear = best_linear(data, folds)
+        return choice, linear if linear.loss <= choice.loss else None
+
+    @property
+    def _may_be_linear(self) -> bool:
+        """Whether nothing but a fit to the data is asked for: no size, structure or penalty of the layer."""
+        free = is_auto(self.matrix_size) and is_auto(self.embedding_size) and not self.warm_start
+        plain = isinstance(self.structure, str) and self.structure == "full" and not self.activity_penalty
+        return bool(free and plain and self._loss == "squared_error")
 
     def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, settled: EstimatorPlan) -> Fit:
         validation = None
@@ -200,7 +229,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
             self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
             data = self._tensors(rows, torch.float64)
             self._layer = self._new_layer(settled, data, seed)
-            self.periodic_ = False
+            self.periodic_ = self.linear_ = False
             self.history_, self.n_iter_ = [], 0
             self.alpha_ = _ALPHA_OF_A_STREAM if is_auto(self.alpha) else float(self.alpha)
         data = self._tensors(rows, self._layer.readout.dtype)

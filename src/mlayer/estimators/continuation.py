@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from mlayer.estimators.watch import OutOfTimeError
-from mlayer.estimators.waves import WaveFit, WaveRows, solved
+from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
 from mlayer.numerics.arrays import Array, Flags, Indices
 from mlayer.numerics.waves import schwarz
 
@@ -336,11 +336,14 @@ class Past:
             return True
         return False
 
-    def best(self, seasons: set[str]) -> Continuation:
+    def best(
+        self, seasons: set[str], allowed: Callable[[Continuation], bool] = lambda _: True
+    ) -> Continuation:
         """The least mean logarithm of the errors, with a penalty on complexity.
 
         Args:
             seasons: those that the model of all rows can have.
+            allowed: whether a way may be chosen.
         """
         tiny = np.finfo(np.float64).tiny
 
@@ -349,9 +352,11 @@ class Past:
             return float(np.log(far).mean() + _WEIGHT_OF_FIRST * np.log(near.mean())) + way.price
 
         ways = [way for way in every_way([NONE, CALENDAR, FOUND]) if way.season in {NONE, *seasons}]
+        ways = [way for way in ways if allowed(way)]
         if not self.losses:  # too short, or no time to compare
             waves = Continuation(FOUND, np.inf, 1.0, False)
-            return waves if FOUND in seasons else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
+            kept = FOUND in seasons and allowed(waves)
+            return waves if kept else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
         return min(ways, key=badness)
 
     def errors(self, way: Continuation, base: WaveFit, most: int) -> tuple[Array, Array, Array]:
@@ -371,7 +376,8 @@ class Past:
             before = times < values[place]
             past, moments = self._before(before)
             enough = _known(base, past) < _size(past)
-            model = End(solved(base, past) if enough else plain(past, moments), past, moments).model(way)
+            fitted = bounded(solved(base, past), past, [moments.time]) if enough else plain(past, moments)
+            model = End(fitted, past, moments).model(way)
             forecast = (model.columns(data.x[~before]) @ model.coefficients)[:, 0]
             error = np.abs(forecast - data.y[~before, 0])
             found.append((times[~before] - past.x[:, moments.time].max(), forecast, error))

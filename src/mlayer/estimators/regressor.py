@@ -54,6 +54,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         n_outputs_: the number of targets.
         alpha_: the ridge that was used.
         periodic_: whether the model is made of waves.
+        linear_: whether it is linear: no worse than a trained layer on held-out rows.
         periods_: pairs (input, period in its units), the longest first, if it is.
         history_: a dictionary for each epoch (for L-BFGS: each 20 iterations).
         n_iter_: iterations or epochs of the final fit.

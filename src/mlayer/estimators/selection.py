@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from mlayer.estimators.fitting import Recipe, Tensors, fit_layer, loss_on
+from mlayer.estimators.fitting import Recipe, Tensors, fit_layer, loss_on, outputs_of
 from mlayer.estimators.watch import Listener, Watch
 from mlayer.nn import MLayer
 
@@ -48,12 +48,17 @@ Maker = Callable[[], MLayer]
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen alpha, the held-out loss behind it, and the layer of the trial; losses by alpha."""
+    """A chosen alpha, the held-out loss behind it, and the layer of the trial; losses by alpha.
+
+    ``errors`` are the absolute ones of each row when it was held out, (rows, outputs), NaN where it never
+    was; None for classes.
+    """
 
     alpha: float
     loss: float
     losses: dict[float, float]
     layer: MLayer
+    errors: Tensor | None = None
 
 
 def fold_count(rows: int, effort: str = "default") -> int:
@@ -116,7 +121,7 @@ def choose_alpha(
     alphas = alphas_of(effort)
     trial = recipe.but(max_iter=min(EFFORTS[effort].iterations, recipe.max_iter))
     losses: dict[float, float] = {}
-    kept: list[MLayer] = []
+    kept: list[tuple[MLayer, Tensor | None]] = []
 
     def attempt(place: int) -> bool:
         """Try an alpha; whether it is the best so far."""
@@ -125,12 +130,14 @@ def choose_alpha(
         alpha = alphas[place]
         watch.tell(len(losses) / len(alphas))
         best = min(losses.values(), default=math.inf)
-        loss, layer = _held_out_loss(make, data, trial.but(alpha=alpha), folds, stop_at=best, watch=watch)
+        loss, layer, errors = _held_out_loss(
+            make, data, trial.but(alpha=alpha), folds, stop_at=best, watch=watch
+        )
         if losses and watch.left == 0.0:
             return False  # cut short, it would not be a fair comparison
         losses[alpha] = loss
         if loss < best or not kept:
-            kept[:] = [layer]
+            kept[:] = [(layer, errors)]
         return loss < best
 
     middle = min(range(len(alphas)), key=lambda k: abs(math.log(alphas[k] / _MIDDLE)))
@@ -146,22 +153,25 @@ def choose_alpha(
             if place != middle + direction:
                 break  # downhill on this side: the other one is uphill
     best = min(losses, key=lambda alpha: losses[alpha])
-    return Choice(best, losses[best], losses, kept[0])
+    return Choice(best, losses[best], losses, *kept[0])
 
 
 def _held_out_loss(
     make: Maker, data: Tensors, recipe: Recipe, folds: Sequence[Tensor], *, stop_at: float, watch: Watch
-) -> tuple[float, MLayer]:
-    """Mean over the folds of the loss on the rows that were held out, and the layer of the last fold.
+) -> tuple[float, MLayer, Tensor | None]:
+    """Mean over the folds of the loss on the rows that were held out, the layer of the last fold, the errors.
 
     Losses are positive, so that once the sum of the first folds is beyond ``stop_at`` the rest need not run.
     """
     total = 0.0
     layer = make()
+    errors = torch.full_like(data.y, math.nan) if data.y.is_floating_point() else None
     for place, fold in enumerate(folds):
         layer = layer if not place else make()
         fit_layer(layer, data.part(~fold), recipe, progress=Listener(watch, told=False))
         total += loss_on(layer, data.part(fold), recipe.loss) / len(folds)
+        if errors is not None:
+            errors[fold] = (outputs_of(layer, data.x[fold]) - data.y[fold]).abs()
         if total >= stop_at or watch.left == 0.0:
             break
-    return total, layer
+    return total, layer, errors

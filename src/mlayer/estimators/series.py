@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from mlayer.estimators.continuation import (
     NONE,
     ORIGINS,
     Continuation,
+    End,
     Past,
     ends,
     has_shifted,
@@ -25,6 +27,7 @@ from mlayer.estimators.continuation import (
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.scaling import Scale
+from mlayer.estimators.wandering import persistence_of, recurring, sound_ways
 from mlayer.estimators.watch import Listener, OutOfTimeError, Watch
 from mlayer.estimators.waves import (
     WaveFit,
@@ -37,6 +40,7 @@ from mlayer.estimators.waves import (
     wave_layer,
 )
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.persistence import Persistence
 from mlayer.training import TrainingResult
 
 # With more inputs than these waves are looked for only along those that are spaced like times.
@@ -52,7 +56,7 @@ _RIVAL_ORIGINS = (0.6, 0.8)
 _ROWS_OF_ORIGINS = 200_000
 _ORIGINS = (8, 40)
 # A longer series continues as the fit to its first part has decided.
-_ROWS_COMPARED_AGAIN = 1000
+_ROWS_COMPARED_AGAIN = 500
 
 
 class SeriesPart:
@@ -65,6 +69,8 @@ class SeriesPart:
     # Of a series: how it continues; horizons, forecasts and absolute errors from origins in the past.
     way_: Continuation | None
     rolling_: tuple[Array, Array, Array] | None
+    # How far its level may wander, and the distance of its moments.
+    floor_: tuple[Persistence, float] | None
 
     @property
     def _clock(self) -> Watch:
@@ -74,7 +80,7 @@ class SeriesPart:
     def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe) -> Fit | None:
         """The model of waves, if held-out rows favor it; see `mlayer.estimators.waves`."""
         wanted = getattr(self, "periodic", False)
-        self.periods_, self.way_, self.rolling_ = [], None, None
+        self.periods_, self.way_, self.rolling_, self.floor_ = [], None, None, None
         along = self._wave_inputs(data.x, wanted)
         if not along:
             return None
@@ -126,26 +132,53 @@ class SeriesPart:
         with watch.section(0.0, 0.3):
             waves = self._waves_of_series(past, data)
         known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
+        found = self._persistence(known, waves, rows, past)
         if settled is None or len(data) <= _ROWS_COMPARED_AGAIN:
             with watch.section(0.3, 0.6):
                 self._compare(past, data, time)
-        way = past.best(set(known)) if past.losses or settled is None else settled
-        if has_shifted(known.get(way.season, known[NONE]).model(way), rows, past.moments):
+        allowed = sound_ways(found, known[NONE])
+        if past.losses or settled is None or not allowed(settled):
+            way = past.best(set(known), allowed)
+        else:
+            way = settled
+        end = known.get(way.season, known[NONE])
+        # A short memory has followed a shift halfway, which then looks like a shift of the earlier rows.
+        levels = [end.model(replace(way, memory=memory)) for memory in {way.memory, np.inf}]
+        if any(has_shifted(model, rows, past.moments) for model in levels):
             way = way.from_the_last_rows
         with watch.section(0.6, 0.9):
             if settled is None and self._rival_is_better(make, past, data, recipe, way):
                 return None
-        end = known.get(way.season, known[NONE])
         most = int(np.clip(_ROWS_OF_ORIGINS / len(rows.x), *_ORIGINS))
         horizons, forecasts, errors = past.errors(way, end.base, most)
         unit = float(self._outputs.deviation[0])
         self.way_ = way
+        if found is not None:
+            step = past.moments.step * float(self._inputs.deviation[time])
+            self.floor_ = replace(found, deviation=found.deviation * unit), step
         self.rolling_ = (
             horizons * float(self._inputs.deviation[time]),
             forecasts * unit + float(self._outputs.mean[0]),
             errors * unit,
         )
         return self._wave_fit(end.model(way), data)
+
+    @staticmethod
+    def _persistence(
+        known: dict[str, End], waves: WaveFit | None, rows: WaveRows, past: Past
+    ) -> Persistence | None:
+        """How far the level may wander apart from seasons that recur; drops waves that are chance then."""
+        models = {season: end.base for season, end in known.items() if season != FOUND}
+        if (kept := recurring(waves, rows)) is not None:
+            models[FOUND] = kept
+        best = persistence_of(models, rows, past.moments)
+        if best is None or not best[1].wanders:
+            return None if best is None else best[1]
+        if best[0] != FOUND:
+            known.pop(FOUND, None)
+        elif kept is not None and kept is not waves:
+            known[FOUND] = End(kept, rows, past.moments)
+        return best[1]
 
     def _waves_of_series(self, past: Past, data: Tensors) -> WaveFit | None:
         """The waves to continue: those of the earlier rows where some of all rows would leave their range.
@@ -236,9 +269,14 @@ class SeriesPart:
 
     def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
         """The layer of the waves that were found in ``data``."""
-        layer = wave_layer(waves, data.x.shape[1])
         periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
         self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
+        return self._solved(waves, data)
+
+    @staticmethod
+    def _solved(waves: WaveFit, data: Tensors) -> Fit:
+        """The layer of a model that least squares have solved."""
+        layer = wave_layer(waves, data.x.shape[1])
         loss = waves.loss(*data.arrays)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
         result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)

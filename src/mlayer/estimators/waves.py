@@ -75,6 +75,11 @@ class WaveFit:
     coefficients: Array = field(default_factory=lambda: np.empty((0, 0)))
     score: float = np.inf
 
+    @classmethod
+    def linear(cls, coefficients: Array) -> WaveFit:
+        """The model without waves: a constant and the inputs."""
+        return cls(np.empty(0), np.empty(0, dtype=np.int64), coefficients=coefficients)
+
     def columns(self, x: Array) -> Array:
         """1, x, the products, then for each wave cosine and sine, alone and times each group's input."""
         parts = [np.ones((len(x), 1)), x]

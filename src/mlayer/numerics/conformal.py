@@ -1,9 +1,11 @@
 """Prediction intervals from the errors on rows that a fit has not seen (split conformal prediction).
 
 If new rows come from the same source as those rows, an interval of half-width q holds the truth with a
-probability of at least ``coverage``, where q is the k-th smallest of n absolute errors,
-k = ceil((n + 1) coverage): Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005); Lei
-et al., J. Am. Stat. Assoc. 113 (2018).
+probability of at least ``coverage``, where q is the k-th smallest of n absolute errors, k = ceil((n + 1)
+coverage): Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005); Lei et al., J. Am.
+Stat. Assoc. 113 (2018). For small tables the errors of training rows that were held out in turn are added,
+each from a fit to fewer rows, which makes intervals rather wider: q then depends less on which few rows
+were held out (cross-conformal prediction: Vovk, Ann. Math. Artif. Intell. 74, 2015).
 """
 
 from __future__ import annotations

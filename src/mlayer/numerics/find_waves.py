@@ -22,6 +22,8 @@ MOST_WAVES = 8
 _SEARCH_ROWS = 4_000
 # A residual of this part of the signal is rounding.
 _ROUNDING = 1e-10
+# Where more than this part is left over, the digits of a refinement from another start do not count.
+_NOISE = 1e-4
 # Beyond e^4 over the extent of the rows a damped wave is a jump or a spike at one end.
 _LARGEST_GROWTH = 4.0
 # A slower wave than half a period over the rows is a trend.
@@ -96,19 +98,22 @@ def _search(
         start = _with_peak(problem, current, highest)
         if start is None:
             break
-        current = refine(problem, start)
+        current = refine(problem, start, loosely=not damped)
         if damped:
             current = _with_growth(problem, current)
         in_vain = 0 if current.score < best.score else in_vain + 1
         best = min(best, current, key=lambda waves: waves.score)
     if best.squares > enough:
-        options = [best, *_from_poles(problem, best, most, damped)]
+        noisy = not damped and best.squares > _NOISE * none.squares
+        options = [best, *_from_poles(problem, best, most, damped, loosely=noisy)]
         best = min(options, key=lambda waves: waves.score)
-    best = _thinned(problem, best, tell)
+    best = _thinned(problem, best, tell, loosely=not damped)
+    if not damped:
+        best = refine(problem, best)
     return best if len(best) else None
 
 
-def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool) -> Iterator[Waves]:
+def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool, loosely: bool) -> Iterator[Waves]:
     """Fits that start from the poles of a matrix pencil; none if there are several inputs."""
     if problem.x.shape[1] != 1 or not len(best) or spectrum.highest_frequency(problem.x[:, 0]) is None:
         return
@@ -123,7 +128,7 @@ def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool) -> I
             continue
         w = frequencies[:count]
         start = solve(problem, np.zeros_like(w), w)
-        yield refine(problem, start)
+        yield refine(problem, start, loosely=loosely)
         if damped:
             g = growth[:count]
             free = np.ones_like(g, dtype=bool)
@@ -208,7 +213,7 @@ def _jumps(problem: WaveProblem, waves: Waves) -> bool:
     return bool((np.abs(waves.growth) * problem.extent).max(initial=0) > _LARGEST_GROWTH)
 
 
-def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) -> Waves:
+def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None], loosely: bool) -> Waves:
     """The fit without the waves that do not pay, the weakest tried first."""
     while len(waves):
         tell(0.9)
@@ -222,7 +227,7 @@ def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) 
                 waves.free_growth[kept],
                 waves.free_frequencies[kept],
             )
-            options.append(refine(problem, start))
+            options.append(refine(problem, start, loosely=loosely))
         better = min(options, key=lambda each: each.score)
         if better.score >= waves.score:
             break

@@ -5,6 +5,10 @@ and a wrong slope. Errors over the root of that are compared as in :mod:`mlayer.
 interval at h is the quantile of those ratios times the root at h. Where the errors of positive values are
 better described as a share of the forecast, as in a series that grows, that form is used.
 
+No interval is narrower than the wandering of the level demands (:mod:`mlayer.numerics.persistence`): of a
+random walk there are only a few stretches as long as the horizon, and the forecast was chosen to do well on
+them.
+
 Errors at long horizons come from few stretches of the past: with k of them the quantile is widened as
 Student's of 2 + k degrees of freedom is, compared with the normal one.
 """
@@ -19,6 +23,7 @@ import numpy as np
 
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.conformal import half_width
+from mlayer.numerics.persistence import Persistence
 
 _ROUNDS = 5
 _KEPT = 500  # ratios in a file
@@ -37,21 +42,32 @@ class HorizonErrors:
         scores: sorted absolute errors over their size at their horizon.
         relative: whether the size is a share of the forecast.
         span: the longest horizon behind it.
+        floor: how far the level of the series may wander: no interval is narrower than that says.
+        step: of the floor, in units of the horizons.
     """
 
     growth: tuple[float, float, float]
     scores: Array
     relative: bool
     span: float
+    floor: Persistence | None = None
+    step: float = 1.0
 
     @classmethod
-    def of(cls, horizons: Array, forecasts: Array, errors: Array) -> HorizonErrors:
+    def of(
+        cls,
+        horizons: Array,
+        forecasts: Array,
+        errors: Array,
+        floor: tuple[Persistence, float] | None = None,
+    ) -> HorizonErrors:
         """Fit to errors of forecasts of the past.
 
         Args:
             horizons: (forecasts,), positive.
             forecasts: their values.
             errors: absolute.
+            floor: how far the level may wander, and the length of its steps.
         """
         span = float(horizons.max())
         growth = _growth(horizons, errors)
@@ -63,7 +79,7 @@ class HorizonErrors:
             if _likelihood(errors, other) > _likelihood(errors, size) + _GAIN:
                 growth, size, relative = shares, other, True
         scores = np.sort(np.divide(errors, size, out=np.zeros(len(errors)), where=size > 0))
-        return cls(growth, scores, relative, span)
+        return cls(growth, scores, relative, span, *(floor or ()))
 
     def half_widths(self, horizons: Array, forecasts: Array, coverage: float) -> Array:
         """Half of the intervals' widths at these horizons; those before the end of the rows count as 0."""
@@ -77,7 +93,10 @@ class HorizonErrors:
         stretches = 2 + self.span / np.maximum(h, 1e-9 * self.span)
         side = (1 + coverage) / 2
         wider = stats.t.ppf(side, stretches) / stats.norm.ppf(side)
-        return np.asarray(quantile * size * wider)
+        found = np.asarray(quantile * size * wider)
+        if self.floor is None:
+            return found
+        return np.maximum(found, stats.norm.ppf(side) * self.floor.deviations(h / self.step))
 
     def as_json(self) -> dict[str, Any]:
         """A JSON object for a model file; of many scores, quantiles that are never smaller than theirs."""
@@ -89,6 +108,7 @@ class HorizonErrors:
             "scores": [float(f"{score:.6g}") for score in scores],
             "relative": self.relative,
             "span": self.span,
+            **({} if self.floor is None else {"floor": self.floor.as_json() | {"step": self.step}}),
         }
 
     @classmethod
@@ -99,7 +119,12 @@ class HorizonErrors:
         sane = np.isfinite([a, b, c, span]).all() and min(a, b, c) >= 0 and span > 0
         if not (sane and scores.ndim == 1 and np.isfinite(scores).all()):
             raise ValueError("errors by horizon")
-        return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span)
+        wandering, floor, step = entry.get("floor"), None, 1.0
+        if wandering is not None:
+            floor, step = Persistence.from_json(wandering), float(wandering["step"])
+            if not 0 < step < np.inf:
+                raise ValueError("the step of the persistence")
+        return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span, floor, step)
 
 
 def _growth(horizons: Array, errors: Array) -> tuple[float, float, float]:

@@ -20,6 +20,8 @@ from mlayer.numerics.arrays import Array, Flags, Indices
 # Directions of the columns below this part of the strongest one are not fitted: two waves of nearly equal
 # frequency would get huge amplitudes of opposite sign.
 _RANK = 1e-9
+# Of Schwarz's criterion: what a loose refinement leaves.
+_HARDLY = 2e-3
 _LARGEST_EXPONENT = 50.0
 # Larger ones overflow; a trial step of the refinement may ask for them.
 _LARGEST_SHIFT = 600.0
@@ -135,13 +137,14 @@ def solve(
     )
 
 
-def refine(problem: WaveProblem, waves: Waves, most: int = 60) -> Waves:
+def refine(problem: WaveProblem, waves: Waves, most: int = 60, *, loosely: bool = False) -> Waves:
     """All free rates together to the nearest minimum of the squared error; never worse than the start.
 
     Args:
         problem: what is fitted.
         waves: the start.
         most: evaluations of the error.
+        loosely: end at steps that hardly change Schwarz's criterion: for waves that are refined again.
     """
     try:
         from scipy.optimize import least_squares
@@ -158,7 +161,7 @@ def refine(problem: WaveProblem, waves: Waves, most: int = 60) -> Waves:
         jac=error.jacobian,
         method="lm",
         xtol=1e-12,
-        ftol=1e-12,
+        ftol=_HARDLY / problem.y.size if loosely else 1e-12,
         gtol=1e-15,
         max_nfev=most,
     )

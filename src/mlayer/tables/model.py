@@ -129,7 +129,8 @@ class TableModel:
         bad = int((~predictions.finite).sum())
         if bad:
             said = "rows have no prediction: their numbers are so large that the exponential overflows"
-            remarks.append(Remark("overflow", "", bad, said, strict=True))
+            one = "row has no prediction: its numbers are so large that the exponential overflows"
+            remarks.append(Remark("overflow", "", bad, said, strict=True, one=one))
         return predictions
 
     def half_width(self, coverage: float) -> float:

@@ -22,6 +22,7 @@ class Remark:
         text: the sentence.
         strict: whether `--strict` refuses it.
         example: one of the cells.
+        one: the sentence for a count of 1; "" where the count is not written.
     """
 
     kind: str
@@ -30,17 +31,20 @@ class Remark:
     text: str
     strict: bool = False
     example: str = ""
+    one: str = ""
 
     def __str__(self) -> str:
         """The remark as a sentence."""
         where = f"column {cut(self.column)!r}: " if self.column else ""
         number = f"{self.count} " if self.count else ""
         example = f", for example {cut(self.example)!r}" if self.example else ""
-        return f"{where}{number}{cut(self.text, _LONGEST_TEXT)}{example}"
+        text = self.one if self.count == 1 and self.one else self.text
+        return f"{where}{number}{cut(text, _LONGEST_TEXT)}{example}"
 
     def as_json(self) -> dict[str, Any]:
         """A JSON object for `--json` and for the model file."""
-        return asdict(replace(self, example=cut(self.example, _LONGEST_TEXT)))
+        entry = asdict(replace(self, example=cut(self.example, _LONGEST_TEXT)))
+        return {name: value for name, value in entry.items() if name != "one"}
 
 
 def cut(text: str, longest: int = _LONGEST_CELL) -> str:

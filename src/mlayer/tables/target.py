@@ -42,6 +42,7 @@ _MOST = 1000  # classes
 # of them), and beyond the most frequent they get rarer, but for this many deviations of a number of rows.
 _COUNTS, _RARE, _RARE_SHARE, _DEVIATIONS = 4, 5, 0.01, 3.0
 WITHOUT_TARGET = "rows without a target were left out"
+_ONE_WITHOUT = "row without a target was left out"
 
 Label = str | int | float | bool
 
@@ -137,10 +138,13 @@ class Target:
             parsed, remarks = self._numbers(series), []
             if parsed.unreadable:
                 said = "rows whose target is not a number were left out"
-                remarks.append(Remark("target", self.name, parsed.unreadable, said, True, parsed.example))
+                one = "row whose target is not a number was left out"
+                remarks.append(
+                    Remark("target", self.name, parsed.unreadable, said, True, parsed.example, one)
+                )
             gone = int(np.isnan(parsed.values).sum()) - parsed.unreadable
             if gone:
-                remarks.append(Remark("target", self.name, gone, WITHOUT_TARGET))
+                remarks.append(Remark("target", self.name, gone, WITHOUT_TARGET, one=_ONE_WITHOUT))
             return parsed.values, remarks
         places = {_key(label): place for place, label in enumerate(self.classes)}
         # Exact names first: older models may know classes that differ in case only.
@@ -150,11 +154,12 @@ class Target:
         remarks = []
         gone = sum(text is None for text in texts)
         if gone:
-            remarks.append(Remark("target", self.name, gone, WITHOUT_TARGET))
+            remarks.append(Remark("target", self.name, gone, WITHOUT_TARGET, one=_ONE_WITHOUT))
         strangers = [text for text in texts if text is not None and text not in places]
         if strangers:
             said = "rows with a class that the model does not know were left out"
-            remarks.append(Remark("target", self.name, len(strangers), said, True, strangers[0]))
+            one = "row with a class that the model does not know was left out"
+            remarks.append(Remark("target", self.name, len(strangers), said, True, strangers[0], one))
         return numbers, remarks
 
     def _numbers(self, series: Series) -> Parsed:
@@ -267,8 +272,11 @@ def _labels(series: Series, counts: Counter[str]) -> tuple[Label, ...]:
     if is_number(series):
         # Whole numbers by way of float would lose their last digits from 2^53 on.
         return tuple(sorted(float(text) if set(text) & set(".en") else int(text) for text in counts))
-    # Of two classes the second is the positive one, to which a threshold refers.
-    return ordered_pair(list(counts)) or tuple(sorted(counts))
+    # Of two classes the second is the positive one, to which a threshold refers: yes, else the rarer one.
+    most_first = len(counts) == 2
+    return ordered_pair(list(counts)) or tuple(
+        sorted(counts, key=lambda text: (-counts[text] if most_first else 0, text))
+    )
 
 
 def _key(label: Label) -> str:

@@ -80,7 +80,11 @@ _LEAST_SHARE = 0.05
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Two classes: predict the second at this probability or above; default: 0.5.",
+    help="Two classes: predict the positive one at this probability or above; default: 0.5.",
+)
+@click.option(
+    "--positive",
+    help="Two classes: the positive one; default: the one for yes, else the rarer (of numbers the larger).",
 )
 @click.option(
     "--matrix-size", type=click.IntRange(1), help="n, the size of the matrix that is exponentiated."
@@ -114,6 +118,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     split: str,
     balanced: bool,
     threshold: float | None,
+    positive: str | None,
     matrix_size: int | None,
     embedding_size: int | None,
     max_categories: int,
@@ -152,6 +157,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         split=split,
         balanced=balanced,
         threshold=threshold,
+        positive=positive,
         training=Training(
             epochs=epochs,
             time_limit=_time_left(time_limit, page_file),

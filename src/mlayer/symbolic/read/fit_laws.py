@@ -1,10 +1,11 @@
-"""Laws that are no polynomials: exponentials, logarithms, roots, quotients, bumps and saturations.
+"""Laws that are no polynomials: exponentials, logarithms, roots, norms, quotients, bumps and saturations.
 
 Three links turn a target into a sum of few terms: y itself with logarithms, roots and reciprocals of the
-inputs, log y (products of powers and exponentials, Gaussian bumps) and 1 / y (quotients). For one input
-there are also exp(k x), tanh(k x + b), log(x + b), 1 / (x + b) and a Gaussian bump, times a number and with
-a constant, from a grid of starts. All numbers are then refitted to y, and the best law by Schwarz's
-criterion is proposed: `mlayer.symbolic.read.to_sympy` compares it with a polynomial or waves.
+inputs, log y (products of powers and exponentials, Gaussian bumps) and 1 / y (quotients); powers of
+quadratic forms (norms, distances) are in `mlayer.symbolic.read.fit_roots`. For one input there are also
+exp(k x), tanh(k x + b), log(x + b), 1 / (x + b) and a Gaussian bump, times a number and with a constant,
+from a grid of starts. All numbers are then refitted to y, and the best law by Schwarz's criterion is
+proposed: `mlayer.symbolic.read.to_sympy` compares it with a polynomial or waves.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.read.fit_roots import rooted
 from mlayer.symbolic.read.formula import Formula
 from mlayer.symbolic.read.parameters import FormulaNumbers, Solution
 
@@ -107,6 +109,7 @@ def _proposals(points: Array, target: Array, symbols: list[Any], usable: list[in
             yield sign * _exponential(terms, values, [x for x, _ in inputs])
         for terms, values in _chosen([*powers, *over], sign / safe, weight=weight**2):
             yield _reciprocal(terms, values)
+    yield from rooted(inputs, target, math.log(len(target)) + 2 * math.log(_CANDIDATES))
     if len(inputs) == 1:
         for family in (_exponentials, _shifted, _steps, _bumps):
             yield from family(*inputs[0], target)

@@ -69,8 +69,8 @@ class FormulaNumbers:
 
     def _with_symbols(self, term: Any, start: list[float], written: bool = False) -> Any:
         value, rest = term.as_coeff_Mul()
-        if written and value == 1 and rest != 1:
-            return self._inside(rest, start)
+        if written and value in (1, -1) and rest != 1:
+            return value * self._inside(rest, start)
         return self._symbol(value, start) * self._inside(rest, start)
 
     def _inside(self, part: Any, start: list[float]) -> Any:

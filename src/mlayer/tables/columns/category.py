@@ -73,7 +73,8 @@ class Category(Column):
         if rare:
             rows = sum(counts[text] for text in rare)
             said = f"rows hold one of {len(rare)} rare categories, which are put together as 'other'"
-            remarks.append(Remark("rare", cells.name, rows, said, example=rare[0]))
+            single = "row holds a rare category, which is called 'other'"
+            remarks.append(Remark("rare", cells.name, rows, said, example=rare[0], one=single))
         names = frozenset(rare if len(rare) <= _KEPT else ())
         missing = bool(cells.missing.any())
         if missing:
@@ -127,13 +128,17 @@ class Category(Column):
         if strangers:
             place = "they count as 'other'" if self.other else "none is 1"
             said = f"cells hold a category that the training table did not have ({place})"
-            remarks.append(Remark("unseen", self.name, len(strangers), said, True, strangers[0]))
+            place = "it counts as 'other'" if self.other else "none is 1"
+            one = f"cell holds a category that the training table did not have ({place})"
+            remarks.append(Remark("unseen", self.name, len(strangers), said, True, strangers[0], one))
         if lumped and self.lumped > len(self.rare):
             said = "cells are 'other': rare in the training table, or not in it"
-            remarks.append(Remark("other", self.name, lumped, said))
+            one = "cell is 'other': rare in the training table, or not in it"
+            remarks.append(Remark("other", self.name, lumped, said, one=one))
         if gone and not self.missing:
             said = "missing cells, of which the training table had none: no category is 1"
-            remarks.append(Remark("missing", self.name, gone, said, strict=True))
+            one = "missing cell, of which the training table had none: no category is 1"
+            remarks.append(Remark("missing", self.name, gone, said, strict=True, one=one))
         return numbers, remarks
 
 
@@ -176,5 +181,7 @@ def merged_remark(column: str, texts: Iterable[str], rows: int) -> list[Remark]:
         return []
     names, _ = merged_variants(texts)
     odd = min(text for text, name in names.items() if name != text)
-    said = f"cells differ from a category in case or spaces only and count as it: {odd!r} as {names[odd]!r}"
-    return [Remark("merged", column, rows, said, strict=True)]
+    rest = f" as it: {odd!r} as {names[odd]!r}"
+    said = f"cells differ from a category in case or spaces only and count{rest}"
+    one = f"cell differs from a category in case or spaces only and counts{rest}"
+    return [Remark("merged", column, rows, said, strict=True, one=one)]

@@ -96,14 +96,20 @@ class _Measured(Column):
         if np.ptp(there) == 0 and not missing:
             return left_out(name, "constant: every cell is the same")
         if parsed.unreadable:
-            said = f"cells that are not {cls.kind}s were taken as missing"
-            remarks.append(Remark("unreadable", name, parsed.unreadable, said, True, parsed.example))
+            remarks.append(cls._unreadable(name, parsed))
         there = there - options.get("origin", 0.0)
         column = cls(name, cls._middle(there), missing > 0, float(there.min()), float(there.max()), **options)
         if missing - parsed.unreadable:
-            said = f"missing cells: filled with {column._fill_said}, and marked by a second number"
-            remarks.append(Remark("missing", name, missing - parsed.unreadable, said))
+            rest = f": filled with {column._fill_said}, and marked by a second number"
+            said, one = f"missing cells{rest}", f"missing cell{rest}"
+            remarks.append(Remark("missing", name, missing - parsed.unreadable, said, one=one))
         return Inferred(column, remarks)
+
+    @classmethod
+    def _unreadable(cls, name: str, parsed: Parsed) -> Remark:
+        said = f"cells that are not {cls.kind}s were taken as missing"
+        one = f"cell that is not a {cls.kind} was taken as missing"
+        return Remark("unreadable", name, parsed.unreadable, said, True, parsed.example, one)
 
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         parsed = self.parse(series)
@@ -117,19 +123,17 @@ class _Measured(Column):
                 "Give the column that the model was fitted to, written in the same way.",
             )
         if parsed.unreadable:
-            text = f"cells that are not {self.kind}s were taken as missing"
-            remarks.append(
-                Remark("unreadable", self.name, parsed.unreadable, text, strict=True, example=parsed.example)
-            )
+            remarks.append(self._unreadable(self.name, parsed))
         gone = int(missing.sum()) - parsed.unreadable
         if gone and not self.flag:
             said = f"missing cells, of which the training table had none, were filled with {self._fill_said}"
-            remarks.append(Remark("missing", self.name, gone, said, strict=True))
+            one = f"missing cell, of which the training table had none, was filled with {self._fill_said}"
+            remarks.append(Remark("missing", self.name, gone, said, strict=True, one=one))
         slack = _SLACK * (self.high - self.low)
         outside = int(((values < self.low - slack) | (values > self.high + slack)).sum())
         if outside:
-            text = f"cells outside the range of the training table ({self._range}): {self._beyond}"
-            remarks.append(Remark("outside", self.name, outside, text))
+            rest = f" outside the range of the training table ({self._range}): {self._beyond}"
+            remarks.append(Remark("outside", self.name, outside, f"cells{rest}", one=f"cell{rest}"))
         numbers = self._bounded(np.where(missing, self.fill, values))
         return np.stack([numbers, missing.astype(np.float64)] if self.flag else [numbers], axis=1), remarks
 
@@ -193,12 +197,12 @@ class Number(_Measured):
             written |= {"decimal": notation.decimal, "unit": notation.unit}
         far, least, most = far_out(values)
         if far:
-            said = (
-                f"cells lie far from the others: they count as {least:.4g} or {most:.4g}, "
-                f"{_FAR:.0f} times the range of the middle half away from the median"
-            )
+            rest = f" {least:.4g} or {most:.4g}, "
+            rest += f"{_FAR:.0f} times the range of the middle half away from the median"
+            said = f"cells lie far from the others: they count as{rest}"
+            one = f"cell lies far from the others: it counts as{rest}"
             example = f"{values[np.abs(values - np.median(values)).argmax()]:.6g}"
-            remarks.append(Remark("far", name, far, said, strict=True, example=example))
+            remarks.append(Remark("far", name, far, said, True, example, one))
             written |= {"least": least, "most": most}
         found = cls._from(name, numbers, **written)
         found.remarks[:0] = remarks

@@ -17,6 +17,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
+from mlayer.numerics.persistence import Persistence
 from mlayer.numerics.spread import Spread
 from mlayer.tables.columns.measured import far_out
 from mlayer.tables.fit.codes import with_codes
@@ -74,7 +75,7 @@ def fit_table(
     function("on_progress", on_progress, "(part, text)", 2)
     begin = time.monotonic()
     say = on_stage or (lambda _: None)
-    rows = _labeled(frame, plan)
+    rows = _labeled(frame, plan).with_positive(plan.positive)
     target, frame, truth = rows.target, rows.frame, rows.truth
     split = split_rows(rows, plan.test_share, plan.seed, plan.split, plan.drop)
     train, test = split.train, split.test
@@ -128,7 +129,10 @@ def fit_table(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
-    facts |= {} if errors is None else {"errors": kept_errors(errors)}
+    if errors is not None:
+        # Few held-out rows leave the quantile to chance: those of the training that were held out join them.
+        more = [trained.held_out] if trained.held_out is not None and split.date is None else []
+        facts |= {"errors": kept_errors(np.concatenate([errors, *more]))}
     scores = None
     if errors is not None and trained.spread is not None and split.date is None:
         sizes = trained.spread.at(schema.encode(frame.iloc[test]).numbers, predictions.outputs)
@@ -224,7 +228,8 @@ def _horizon(
     if not known.any():
         return {}
     horizons, forecasts, errors = (each[known] for each in past)
-    return {"horizon": horizon_facts(split.date, days[fitted], HorizonErrors.of(horizons, forecasts, errors))}
+    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor)
+    return {"horizon": horizon_facts(split.date, days[fitted], found)}
 
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
@@ -234,10 +239,10 @@ def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
 
 
 def _copies(split: TableSplit) -> list[Remark]:
-    said = "rows are exact copies of earlier ones"
+    said, one = "rows are exact copies of earlier ones", "row is an exact copy of an earlier one"
     if split.together:
-        said += "; copies were held out together"
-    return [Remark("copies", "", split.copies, said)] if split.copies else []
+        said, one = (f"{text}; copies were held out together" for text in (said, one))
+    return [Remark("copies", "", split.copies, said, one=one)] if split.copies else []
 
 
 def _about_target(target: Target, truth: AnyArray) -> list[Remark]:
@@ -250,14 +255,18 @@ def _about_target(target: Target, truth: AnyArray) -> list[Remark]:
             f"rows have a target far from the others, beyond {readable(least)} to {readable(most)}: they "
             "decide the fit and its errors. Correct them, or empty those cells to leave the rows out"
         )
+        one = (
+            f"row has a target far from the others, beyond {readable(least)} to {readable(most)}: it "
+            "decides the fit and its errors. Correct it, or empty that cell to leave the row out"
+        )
         example = readable(float(truth[np.abs(truth - np.median(truth)).argmax()]))
-        return [Remark("far target", target.name, count, said, True, example)]
+        return [Remark("far target", target.name, count, said, True, example, one)]
     single = [target.classes[k] for k in np.flatnonzero(np.bincount(truth) == 1)]
     if not single:
         return []
-    said = "classes have" if len(single) > 1 else "class has"
-    said += " one row only, which is used for training and tests nothing"
-    return [Remark("single", target.name, len(single), said, True, str(single[0]))]
+    rest = " one row only, which is used for training and tests nothing"
+    said, one = f"classes have{rest}", f"class has{rest}"
+    return [Remark("single", target.name, len(single), said, True, str(single[0]), one)]
 
 
 def _baseline(target: Target, train: AnyArray, test: AnyArray) -> dict[str, float]:
@@ -302,6 +311,8 @@ class TrainedTable:
     continues: str = ""  # how a series continues after its last row; empty if it is held there
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
     spread: Spread | None = None  # how the size of errors depends on the row
+    floor: tuple[Persistence, float] | None = None  # how far the level of a series may wander, and its step
+    held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -337,4 +348,8 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     continues = "waves" if periods and way is None else "" if way is None else way.said
     rolling = getattr(estimator, "rolling_", None)
     spread = getattr(estimator, "_spread", None)
-    return TrainedTable(estimator.to_mlayer(), history, epochs, remarks, periods, continues, rolling, spread)
+    layer, floor = estimator.to_mlayer(), getattr(estimator, "floor_", None)
+    held_out = getattr(estimator, "_held_out", None)
+    if held_out is not None:
+        held_out = held_out[:, 0] * float(estimator._outputs.deviation[0])
+    return TrainedTable(layer, history, epochs, remarks, periods, continues, rolling, spread, floor, held_out)

@@ -17,6 +17,7 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.columns.amounts import read_numbers
 from mlayer.tables.columns.category import merged_remark, merged_variants
 from mlayer.tables.columns.cells import as_text
+from mlayer.tables.columns.truth_words import ordered_pair
 from mlayer.tables.fit.plan import Plan
 from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
@@ -53,6 +54,40 @@ class Labeled:
     truth: AnyArray
     reason: str
     remarks: list[Remark]
+
+    def with_positive(self, positive: str | None) -> Labeled:
+        """The rows with this class as the positive one, the second of two; as they are if None."""
+        if positive is None:
+            return self
+        names = [str(name) for name in self.target.classes]
+        if len(names) != 2:
+            came = "a quantity" if not names else f"{len(names)} classes"
+            raise ArgumentError("positive", "used with two classes", came, "Leave it out.")
+        if positive not in names:
+            raise ArgumentError(
+                "positive", f"one of the classes {names[0]!r} and {names[1]!r}", repr(positive), "Choose one."
+            )
+        if positive == names[1]:
+            return self
+        target = replace(self.target, classes=self.target.classes[::-1])
+        reason = self.reason.removesuffix(_positive(self.target, self.truth)) + _positive(target)
+        return replace(self, target=target, truth=1 - self.truth, reason=reason)
+
+
+def _positive(target: Target, truth: AnyArray | None = None) -> str:
+    """Which class is the positive one, for people; with the rule where the counts of rows decide."""
+    if len(target.classes) != 2:
+        return ""
+    said = f"; its positive class is {str(target.classes[1])!r}"
+    words = [label for label in target.classes if isinstance(label, str)]
+    if (
+        truth is not None
+        and words
+        and ordered_pair(words) is None
+        and (truth == 1).sum() < (truth == 0).sum()
+    ):
+        said += ", the rarer one"
+    return said
 
 
 def label(frame: DataFrame, target: str, task: str = AUTO) -> Labeled:
@@ -103,9 +138,7 @@ def _labeled(frame: DataFrame, settled: Settled) -> Labeled:
     said = [replace(r, count=r.count - words) if r.text == WITHOUT_TARGET else r for r in said]
     said = [remark for remark in said if remark.count]
     remarks = [*settled.remarks, *_as_written(settled.column, target), *said]
-    reason = settled.reason
-    if len(target.classes) == 2:
-        reason += f"; its positive class is {str(target.classes[1])!r}"
+    reason = settled.reason + _positive(target, truth[known])
     return Labeled(rest, target, truth[known], reason, remarks)
 
 
@@ -139,7 +172,11 @@ def read_target(texts: Series, task: str, decimal: str = ".") -> Settled:
     cells = [cell.strip() if isinstance(cell, str) else "" for cell in texts]
     counts = Counter(cell for cell in cells if cell in MISSING_WORDS)
     said = "rows hold {!r}, a word for a missing cell, and were left out; rename it if it is a class"
-    remarks = [Remark("target", str(name), n, said.format(word)) for word, n in sorted(counts.items())]
+    one = "row holds {!r}, a word for a missing cell, and was left out; rename it if it is a class"
+    remarks = [
+        Remark("target", str(name), n, said.format(word), one=one.format(word))
+        for word, n in sorted(counts.items())
+    ]
     known = pandas.Series(
         [None if not cell or cell in MISSING_WORDS else cell for cell in cells],
         index=texts.index,
@@ -195,4 +232,5 @@ def _alike(name: str, labels: set[str], decimal: str) -> list[Remark]:
     if not double:
         return []
     said = "numbers are written in several ways, and each way is a separate class"
-    return [Remark("classes", name, len(double), said, True, " and ".join(double[0]))]
+    one = "number is written in several ways, and each way is a separate class"
+    return [Remark("classes", name, len(double), said, True, " and ".join(double[0]), one)]

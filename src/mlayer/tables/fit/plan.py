@@ -54,7 +54,10 @@ class Plan:
         max_categories: of a text column; the rest is put together as "other".
         split: "random", "time" (the last dates are held out), or "auto": by time if the target depends on it.
         balanced: weight the classes equally.
-        threshold: of two classes, the probability of the second from which it is predicted; None for half.
+        threshold: of two classes, the probability of the positive one from which it is predicted; None for
+            half.
+        positive: of two classes, the positive one; None: the one for yes, True or the larger number, else the
+            rarer one.
         strict: refuse what would otherwise be corrected and reported.
         training: size of the model, epochs, time.
     """
@@ -69,6 +72,7 @@ class Plan:
     split: str = AUTO
     balanced: bool = False
     threshold: float | None = None
+    positive: str | None = None
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
@@ -82,6 +86,10 @@ class Plan:
             number("threshold", self.threshold, above=0)
             if not self.threshold < 1:
                 raise ArgumentError("threshold", "between 0 and 1", f"{self.threshold:g}", "For example 0.3.")
+        if not (self.positive is None or isinstance(self.positive, str)):
+            raise ArgumentTypeError(
+                "positive", "the name of a class, or None", brief(self.positive), "For example 'fraud'."
+            )
         if not is_several(self.drop):
             raise ArgumentTypeError(
                 "drop", "several names of columns", brief(self.drop), 'For example ("id",).'

@@ -166,7 +166,7 @@ class FitResult:
         covered = measured_coverage(self.errors, 0.9)
         if covered is None:
             return ""
-        half = half_width(self.errors, 0.9)
+        half = self.model.half_width(0.9)
         return f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
 
     def _intervals(self, scores: AnyArray) -> str:

@@ -1,0 +1,124 @@
+"""A linear model as a rival of the layer on held-out rows: ridge regression, and the lasso with a refit.
+
+With few rows for many columns a layer cannot learn to ignore most of them; the lasso can (Tibshirani, J. R.
+Stat. Soc. B 58, 1996; refitted on the columns that it chooses: Meinshausen, Comput. Stat. Data Anal. 52,
+2007). A linear model is an M-layer, so that nothing else changes: docs/theory/waves.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from mlayer.estimators.fitting import Tensors
+from mlayer.numerics.arrays import Array
+
+# Ridges, as parts of the number of rows; unit variance of inputs makes them comparable.
+_RIDGES = tuple(float(ridge) for ridge in np.geomspace(1e-4, 3.0, 12))
+_STEPS = 25  # strengths of the lasso
+_WEAKEST = 3e-3  # of them, relative to the strength at which nothing is chosen
+# With fewer inputs the ridge does what the lasso would; for more numbers than that it takes too long.
+_FEWEST_INPUTS = 6
+_MOST_NUMBERS = 1_000_000
+
+# From rows (x, y, weight) to coefficients (strengths, 1 + inputs, outputs).
+Path = Callable[[Array, Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """A linear model in standardized units.
+
+    Attributes:
+        coefficients: a constant, then those of the inputs, (1 + inputs, outputs).
+        loss: on held-out rows, as that of the layer is measured.
+        errors: absolute, of each row when it was held out, (rows, outputs); NaN where it never was.
+    """
+
+    coefficients: Array
+    loss: float
+    errors: Array
+
+
+def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
+    """The linear model with the least squared error on held-out rows, fitted to all.
+
+    Args:
+        data: standardized rows.
+        folds: masks of the rows to hold out, one after the other.
+    """
+    x, y, weight = data.arrays
+    paths: list[Path] = [_ridge]
+    if x.shape[1] >= _FEWEST_INPUTS and x.size <= _MOST_NUMBERS and y.shape[1] == 1:
+        paths.append(_lasso)
+    best: tuple[float, Path, int, Array] | None = None
+    for path in paths:
+        losses: Array | None = None
+        errors: Array | None = None
+        for fold in folds:
+            held = fold.numpy()
+            found = path(x[~held], y[~held], weight[~held])
+            left = np.abs(_values(found, x[held]) - y[held])  # (strengths, rows, outputs)
+            loss = np.square(left).mean(axis=2) @ (weight[held] / weight[held].sum()) / len(folds)
+            losses = loss if losses is None else losses + loss
+            errors = np.full((len(found), *y.shape), np.nan) if errors is None else errors
+            errors[:, held] = left
+        assert losses is not None
+        assert errors is not None
+        place = int(np.argmin(losses))
+        if best is None or losses[place] < best[0]:
+            best = float(losses[place]), path, place, errors[place]
+    assert best is not None
+    loss, path, place, errors = best
+    return LinearFit(path(x, y, weight)[place], loss, errors)
+
+
+def _values(coefficients: Array, x: Array) -> Array:
+    return np.asarray(coefficients[:, :1] + x @ coefficients[:, 1:])
+
+
+def _centered(x: Array, y: Array, weight: Array) -> tuple[Array, Array, Array, Array]:
+    """Rows times the roots of their weights, without the means; the means."""
+    share = weight / weight.sum()
+    middle, level = share @ x, share @ y
+    root = np.sqrt(weight / weight.mean())[:, None]
+    return (x - middle) * root, (y - level) * root, middle, level
+
+
+def _with_constant(slopes: Array, middle: Array, level: Array) -> Array:
+    return np.concatenate([(level - middle @ slopes)[:, None], slopes], axis=1)
+
+
+def _ridge(x: Array, y: Array, weight: Array) -> Array:
+    moved, wanted, middle, level = _centered(x, y, weight)
+    U, sizes, Vh = np.linalg.svd(moved, full_matrices=False)
+    onto = U.T @ wanted
+    slopes = [Vh.T @ ((sizes / (sizes**2 + ridge * len(x)))[:, None] * onto) for ridge in _RIDGES]
+    return _with_constant(np.stack(slopes), middle, level)
+
+
+def _lasso(x: Array, y: Array, weight: Array) -> Array:
+    """The lasso's slopes, then those of least squares on the columns that it has chosen."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import lasso_path
+
+    moved, wanted, middle, level = _centered(x, y, weight)
+    strongest = float(np.abs(moved.T @ wanted[:, 0]).max()) / len(x)
+    strengths = max(strongest, 1e-300) * np.geomspace(1.0, _WEAKEST, _STEPS)
+    with warnings.catch_warnings():  # held-out rows judge the slopes, converged or not
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        shrunken = lasso_path(moved, wanted[:, 0], alphas=strengths, max_iter=300, tol=1e-3)[1].T
+    result = np.zeros((2 * _STEPS, x.shape[1], 1))
+    for k, slopes in enumerate(shrunken):
+        chosen = np.flatnonzero(slopes)
+        result[k, :, 0] = slopes
+        if 0 < len(chosen) < len(x) // 2:
+            free = np.linalg.lstsq(moved[:, chosen], wanted[:, 0], rcond=None)[0]
+            result[_STEPS + k, chosen, 0] = free
+        else:
+            result[_STEPS + k, :, 0] = slopes
+    return _with_constant(result, middle, level)
