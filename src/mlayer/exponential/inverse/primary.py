@@ -23,7 +23,7 @@ Frechet = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Rule:
-    """The computation of f and its derivative, of plain tensors (..., n, n), and the same as torch operators."""
+    """The computation of f and its derivative, of plain tensors (..., n, n); the same as torch operators."""
 
     value: Value
     frechet: Frechet
