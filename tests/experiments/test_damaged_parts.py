@@ -36,8 +36,9 @@ def test_a_part_comes_back_as_it_was_made(tmp_path: Path) -> None:
 
 
 def test_parts_of_before_they_were_sealed_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "one.json").write_text(json.dumps(MADE))
-    assert Where(parts=tmp_path).part("one", not_again) == MADE
+    earlier = MADE | {"commit": None}
+    (tmp_path / "one.json").write_text(json.dumps(earlier))
+    assert Where(parts=tmp_path).part("one", not_again) == earlier
 
 
 def renamed(parts: Path) -> None:
@@ -63,7 +64,7 @@ def not_a_number(parts: Path) -> None:
 
 
 def no_seal(parts: Path) -> None:
-    (parts / "two.json").write_text(json.dumps(MADE | {"sealed": [1]}))
+    (parts / "two.json").write_text(json.dumps({"sealed": [1], "record": MADE}))
 
 
 def a_pipe(parts: Path) -> None:

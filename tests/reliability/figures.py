@@ -25,4 +25,6 @@ def note(row: str, **counts: int) -> None:
 def _command() -> str:
     """How the tests were called, without the path of whoever did."""
     words = [word.rpartition("/")[2] if word.startswith("/") else word for word in sys.argv[1:]]
-    return " ".join(["MLAYER_FIGURES=results/reliability.json", "python -m pytest", *words])
+    count = os.environ.get("MLAYER_FUZZ")
+    named = [f"MLAYER_FUZZ={count}"] if count else []
+    return " ".join([*named, "MLAYER_FIGURES=results/reliability.json", "python -m pytest", *words])

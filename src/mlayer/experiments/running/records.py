@@ -12,7 +12,6 @@ from mlayer.errors import FileFormatError
 from mlayer.memory import check_size
 
 Record = dict[str, Any]
-_SEAL = "sealed"
 _COPIES = 8  # of a text in memory while it is made into objects
 
 
@@ -33,13 +32,16 @@ def read_record(file: Path) -> Record:
 def read_part(file: Path) -> Record:
     """The result of a finished part; a FileFormatError if it is damaged or of another part or run.
 
-    Parts that were written before they had a seal are taken as they are.
+    Parts that were written before they had a seal are taken as they are: they name their commit outside.
     """
-    record = read_record(file)
-    if _SEAL not in record:
-        return record
-    seal, own = record.pop(_SEAL), _seal(file, record)
-    if not isinstance(seal, dict) or seal.get("digest") != own["digest"]:
+    found = read_record(file)
+    if "commit" in found:
+        return found
+    seal, record = found.get("sealed"), found.get("record")
+    if found.keys() != {"sealed", "record"} or not isinstance(seal, dict) or not isinstance(record, dict):
+        raise not_a_result(file, "JSON without the result of a part")
+    own = _seal(file, record)
+    if seal.get("digest") != own["digest"]:
         raise not_a_result(file, "one that was changed since it was written")
     if seal != own:
         raise not_a_result(file, f"the part {seal.get('part')!r:.90} of the run {seal.get('run')!r:.90}")
@@ -49,7 +51,7 @@ def read_part(file: Path) -> Record:
 def write_part(file: Path, record: Record) -> None:
     """Keep the result of a part, sealed: its file belongs under this name, in the folder of this run."""
     make_folder(file.parent)
-    sealed = record | {_SEAL: _seal(file, json.loads(json.dumps(record)))}
+    sealed = {"sealed": _seal(file, json.loads(json.dumps(record))), "record": record}
     replace_bytes(file, json.dumps(sealed).encode(), follow=False)
 
 
