@@ -16,6 +16,7 @@ from mlayer.errors import ArgumentError, FileFormatError, MLayerError
 from mlayer.experiments import reproduce, spiral
 from mlayer.experiments.running import runner
 from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.registry import EXPERIMENTS
 
 MADE = {"accuracy": 0.9871, "rows": [1.5, 2.0], "seconds": 3.0}
 needs_pipes = pytest.mark.skipif(sys.platform == "win32", reason="no pipes")
@@ -141,6 +142,6 @@ def test_forged_records_of_finished_experiments_are_done_again(
     monkeypatch.setattr(runner, "reproduce", again)
     (tmp_path / ".checkpoints").mkdir()
     finished = tmp_path / ".checkpoints" / f"all-smoke-{runner._digest_of([None])}.json"
-    finished.write_text(json.dumps(dict.fromkeys(runner.EXPERIMENTS, one)))
+    finished.write_text(json.dumps(dict.fromkeys(EXPERIMENTS, one)))
     with pytest.raises(Again):
         runner.reproduce_all("smoke", out=tmp_path)

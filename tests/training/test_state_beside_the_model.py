@@ -18,6 +18,8 @@ from mlayer.training import Settings, train
 class Weighted(nn.Module):
     """A loss with a parameter that is trained, and a running mean."""
 
+    mean: Tensor
+
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(weight))
@@ -33,6 +35,8 @@ class Weighted(nn.Module):
 class Drifting(nn.Module):
     """A shift that grows with every call; no state_dict has it."""
 
+    by: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("by", torch.zeros(()), persistent=False)
@@ -44,6 +48,8 @@ class Drifting(nn.Module):
 
 class Slowing(nn.Module):
     """A model with a buffer that changes and is not saved with its weights."""
+
+    factor: Tensor
 
     def __init__(self) -> None:
         super().__init__()

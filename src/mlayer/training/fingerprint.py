@@ -158,7 +158,8 @@ class _ObjectWalk:
                 return self.read(inner)
             return ["function", value.__qualname__, *self._function(value)]
         if isinstance(value, torch.jit.ScriptFunction):
-            kept = value.graph.findAllNodes("prim::Constant")  # the code names tensors only
+            graph: Any = value.graph
+            kept = graph.findAllNodes("prim::Constant")  # the code names tensors only
             tensors = [
                 one.t("value") for one in kept if one.hasAttribute("value") and one.kindOf("value") == "t"
             ]
