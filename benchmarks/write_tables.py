@@ -231,6 +231,75 @@ def headlines() -> str:
             f"| ≥ {speed['wanted']:g}: {state} | `{content['circumstances']['command']}` |"
         )
     facts = content["circumstances"]
+    told = f"`expm` was measured on {facts['date']};"
+    return "\n".join([*lines, "", f"{told} [results](docs/results.md) names the commit of the other rows."])
+
+
+def loop() -> str:
+    content = read("loop")
+    return "\n".join([*targets(content), "", circumstances(content["circumstances"])])
+
+
+def tables() -> str:
+    content = read("tables")
+    names = list(content["mean_rank"])
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for table, entry in content["tables"].items():
+        methods = entry["methods"]
+        cells = [f"{methods[name]['mean']:.3f} ({methods[name]['rank']:g})" for name in names]
+        lines.append(f"| {table} | " + " | ".join(cells) + " |")
+    lines.append("| mean rank | " + " | ".join(f"{content['mean_rank'][name]:.2f}" for name in names) + " |")
+    facts = content["setting"]
+    told = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['date']}."
+    return "\n".join([*lines, "", told])
+
+
+def networks() -> str:
+    content = read("networks")
+    heads = "| | eps | clean, % | certified, % | attacked, % | radius / attack's: median (5 %) | images |"
+    lines = [heads, "|---|---|---|---|---|---|---|"]
+    for name, entry in content["tasks"].items():
+        for kind in ("plain", "for bounds"):
+            found = entry[kind]
+            share = f"{found['share']['0.5']:.2f} ({found['share']['0.05']:.2f})"
+            accuracies = [found[f"{of}accuracy"] for of in ("", "certified_", "attacked_")]
+            cells = " | ".join(f"{100 * value:.1f}" for value in accuracies)
+            lines.append(
+                f"| {name}, {kind} | {entry['task']['eps']:g} | {cells} | {share} | {found['images']} |"
+            )
+    return "\n".join([*lines, "", circumstances(content["circumstances"]), "", *targets(content)])
+
+
+def rigorous() -> str:
+    content = read("rigorous")
+    names = {"image": "authors' model, held-out images", "layer": "random layers"}
+    lines = [
+        "| | rows | accepted | radius kept: median (5 %) | s per row: float64 | proved | checked "
+        "| proof, kB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, part in content["parts"].items():
+        kept = f"{part['kept']['0.5']:.4f} ({part['kept']['0.05']:.4f})"
+        seconds = " | ".join(f"{part[key]:.2g}" for key in ("seconds_plain", "seconds", "seconds_check"))
+        again = f"{part['claimed'] - part['refused']:,} of {part['claimed']:,}"
+        lines.append(
+            f"| {names[name]} | {part['rows']:,} | {again} | {kept} | {seconds} | {part['kilobytes']:.0f} |"
+        )
+    return "\n".join([*lines, "", circumstances(content["circumstances"]), "", *targets(content)])
+
+
+def fuzz() -> str:
+    content = read("reliability")
+    found = {name: counts for name, counts in content.items() if name.startswith("fuzz ")}
+    lines = ["| reader | tried | of these forged | refused | read | failed |", "|---|---|---|---|---|---|"]
+    for name, counts in found.items():
+        forged = counts.get("forged_read", 0) + counts.get("forged_refused", 0)
+        accepted = counts.get("read", 0) + counts.get("forged_read", 0)
+        # A failure ends the test, so that a row without figures would be missing here.
+        cells = (counts["tried"], forged, counts["tried"] - accepted, accepted, 0)
+        lines.append(f"| {name.removeprefix('fuzz ')} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
+    total = sum(counts["tried"] for counts in found.values())
+    facts = content["circumstances"]
     setting, _, command = facts["command"].partition(" python ")
     said = f"{total:,} trials, none failed; torch {facts['torch']}, {facts['date']}:"
     return "\n".join([*lines, "", said, f"`{setting}`", f"`python {command}`."])

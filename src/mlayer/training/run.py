@@ -204,7 +204,7 @@ class Run:
     def _load_others(self, others: dict[str, Tensor]) -> None:
         found = self._others()
         if _shapes(found) != _shapes(others):
-            raise ValueError("other parameters or buffers beside the model")
+            raise ValueError("other parameters or buffers outside the model")
         for name, tensor in found.items():
             tensor.copy_(others[name])
 
