@@ -295,7 +295,8 @@ def rigorous() -> str:
 
 
 def fuzz() -> str:
-    found = {name: counts for name, counts in read("reliability").items() if name.startswith("fuzz ")}
+    content = read("reliability")
+    found = {name: counts for name, counts in content.items() if name.startswith("fuzz ")}
     lines = ["| reader | tried | of these forged | refused | read | failed |", "|---|---|---|---|---|---|"]
     for name, counts in found.items():
         forged = counts.get("forged_read", 0) + counts.get("forged_refused", 0)
@@ -304,7 +305,10 @@ def fuzz() -> str:
         cells = (counts["tried"], forged, counts["tried"] - accepted, accepted, 0)
         lines.append(f"| {name.removeprefix('fuzz ')} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
     total = sum(counts["tried"] for counts in found.values())
-    return "\n".join([*lines, "", f"{total:,} trials, none failed."])
+    facts = content["circumstances"]
+    setting, _, command = facts["command"].partition(" python ")
+    said = f"{total:,} trials, none failed; torch {facts['torch']}, {facts['date']}:"
+    return "\n".join([*lines, "", said, f"`{setting}`", f"`python {command}`."])
 
 
 def large_table() -> str:

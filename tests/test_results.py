@@ -20,7 +20,6 @@ EARLIER = {
     "formulas.json",
     "images.json",
     "initializers.json",
-    "reliability.json",
     "robustness.json",
 }
 

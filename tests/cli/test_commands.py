@@ -323,7 +323,7 @@ def test_a_full_disk_leaves_nothing(folder: Path, capsys: Any, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (KeyboardInterrupt(), 130, "stopped; nothing was written"),
+        (KeyboardInterrupt(), 130, "stopped; no file was left half-written"),
         (MemoryError(), 2, "out of memory. Use fewer rows"),
         (ZeroDivisionError("oops"), 1, "a bug in mlayer: ZeroDivisionError: oops"),
         (PermissionError(13, "Permission denied", "t.csv"), 2, "Permission denied: t.csv"),
@@ -389,6 +389,6 @@ def test_ctrl_c(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
         signal.signal(signal.SIGINT, before)
     assert sent
     said = capsys.readouterr().err
-    assert "stopped; nothing was written" in said
+    assert "stopped; no file was left half-written" in said
     assert "Traceback" not in said
     assert names(folder) == ["data.csv"]

@@ -10,19 +10,22 @@ from typing import Any
 
 from mlayer.experiments.running.provenance import circumstances
 
+# Absolute: tests change the folder they are in.
+_PLACE = Path(os.environ["MLAYER_FIGURES"]).absolute() if os.environ.get("MLAYER_FIGURES") else None
+
 
 def note(row: str, **counts: int) -> None:
     """Replace the figures of a row of the table; each names the commit that it was run at."""
-    place = os.environ.get("MLAYER_FIGURES")
-    if place:
-        file = Path(place)
-        known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if _PLACE is not None:
+        known: dict[str, Any] = json.loads(_PLACE.read_text()) if _PLACE.exists() else {}
         here = circumstances() | {"command": _command()}
         added = {row: counts | {"commit": here["commit"]}, "circumstances": here}
-        file.write_text(json.dumps(known | added, indent=1, sort_keys=True) + "\n")
+        _PLACE.write_text(json.dumps(known | added, indent=1, sort_keys=True) + "\n")
 
 
 def _command() -> str:
     """The command line of the tests, without the path of the user."""
     words = [word.rpartition("/")[2] if word.startswith("/") else word for word in sys.argv[1:]]
-    return " ".join(["MLAYER_FIGURES=results/reliability.json", "python -m pytest", *words])
+    count = os.environ.get("MLAYER_FUZZ")
+    named = [f"MLAYER_FUZZ={count}"] if count else []
+    return " ".join([*named, "MLAYER_FIGURES=results/reliability.json", "python -m pytest", *words])

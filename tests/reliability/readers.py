@@ -28,6 +28,7 @@ from mlayer.datasets.cifar10_binary import read_batch
 from mlayer.datasets.mnist_idx import read_idx
 from mlayer.datasets.svhn_mat import _split
 from mlayer.errors import MLayerError
+from mlayer.experiments.running.records import read_part, write_part
 from mlayer.files import load_authors_model, load_keras_npz
 from mlayer.files.authors import LAYOUT
 from mlayer.files.network_file import load_network, save_network
@@ -204,6 +205,32 @@ def reseal_proof(data: bytes) -> bytes | None:
         return None
 
 
+def parts() -> list[bytes]:
+    """Results of finished parts of an experiment, as they lie in the folder "run"."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "run" / "part.json"
+        write_part(file, {"rows": [0.1, 2, None], "seconds": 1.5, "name": "Zürich", "commit": None})
+        return [file.read_bytes()]
+
+
+def read_a_part(path: Path) -> Any:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "run" / "part.json"
+        file.parent.mkdir()
+        file.write_bytes(path.read_bytes())
+        return json.dumps(read_part(file), sort_keys=True)
+
+
+def reseal_part(data: bytes) -> bytes | None:
+    try:
+        found = json.loads(data)
+        text = json.dumps(found["record"], sort_keys=True)
+        found["sealed"]["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        return json.dumps(found).encode()
+    except Exception:
+        return None
+
+
 # ---- Tables. ------------------------------------------------------------------------------------------
 
 
@@ -309,6 +336,7 @@ READERS = {
         "c.npz", lambda: [written(certifier().save)], read_constants, sealed=True, reseal=reseal_constants
     ),
     "proof": Reader("p.safetensors", proofs, read_a_proof, sealed=True, reseal=reseal_proof),
+    "part": Reader("p.json", parts, read_a_part, sealed=True, reseal=reseal_part),
     "csv": Reader("t.csv", texts, read_table),
     "csv.gz": Reader("t.csv.gz", lambda: [gzip.compress(text) for text in texts()], read_table),
     "parquet": Reader("t.parquet", parquets, read_table),

@@ -1,11 +1,12 @@
 """Fuzzers for every reader: changed files are refused with our errors, or read; never a raw error or a bomb.
 
 Changes are drawn by Hypothesis. Files under a digest are changed twice over: as damage, which must be
-noticed, and as forgery, with a digest that fits. `make fuzz` draws thousands.
+noticed, and as forgery, with a digest that fits. `make fuzz` draws $MLAYER_FUZZ of each, 2,000 if not given.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections import Counter
@@ -25,7 +26,7 @@ import mlayer
 from hostile import BOMBS, ODDITIES, no_hang, programs
 from mlayer.errors import MLayerError
 
-SMOKE, LONG = 12, 2000
+SMOKE, LONG = 12, int(os.environ.get("MLAYER_FUZZ", "2000"))  # of each reader
 FIRST = settings(max_examples=SMOKE, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=LONG, suppress_health_check=list(HealthCheck))
 _ROOM = 3 * 2**30  # bytes that reading a file of some kilobytes may map beyond what is mapped now

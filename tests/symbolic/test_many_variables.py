@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 import pytest
 import sympy
+import torch
 
 from mlayer.errors import ArgumentError
-from mlayer.symbolic.compile import polynomial, search, to_layer
+from mlayer.symbolic.compile import boolean, polynomial, search, to_layer
 from mlayer.symbolic.compile.boolean import boolean_plan
 from mlayer.symbolic.compile.polynomial import from_polynomial, plan
+from mlayer.symbolic.compile.step_budget import Effort
 
 
 def names(count: int) -> list[str]:
@@ -66,3 +70,22 @@ def test_the_formula_of_a_truth_table_is_added_up_at_once(monkeypatch: pytest.Mo
     found = boolean_plan("^".join(names(8)), names(8))
     assert len(found.expressions[0].args) == 255
     assert len(calls) < 100
+
+
+def test_the_reduction_of_truth_tables_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random function of 14 variables took 23 s; what is beyond the count stays unreduced, and right."""
+    budgets: list[Effort] = []
+
+    def small() -> Effort:
+        budgets.append(Effort(400))
+        return budgets[-1]
+
+    monkeypatch.setattr(boolean, "Effort", small)
+    monkeypatch.setattr(boolean, "smallest", lambda *_: pytest.fail("not needed for so many terms"))
+    tables = ["".join(random.Random(k).choices("01", k=2**8)) for k in range(3)]
+    unreduced = boolean_plan(tables, names(8))
+    assert len(budgets) == 1
+    assert 0 <= budgets[0].left <= 400
+    rows = torch.tensor(list(itertools.product((0.0, 1.0), repeat=8)), dtype=torch.float64)
+    found = unreduced.build(torch.float64)(rows).round()
+    assert found.T.tolist() == [[float(bit) for bit in table] for table in tables]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from decorated import DECORATED
 from problems import product
 from torch import Tensor, nn
 from torch.utils.data import (
@@ -360,7 +361,7 @@ LOADERS: dict[str, Kind] = {
     "own loader": ("data", OwnLoader(0), OwnLoader(5)),
     "validation": ("validation", DataLoader(ROWS, 16), DataLoader(OTHER_ROWS, 16)),
 }
-for _what, (_one, _other, _number) in HELD.items():
+for _what, (_one, _other, _number) in (HELD | DECORATED).items():
     CALLABLES[f"holds: {_what}"] = ("augment", holding(_one, _number), holding(_other, _number))
 KINDS = {
     f"{group}: {name}": kind

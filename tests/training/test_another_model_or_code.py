@@ -121,3 +121,17 @@ def test_what_cannot_be_read_is_known_by_its_class(tmp_path: Path) -> None:
         json.dumps(plain(value))
     with (tmp_path / "f").open("w") as file:
         assert plain(file) == plain(file)
+
+
+@pytest.mark.slow
+def test_compiled_functions_count_by_what_they_compile() -> None:
+    """What torch keeps around them changes when they are called."""
+
+    def compiled(by: float) -> Any:
+        return torch.compile(lambda x: x + by, backend="eager")
+
+    one, other = compiled(0.1), compiled(0.2)
+    first = plain(one)
+    one(torch.ones(2))
+    assert plain(one) == first == plain(compiled(0.1))
+    assert plain(other) != first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,11 +22,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: in place of those of the process.
     """
+    _open_closed_streams()
     try:
-        import click  # noqa: F401
+        from mlayer.cli.run import run
+    except KeyboardInterrupt:
+        return 130
     except ImportError as error:
+        if error.name is None or error.name.startswith("mlayer"):
+            raise
         sys.stderr.write(_INSTALL.format(error.name))
         return 2
-    from mlayer.cli.run import run
-
     return run(arguments)
+
+
+def _open_closed_streams() -> None:
+    """Let what was closed (`mlayer ... >&-`) lead nowhere.
+
+    Python has None in its place, and the next file that is opened would get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end

@@ -14,7 +14,7 @@ import click
 
 from mlayer.checks import did_you_mean
 from mlayer.cli.show import say
-from mlayer.disk import beside
+from mlayer.disk import beside, followed
 from mlayer.errors import MissingPackageError
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def check_outputs(
 
 
 def _check_output(option: str, path: Path, force: bool) -> None:
+    path = followed(path)  # the file behind a link is what will be replaced
     if path.is_dir():
         raise Mistake(f"{path} is a folder; name a file")
     if not path.parent.is_dir():
@@ -197,7 +198,7 @@ def _same(one: Path, other: Path) -> bool:
     """Whether both paths lead to one file, through any links."""
     try:
         return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
-    except OSError:  # cannot be asked for, and will not be written either
+    except (OSError, RuntimeError):  # cannot be asked for, as links in a circle: opening it will say why
         return False
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from io import StringIO
 
 import click
@@ -26,10 +27,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         words = StringIO()
         error.show(words)
-        click.echo(plain(short(words.getvalue())), err=True, nl=False)
+        _tell(words.getvalue().rstrip("\n"))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say("stopped; nothing was written", debug)
+        _say("stopped; no file was left half-written", debug)
         return INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         # The reader has gone; the interpreter would complain once more when it flushes at the end.
@@ -70,5 +71,10 @@ def _words(error: Exception) -> str:
 
 def _say(text: str, debug: bool) -> None:
     if debug:
-        click.echo(plain(traceback.format_exc()), err=True)
-    click.echo(plain(short(f"mlayer: {text}")), err=True)
+        _tell(traceback.format_exc(), most=100_000)
+    _tell(f"mlayer: {text}")
+
+
+def _tell(text: str, most: int = 4000) -> None:
+    with suppress(OSError):  # nobody reads stderr, or its disk is full: the exit code says it too
+        click.echo(plain(short(text, most)), err=True)

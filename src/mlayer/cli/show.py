@@ -17,9 +17,15 @@ SECONDS_BETWEEN_LINES = 3.0
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A line on stderr."""
-    if not quiet:
+    """A line on stderr. One that cannot be written, as on a full disk, does not stop the work."""
+    if quiet:
+        return
+    try:
         click.echo(plain(short(text)), err=True)
+    except BrokenPipeError:  # nobody reads on, as in `2>&1 | head`
+        raise
+    except OSError:
+        pass
 
 
 def out(text: str) -> None:

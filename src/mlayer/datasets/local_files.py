@@ -10,10 +10,13 @@ from pathlib import Path
 
 from mlayer.checks import flag
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDataError
+from mlayer.memory import check_size
 
 VARIABLE = "MLAYER_DATA"
 
 DataPath = str | os.PathLike[str] | None
+
+_COPIES = 4  # of a file in memory, while it is unpacked and put in order
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def find(data: DataPath, file: SourceFile, *, verify: bool = True) -> Path:
     path = locate(folder, file)
     if path is None:
         raise missing(folder, file)
+    check_size(path, _COPIES)
     if wanted:
         check_sum(path, file)
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+from pathlib import Path
 
 import torch
 
@@ -32,6 +33,18 @@ def temperatures(
     """
     fetch(data, (FILE,), progress, download=download)
     path = find(data, FILE, verify=verify)
+    try:
+        dates, values = _rows(path)
+    except csv.Error as error:
+        raise FileFormatError(
+            path, "a table of dates and numbers", f"a damaged one ({error})", _AGAIN
+        ) from None
+    if not values:
+        raise FileFormatError(path, "a table with rows", "none", _AGAIN)
+    return Series(torch.tensor(values, dtype=torch.float64), tuple(dates), "temperatures", "°C", str(path))
+
+
+def _rows(path: Path) -> tuple[list[str], list[float]]:
     dates, values = [], []
     with path.open(newline="", encoding="utf-8", errors="replace") as stream:
         rows = csv.reader(stream)
@@ -52,9 +65,7 @@ def temperatures(
                     f"{','.join(row)[:60]!r} in line {rows.line_num}",
                     _AGAIN,
                 ) from None
-    if not values:
-        raise FileFormatError(path, "a table with rows", "none", _AGAIN)
-    return Series(torch.tensor(values, dtype=torch.float64), tuple(dates), "temperatures", "°C", str(path))
+    return dates, values
 
 
 _AGAIN = f"Get it again from {_URL}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -110,8 +111,8 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     start = 4 + 4 * dimensions
     if len(raw) < start:
         raise FileFormatError(path, f"a header of {start} bytes", f"{len(raw)} bytes in all", _AGAIN)
-    shape = np.frombuffer(raw[4:start], ">u4").astype(np.int64)
-    if len(raw) - start != shape.prod():
+    shape = np.frombuffer(raw[4:start], ">u4").tolist()
+    if len(raw) - start != math.prod(shape):  # in Python's integers: a product of three may be 2^64, and 0
         sizes = " x ".join(map(str, shape))
         raise FileFormatError(path, f"{sizes} bytes after its header", f"{len(raw) - start} bytes", _AGAIN)
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()

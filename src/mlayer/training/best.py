@@ -58,6 +58,10 @@ class Best:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state` gave."""
+        if not isinstance(state["value"], int | float | None):
+            raise TypeError("a best value that is not a number")
+        if not all(isinstance(state[name], int) and state[name] >= 0 for name in ("epoch", "seen")):
+            raise ValueError("epochs of the best value that are not counts")
         self.value, self.epoch, self.weights = state["value"], state["epoch"], state["weights"]
         self.seen = state["seen"]
 

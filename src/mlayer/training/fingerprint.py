@@ -4,8 +4,9 @@ A checkpoint is resumed only by the run that wrote it. What is compared goes int
 data: numbers and texts as they are, tensors and code as digests.
 
 A function counts by its code, its defaults, what it holds, and the globals that it names, functions among
-them with their own code. Libraries (the standard one, and what is installed) count by names alone: their
-code is not that of the run.
+them with their own code. Libraries (the standard one, and what is installed) count by names: their code is
+not that of the run. What their functions hold counts, though: decorators such as ``torch.no_grad()`` and
+``torch.compile`` put a function of the library around one of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GeneratorType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -37,6 +46,19 @@ _LIBRARIES = tuple(
 )
 # What torch keeps in every module: weights and parts have their own place here, the rest is bookkeeping.
 _BOOKKEEPING = set(vars(nn.Module()))
+# What Python keeps in every class that says nothing of what it does.
+_OF_EVERY_CLASS = {
+    *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__slots__"),
+    *("__orig_bases__", "__parameters__", "__abstractmethods__", "__firstlineno__", "__static_attributes__"),
+    *("__match_args__", "__dataclass_params__", "__annotate_func__", "__annotations_cache__"),
+}
+_SCALARS = (bool, int, float, str, type(None), torch.dtype)
+# What a decorator of a library may have been given; the library's own objects often are caches.
+_GIVEN = (
+    *(*_SCALARS, dict, list, tuple, MappingProxyType, Tensor, np.ndarray),
+    *(FunctionType, BuiltinFunctionType, partial, type, nn.Module, torch.jit.ScriptFunction),
+)
+_LONGEST_INTEGER = 1000  # bits; Python refuses to write those of thousands of digits
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -90,7 +112,7 @@ class _ObjectWalk:
 
     def read(self, value: Any) -> Any:
         if value is None or type(value) in (bool, int, float, str):
-            return value if not isinstance(value, str) or len(value) <= _LONGEST else _digest(value)
+            return _scalar(value)
         if id(value) in self.found:
             return self.found[id(value)][1]
         if id(value) in self.above:
@@ -120,7 +142,7 @@ class _ObjectWalk:
             return ["bytes", hashlib.sha256(value).hexdigest()]
         if type(value) in (tuple, list):
             if all(type(one) in (bool, int, float, str) for one in value):
-                return list(value)
+                return list(map(_scalar, value))
             return [self.read(one) for one in value]
         if type(value) is dict or isinstance(value, type(type.__dict__)):
             return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
@@ -131,7 +153,19 @@ class _ObjectWalk:
         if isinstance(value, MethodType):
             return ["method", self.read(value.__func__), self.read(value.__self__)]
         if isinstance(value, FunctionType):
+            inner = getattr(value, "_torchdynamo_orig_callable", None)
+            if callable(inner):  # compiled: computes the same
+                return self.read(inner)
             return ["function", value.__qualname__, *self._function(value)]
+        if isinstance(value, torch.jit.ScriptFunction):
+            graph: Any = value.graph
+            kept = graph.findAllNodes("prim::Constant")  # the code names tensors only
+            tensors = [
+                one.t("value") for one in kept if one.hasAttribute("value") and one.kindOf("value") == "t"
+            ]
+            return ["script", value.code, self.read(tensors)]
+        if isinstance(value, GeneratorType):
+            return ["iterator", _code_digest(value.gi_code)]
         if isinstance(value, type):
             return ["class", _name(value), *self._class(value)]
         if isinstance(value, nn.Module):
@@ -154,7 +188,7 @@ class _ObjectWalk:
 
     def _function(self, function: FunctionType) -> list[Any]:
         if _is_library_file(function.__code__.co_filename):
-            return [function.__module__]
+            return [function.__module__, *self._held_by_a_library(function)]
         attributes = {k: v for k, v in vars(function).items() if k != "__wrapped__"}
         held = [
             self.read(cell.cell_contents) if _filled(cell) else None for cell in function.__closure__ or ()
@@ -168,6 +202,21 @@ class _ObjectWalk:
             self.read(attributes),
         ]
 
+    def _held_by_a_library(self, function: FunctionType) -> list[Any]:
+        """What was given to a function of a library when it was made; its own objects by their scalars."""
+        held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        held += [value for _, value in sorted(vars(function).items())]
+        found = []
+        for value in held:
+            owner = value.__self__ if isinstance(value, MethodType) else value
+            if isinstance(owner, _GIVEN) or not _of_a_library(type(owner)):
+                found.append(self.read(value))
+            else:
+                about = getattr(owner, "__dict__", {})
+                scalars = {name: one for name, one in about.items() if isinstance(one, _SCALARS)}
+                found.append([_name(type(owner)), self.read(scalars)])
+        return found
+
     def _class(self, kind: type) -> list[Any]:
         """The code of its methods, its own constants and its bases; those of libraries by name."""
         if _of_a_library(kind):
@@ -177,9 +226,9 @@ class _ObjectWalk:
             member = given.__func__ if isinstance(given, staticmethod | classmethod) else given
             if isinstance(member, property):
                 members.append([name, [self.read(f) for f in (member.fget, member.fset)]])
-            elif isinstance(member, FunctionType) or not (name.startswith(("__", "_abc_")) or _slot(member)):
+            elif not (name in _OF_EVERY_CLASS or name.startswith("_abc_") or _slot(member)):
                 members.append([name, self.read(member)])
-        return [members, [self.read(base) for base in kind.__bases__]]
+        return [members, [self.read(base) for base in (*kind.__bases__, type(kind))]]
 
     def _state(self, value: Any) -> list[Any]:
         """The class of an object and what it would be stored as; of one that cannot be stored, the class."""
@@ -230,6 +279,15 @@ def _name(value: Any) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _scalar(value: Any) -> Any:
+    """A number or text as JSON has it; long ones as a digest."""
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return _digest(value)
+    if type(value) is int and value.bit_length() > _LONGEST_INTEGER:
+        return ["integer", _digest(hex(value))]
+    return value
 
 
 def _slot(member: Any) -> bool:
@@ -291,7 +349,8 @@ def _globals(function: FunctionType) -> dict[str, Any]:
 def _paths(code: CodeType) -> Iterator[list[str]]:
     """Globals that the code loads, each with the attributes that are taken of it right away."""
     path: list[str] = []
-    for step in dis.get_instructions(code):
+    # Without the constants, which dis would write out.
+    for step in dis.get_instructions(code.replace(co_consts=(None,) * len(code.co_consts))):
         if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and path:
             path.append(step.argval)
             continue
@@ -311,6 +370,14 @@ def _filled(cell: Any) -> bool:
     return True
 
 
+def _constant(value: Any) -> str:
+    if type(value) is int and value.bit_length() > _LONGEST_INTEGER:
+        return hex(value)
+    if type(value) is tuple and any(type(one) in (int, tuple) for one in value):
+        return f"({', '.join(map(_constant, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
 def _code_digest(code: CodeType) -> str:
     """The digest of what the code does, without its place and its name."""
     digest = hashlib.sha256(code.co_code)
@@ -320,7 +387,7 @@ def _code_digest(code: CodeType) -> str:
         elif isinstance(constant, frozenset):
             digest.update(repr(sorted(map(repr, constant))).encode())
         else:
-            digest.update(f"{type(constant).__name__} {constant!r}".encode())
+            digest.update(f"{type(constant).__name__} {_constant(constant)}".encode())
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_kwonlyargcount)
     digest.update(repr(names).encode())
     return digest.hexdigest()

@@ -86,8 +86,12 @@ class LearningRate:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state` gave."""
-        self.reduction = state["reduction"]
-        self.epochs_without_gain = state["epochs_without_gain"]
+        reduction, waited = state["reduction"], state["epochs_without_gain"]
+        if not isinstance(reduction, int | float) or not 0 <= reduction < math.inf:
+            raise ValueError(f"a reduction of the learning rate of {reduction!r:.60}")
+        if not isinstance(waited, int) or waited < 0:
+            raise ValueError(f"{waited!r:.60} epochs without gain")
+        self.reduction, self.epochs_without_gain = reduction, waited
 
 
 def _floored(base: float, reduction: float, plateau: Plateau | None) -> float:

@@ -132,6 +132,7 @@ class Run:
         return {
             "about": self._about,
             "model": dict(self.model.state_dict()),
+            "others": self._others(),
             "optimizer": self.optimizer.state_dict(),
             "rate": self.rate.state(),
             "best": self.best.state(),
@@ -152,7 +153,13 @@ class Run:
             raise TypeError("a history that is no list of records")
         if not _alike(self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]):
             raise ValueError("an optimizer with other options")
+        shapes = _shapes(self.model.state_dict())
+        if not all(
+            w is None or _shapes(w) == shapes for w in (state["best"]["weights"], state["epoch_start"])
+        ):
+            raise ValueError("best weights of another shape")
         self.model.load_state_dict(state["model"])
+        self._load_others(state.get("others", {}))
         self.optimizer.load_state_dict(state["optimizer"])
         self.rate.load_state(state["rate"])
         self.best.load_state(state["best"])
@@ -175,8 +182,31 @@ class Run:
             "optimizer": self._optimizer_fingerprint(),
             "data": self.source.fingerprint(),
             "validation": None if self.validation is None else self.validation.fingerprint(),
-            "start": digest_of(self.model.state_dict()),
+            "start": digest_of(self.model.state_dict() | self._others()),
         }
+
+    def _others(self) -> dict[str, Tensor]:
+        """What may change and is not in the model's state: buffers, and parameters that train with it."""
+        saved = self.model.state_dict(keep_vars=True)
+        own = {id(tensor) for tensor in saved.values()}
+        parts = {"model": self.model, "loss": self.settings.loss, "augment": self.augment}
+        modules = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
+        found: dict[str, Tensor] = {
+            f"{name}.{inner}": buffer
+            for name, module in modules.items()
+            for inner, buffer in module.named_buffers()
+            if id(buffer) not in own
+        }
+        trained = [p for p in self.parameters if id(p) not in own]
+        return found | {f"optimizer.{place}": parameter for place, parameter in enumerate(trained)}
+
+    @torch.no_grad()
+    def _load_others(self, others: dict[str, Tensor]) -> None:
+        found = self._others()
+        if _shapes(found) != _shapes(others):
+            raise ValueError("other parameters or buffers outside the model")
+        for name, tensor in found.items():
+            tensor.copy_(others[name])
 
     def _held(self, before: dict[str, Any] | None = None) -> dict[str, Any]:
         """The fingerprint of what may hold counters and caches: callables and the model.
@@ -188,7 +218,7 @@ class Run:
         augment, structure = plain(self.augment), model_fingerprint(self.model)
         if before is not None:
             old = before["settings"]
-            callables = [name for name, value in settings.items() if isinstance(value, list)]
+            callables = [name for name, value in settings.items() if isinstance(value, list | dict)]
             settings |= {name: merged(old.get(name), settings[name]) for name in callables}
             augment = merged(before["augment"], augment)
             structure = merged(before["structure"], structure)
@@ -242,8 +272,7 @@ class Run:
             changed.append(
                 "the model computes something else (other code, attributes, frozen parameters or mode)"
             )
-        elif self._about["start"] not in (
-            about["start"],
+        elif self._about["start"] != about["start"] and digest_of(self.model.state_dict()) not in (
             # A model that this run has trained: it is prolonged.
             digest_of(state["model"]),
             digest_of(state["best"]["weights"] or {}),
@@ -253,11 +282,12 @@ class Run:
 
     def _load_or_refuse(self, state: dict[str, Any], checkpoints: Checkpoints | None) -> None:
         """Load a state; one that does not fit leaves the model as it was."""
-        before = copy_of(self.model)
+        before, others = copy_of(self.model), {name: one.clone() for name, one in self._others().items()}
         try:
             self.load_state(state)
         except _MISFITS as error:
             self.model.load_state_dict(before)
+            self._load_others(others)
             if checkpoints is None:
                 raise
             raise self._unusable(checkpoints, error) from None

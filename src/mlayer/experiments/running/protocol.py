@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from mlayer.disk import make_folder, replace_bytes
 from mlayer.experiments.running.provenance import commit
-from mlayer.experiments.running.records import read_record
+from mlayer.experiments.running.records import read_part, write_part
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.training.result import Record
 
@@ -78,11 +76,10 @@ class Where:
         """
         file = None if self.parts is None else self.parts / f"{name}.json"
         if file is not None and file.exists():
-            return read_record(file)
+            return read_part(file)
         made = make(name) | {"commit": commit()}
         if file is not None:
-            make_folder(file.parent)
-            replace_bytes(file, json.dumps(made).encode())
+            write_part(file, made)
         return made
 
     def say(self, what: str, fraction: float | None = None) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -87,6 +88,9 @@ def reproduce(
         read_record(folder / "summary.json")  # a damaged one is an error now, not after hours
     run = f"{name}-{scale}-{_digest(config)}"
     checkpoints, parts = folder / ".checkpoints" / run, folder / "parts" / run
+    for own in (checkpoints, parts):
+        if own.is_symlink() or (own.exists() and not own.is_dir()):  # would be removed at the end
+            raise ArgumentError("out", "a folder of results", f"one where {own} is no folder", "Remove it.")
     if not resume:
         shutil.rmtree(checkpoints, ignore_errors=True)
         shutil.rmtree(parts, ignore_errors=True)
@@ -153,7 +157,8 @@ def reproduce_all(
     one_of("scale", scale, get_args(Scale), "default takes minutes.")
     flag("resume", resume)
     finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest_of([seed])}.json"
-    done: dict[str, dict[str, Any]] = read_record(finished) if resume and finished.exists() else {}
+    before = read_record(finished) if resume and finished.exists() else {}
+    done = {name: one for name, one in before.items() if name in EXPERIMENTS and _has_figures(one)}
     skipped: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
         if name in done:
@@ -221,6 +226,12 @@ def _complete_scale(path: Path) -> str | None:
     return str(record.get("scale")) if record.get("complete", True) else None
 
 
+def _has_figures(record: Any) -> bool:
+    """Whether a record of a finished experiment is one, or somebody else's."""
+    figures = record.get("headline") if isinstance(record, dict) else None
+    return isinstance(figures, dict) and all(isinstance(value, int | float) for value in figures.values())
+
+
 def _remove_if_empty(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
@@ -261,10 +272,12 @@ def _digest_of(content: Any) -> str:
 
 
 def _seconds_before(checkpoints: Path) -> float:
+    file = checkpoints / "seconds"
     try:
-        return float((checkpoints / "seconds").read_text())
+        seconds = float(file.read_text()) if file.is_file() and file.stat().st_size < 99 else 0.0
     except (OSError, ValueError):
         return 0.0
+    return seconds if 0 <= seconds < math.inf else 0.0
 
 
 def _note_seconds(checkpoints: Path, seconds: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +23,7 @@ from mlayer.symbolic.compile.lifts import padded, wired
 from mlayer.symbolic.compile.minimal import minimal
 from mlayer.symbolic.compile.polynomial import LARGEST, PolynomialPlan
 from mlayer.symbolic.compile.search import smallest, too_large
-from mlayer.symbolic.compile.step_budget import TooManyStatesError
+from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
 from mlayer.symbolic.compile.to_layer import Block
 from mlayer.symbolic.parse.expressions import read_variables, sympy_module
 from mlayer.symbolic.parse.several import is_listed
@@ -194,6 +195,7 @@ def _smallest(polynomials: list[dict[tuple[int, ...], Fraction]], count: int, la
     # V may take any constant off first: parity less one half is a single product.
     shifts = [p.get(zero, Fraction(0)) for p in polynomials]
     terms = sum(len(p) for p in polynomials)
+    effort = Effort()
     for order in itertools.islice(_orders(used), max(1, min(_MOST_ORDERS, _MOST_WORK // terms))):
         for choice in (
             shifts,
@@ -208,9 +210,11 @@ def _smallest(polynomials: list[dict[tuple[int, ...], Fraction]], count: int, la
             if not all(words):
                 continue
             try:
-                board = minimal(wired([dict(w) for w in words], lambda word: len(word) // 2, _MOST_STATES))
+                board = wired([dict(w) for w in words], lambda word: len(word) // 2, _MOST_STATES)
             except TooManyStatesError:
                 continue
+            with suppress(TooManyStatesError):  # as for random tables: it stays unreduced
+                board = minimal(board, effort.attempt())
             board.constants = [a + b for a, b in zip(board.constants, choice, strict=True)]
             board.strategy = "literals, one variable per step"
             boards.append(board)

@@ -1,0 +1,53 @@
+"""Files of data sets that others have made: sizes that overflow, holes of terabytes, endless fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile import no_hang
+from mlayer.datasets import cifar10, mnist, svhn, temperatures
+from mlayer.datasets.mnist_idx import read_idx
+from mlayer.errors import FileFormatError
+
+# The names that each set looks for; the first file that is read is refused.
+SETS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "mnist": (
+        mnist,
+        tuple(
+            f"{half}-{kind}-ubyte" for half in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+        ),
+    ),
+    "cifar10": (cifar10, (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")),
+    "svhn": (svhn, ("train_32x32.mat", "test_32x32.mat")),
+    "temperatures": (temperatures, ("daily-min-temperatures.csv",)),
+}
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("name", SETS)
+def test_a_hole_of_terabytes_is_neither_read_nor_summed(name: str, verify: bool, tmp_path: Path) -> None:
+    load, files = SETS[name]
+    for file in files:
+        with (tmp_path / file).open("wb") as stream:
+            stream.truncate(2**42)
+    with no_hang(60), pytest.raises(FileFormatError, match="must be smaller than the memory"):
+        load(tmp_path, verify=verify)
+
+
+@pytest.mark.parametrize("sizes", [(2**22, 2**21, 2**21), (2**32 - 1, 2**32 - 1, 2**31), (2**31, 2**31, 4)])
+def test_sizes_whose_product_overflows(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    """2^64 is 0 in 64 bits, which fits a file without entries."""
+    file = tmp_path / "images"
+    file.write_bytes(bytes((0, 0, 8, 3)) + b"".join(size.to_bytes(4, "big") for size in sizes))
+    with pytest.raises(FileFormatError, match="bytes after its header; got 0 bytes"):
+        read_idx(file, 3)
+
+
+def test_a_field_without_end(tmp_path: Path) -> None:
+    (tmp_path / "daily-min-temperatures.csv").write_text("Date,Temp\n" + "9" * 200_000 + ",1\n")
+    with pytest.raises(FileFormatError, match=r"must be a table of dates and numbers; got a damaged one"):
+        temperatures(tmp_path, verify=False)
