@@ -15,12 +15,9 @@ COLLECTED = {"summary.json"}
 EARLIER = {
     "certificates.json",
     "certified.json",
-    "determinant.json",
     "determinant5.json",
     "formulas.json",
     "images.json",
-    "initializers.json",
-    "robustness.json",
 }
 
 
