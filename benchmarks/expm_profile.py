@@ -1,4 +1,4 @@
-"""Why the goals of docs/expm.md that are missed are missed: where the time goes, part by part.
+"""The reasons for missed goals of docs/expm.md: the shares of the time, part by part.
 
     python benchmarks/expm_profile.py              results/expm_profile.json; four minutes on two idle cores
     python benchmarks/expm_profile.py 12 2048      this cell only, float32; no file

@@ -22,7 +22,7 @@ def bound_table(bounds: dict[str, dict[str, float]], names: dict[str, str]) -> l
 
 
 def shares_table(rows: list[dict[str, Any]], name: str) -> list[str]:
-    """Where the time of each cell goes, and how fast the products in it are."""
+    """The shares of the time of each cell, and the rate of the products in it."""
     parts = list(rows[0]["shares"])
     heads = ["n", "batch", "time, us", "over the floors", *(f"{part}, %" for part in parts)]
     heads.append("rate of the products")

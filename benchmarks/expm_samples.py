@@ -78,7 +78,7 @@ def use_library(path: str) -> None:
 
 
 def base_address(library: str) -> int:
-    """Where this process has a library."""
+    """The address at which this process has a library."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return min(int(line.split("-")[0], 16) for line in lines if line.endswith(library))
 

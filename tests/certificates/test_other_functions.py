@@ -44,6 +44,11 @@ class _Twice(nn.Linear):
             raise AttributeError("not yet")
         return 2 * self._parameters["weight"]  # type: ignore[operator]
 
+    def reset_parameters(self) -> None:
+        """torch would initialize a copy, and leave the weight as the memory was."""
+        self._parameters["weight"].data.fill_(0.5)  # type: ignore[union-attr]
+        self.bias.data.fill_(0.0)
+
 
 class _Own(nn.Parameter):
     @classmethod

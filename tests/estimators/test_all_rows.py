@@ -89,7 +89,9 @@ def test_the_time_is_looked_at_before_each_evaluation() -> None:
 def choice(effort: str, losses: dict[float, float], monkeypatch: pytest.MonkeyPatch) -> selection.Choice:
     """A search among alphas whose losses are given."""
     monkeypatch.setattr(
-        selection, "_held_out_loss", lambda make, data, recipe, *_, **__: (losses[recipe.alpha], layer())
+        selection,
+        "_held_out_loss",
+        lambda make, data, recipe, *_, **__: (losses[recipe.alpha], layer(), None),
     )
     return selection.choose_alpha(layer, rows(), RECIPE, [], effort=effort)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from mlayer.datasets import digits
 from mlayer.experiments import images, reproduce, rivals
 from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.records import read_part, write_part
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
@@ -162,9 +162,8 @@ def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path: Path)
     row = train_images(digits(), QUICK, 0, where, "part", build=BuildLayer(6, 8))
     assert row["test_accuracy"] > 85
     assert row["training_examples"] == 1293
-    kept = json.loads((tmp_path / "part.json").read_text())
-    assert kept == row
-    (tmp_path / "part.json").write_text(json.dumps(kept | {"test_accuracy": 1.5}))
+    assert read_part(tmp_path / "part.json") == row
+    write_part(tmp_path / "part.json", row | {"test_accuracy": 1.5})
     assert train_images(digits(), QUICK, 0, where, "part", build=BuildLayer())["test_accuracy"] == 1.5
 
 

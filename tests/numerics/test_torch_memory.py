@@ -62,5 +62,5 @@ def _at_sixteen(self: Any, values: Array) -> Array:
 
 
 def test_tensors_of_torch_start_there_too() -> None:
-    """What the copy relies on."""
+    """The copy relies on it."""
     assert all(torch.empty(size).data_ptr() % LINE == 0 for size in (1, 3, 7, 100, 1001))

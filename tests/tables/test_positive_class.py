@@ -1,4 +1,4 @@
-"""Which of two classes is the positive one: that for yes, the larger number, else the rarer, or as asked."""
+"""The positive class of two: that for yes, the larger number, else the rarer, or as asked."""
 
 from __future__ import annotations
 

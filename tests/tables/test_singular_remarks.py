@@ -15,7 +15,7 @@ from mlayer.tables.remarks import Remark, merged
 
 
 def test_every_counted_remark_has_a_sentence_for_one() -> None:
-    """In the source: a call of Remark with a count that is not 0 gives ``one``."""
+    """Read in the source: a call of Remark with a count that is not 0 gives ``one``."""
     without = []
     for file in sorted(Path(mlayer.tables.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -125,7 +125,7 @@ def test_what_cannot_be_read_is_known_by_its_class(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compiled_functions_count_by_what_they_compile() -> None:
-    """What torch keeps around them changes when they are called."""
+    """The state that torch keeps around them changes when they are called."""
 
     def compiled(by: float) -> Any:
         return torch.compile(lambda x: x + by, backend="eager")

@@ -1,4 +1,4 @@
-"""What changes in a run outside the model's state_dict is resumed too: buffers, parameters of a loss."""
+"""State outside the model's state_dict is resumed too: buffers, parameters of a loss."""
 
 from __future__ import annotations
 

@@ -197,7 +197,8 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         if not self._may_be_linear:
             return choice, None
         linear = best_linear(data, folds)
-        return choice, linear if linear.loss <= choice.loss else None
+        assert choice.errors is not None  # a quantity
+        return choice, linear if linear.is_no_worse(choice.loss, choice.errors.numpy()) else None
 
     @property
     def _may_be_linear(self) -> bool:

@@ -24,6 +24,7 @@ _WEAKEST = 3e-3  # of them, relative to the strength at which nothing is chosen
 # With fewer inputs the ridge does what the lasso would; for more numbers than that it takes too long.
 _FEWEST_INPUTS = 6
 _MOST_NUMBERS = 1_000_000
+_USUAL = 0.95  # the share of held-out rows that are not counted as unusual
 
 # From rows (x, y, weight) to coefficients (strengths, 1 + inputs, outputs).
 Path = Callable[[Array, Array, Array], Array]
@@ -42,6 +43,17 @@ class LinearFit:
     coefficients: Array
     loss: float
     errors: Array
+
+    def is_no_worse(self, loss: float, errors: Array) -> bool:
+        """Compared with another model on the same held-out rows, on average and on the usual rows alike.
+
+        A mean of squares alone is decided by the few rows that lie far from all others.
+
+        Args:
+            loss: of the other model.
+            errors: absolute, of each row when it was held out, as here.
+        """
+        return self.loss <= loss and _usual_loss(self.errors) <= _usual_loss(errors)
 
 
 def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
@@ -75,6 +87,14 @@ def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
     assert best is not None
     loss, path, place, errors = best
     return LinearFit(path(x, y, weight)[place], loss, errors)
+
+
+def _usual_loss(errors: Array) -> float:
+    """The mean square of the smaller errors of each output."""
+    held = errors[~np.isnan(errors).any(axis=1)]
+    if not len(held):  # the time was over before a row was held out
+        return 0.0
+    return float(np.square(np.sort(held, axis=0)[: max(1, int(_USUAL * len(held)))]).mean())
 
 
 def _values(coefficients: Array, x: Array) -> Array:

@@ -167,7 +167,7 @@ class SeriesPart:
     def _persistence(
         known: dict[str, End], waves: WaveFit | None, rows: WaveRows, past: Past
     ) -> Persistence | None:
-        """How far the level may wander apart from seasons that recur; drops waves that are chance then."""
+        """The wandering of the level beside seasons that recur; waves that are chance then are dropped."""
         models = {season: end.base for season, end in known.items() if season != FOUND}
         if (kept := recurring(waves, rows)) is not None:
             models[FOUND] = kept

@@ -75,7 +75,7 @@ def _residuals(model: WaveFit, data: WaveRows, moments: Moments) -> list[Array]:
 
 
 def sound_ways(found: Persistence | None, end: End) -> Callable[[Continuation], bool]:
-    """Which ways to continue a series are more than chance; all, unless it wanders."""
+    """The ways to continue a series that are more than chance; all, unless it wanders."""
     if found is None or not found.wanders:
         return lambda _: True
     moments = end.moments

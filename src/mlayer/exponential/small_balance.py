@@ -20,7 +20,7 @@ _APART = 16.0
 _MOST_SWEEPS, _FURTHEST = 20, 256
 
 
-class Balanced(NamedTuple):
+class Balancing(NamedTuple):
     """Matrices of a batch that balancing changes without rounding."""
 
     places: AnyArray  # in the batch
@@ -28,8 +28,8 @@ class Balanced(NamedTuple):
     kappa: AnyArray  # largest ratio of two entries of D, (k, 1, 1)
 
 
-def balance(a: AnyArray, e: AnyArray | None) -> Balanced | None:
-    """What brings rows and columns to nearly equal sums; None where nothing is gained.  (b, n, n)"""
+def balance(a: AnyArray, e: AnyArray | None) -> Balancing | None:
+    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
     imbalanced = _imbalanced(a)
     if not imbalanced.any():
         return None
@@ -46,7 +46,7 @@ def balance(a: AnyArray, e: AnyArray | None) -> Balanced | None:
         part = x[index]
         good &= (part * factors / factors == part).all((1, 2))  # to the last bit: nothing underflowed
     spread = exponents.max(1) - exponents.min(1)
-    return Balanced(index[good], factors[good], np.exp2(spread[good])[:, None, None]) if good.any() else None
+    return Balancing(index[good], factors[good], np.exp2(spread[good])[:, None, None]) if good.any() else None
 
 
 def _imbalanced(a: AnyArray) -> AnyArray:

@@ -1,4 +1,4 @@
-"""How far the level of a series may wander: a random walk or a first-order autoregression, with noise.
+"""The wandering of the level of a series: a random walk or a first-order autoregression, with noise.
 
 The residuals e of a series are described as ARMA(1, 1),
 
@@ -91,7 +91,7 @@ class Persistence:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Persistence:
-        """What :meth:`as_json` wrote; KeyError, TypeError or ValueError if it is damaged."""
+        """Read back from :meth:`as_json`; KeyError, TypeError or ValueError if it is damaged."""
         phi, theta, deviation = (float(entry[name]) for name in ("phi", "theta", "deviation"))
         if not (0 <= theta <= phi <= 1 and 0 <= deviation < math.inf):
             raise ValueError("persistence")

@@ -203,7 +203,7 @@ class _ObjectWalk:
         ]
 
     def _held_by_a_library(self, function: FunctionType) -> list[Any]:
-        """What was given to a function of a library when it was made; its own objects by their scalars."""
+        """The objects given to a function of a library when it was made; its own by their scalars."""
         held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
         held += [value for _, value in sorted(vars(function).items())]
         found = []

@@ -186,7 +186,7 @@ class Run:
         }
 
     def _others(self) -> dict[str, Tensor]:
-        """What may change and is not in the model's state: buffers, and parameters that train with it."""
+        """Tensors outside the model's state that may change: buffers, and parameters that train with it."""
         saved = self.model.state_dict(keep_vars=True)
         own = {id(tensor) for tensor in saved.values()}
         parts = {"model": self.model, "loss": self.settings.loss, "augment": self.augment}

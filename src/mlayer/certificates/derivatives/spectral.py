@@ -158,7 +158,7 @@ class SpectralPath:
 
     @cached_property
     def _factors(self) -> tuple[Complex, Complex, Array]:
-        """What `third` multiplies by, the same for all readouts."""
+        """The factors of `third`, the same for all readouts."""
         T = self.generators
         Tb = T[:, self.half, :].transpose(0, 2, 1).reshape(len(T), -1)  # (b, (k, j))
         beside = np.ascontiguousarray(T.transpose(1, 2, 0))

@@ -255,7 +255,7 @@ class Pair(Margins[float]):
         return self._roundings[k]
 
     def set_rounding(self, k: int, computed: float) -> None:
-        """What the path of the derivatives says of an order."""
+        """Store the rounding that the path of the derivatives states for an order."""
         row = self.row
         moved = self.moved_with(row.derivatives.distance) * row.model.constants.delta_F**k
         self._roundings[k] = computed + moved / math.factorial(k)

@@ -74,7 +74,7 @@ def rooted(inputs: Sequence[Input], target: Array, price: float) -> Iterator[Any
 
 
 def _factors(inputs: Sequence[Input], columns: list[Array]) -> list[Input]:
-    """What a power of a quadratic form may be multiplied by."""
+    """The candidates for the factor of a power of a quadratic form."""
     sympy = sympy_module()
     positive = [(x, column) for (x, _), column in zip(inputs, columns, strict=True) if (column > 0).all()]
     result: list[Input] = [(sympy.Integer(1), np.ones(len(columns[0])))]

@@ -75,7 +75,7 @@ class Labeled:
 
 
 def _positive(target: Target, truth: AnyArray | None = None) -> str:
-    """Which class is the positive one, for people; with the rule where the counts of rows decide."""
+    """The positive class, in words; with the rule where the counts of rows decide."""
     if len(target.classes) != 2:
         return ""
     said = f"; its positive class is {str(target.classes[1])!r}"

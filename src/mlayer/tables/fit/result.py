@@ -164,7 +164,7 @@ class FitResult:
 
     def _constant_intervals(self) -> str:
         covered = measured_coverage(self.errors, 0.9)
-        if covered is None:
+        if covered is None or not self.model.facts.get("errors"):
             return ""
         half = self.model.half_width(0.9)
         return f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
