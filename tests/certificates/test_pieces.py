@@ -233,5 +233,6 @@ def test_rigorous(method: str) -> None:
         plain = certify(layer, x[:2], labels[:2], method=method, fit_steps=5)
         found = certify(layer, x[:2], labels[:2], method=method, fit_steps=5, rigorous=True)
         assert bool(found.rounding_checked.all())
-        assert bool((found.radius <= plain.radius).all())
+        # Constants are fitted for each: the same to rounding.
+        assert bool((found.radius <= plain.radius * (1 + 1e-12)).all())
         assert bool((found.radius >= plain.radius * 0.99).all())

@@ -24,6 +24,7 @@ from mlayer.certificates.problem.weights import Weights
 from mlayer.disk import replace_bytes
 from mlayer.errors import FileFormatError
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.tensorfile import DamagedError
 
 FORMAT = 2
@@ -161,7 +162,7 @@ def evaluate(weights: Weights, norm: str, fitted: Fitted) -> tuple[Constants, Wh
     flat = (P @ white.T @ P_inverse).reshape(len(white.T), -1)
     rounding = gauge_error * frobenius(white.T)
     delta_F = gram_norm(flat)
-    K, Y = torch.from_numpy(flat.T @ flat), torch.from_numpy((fitted.Y + fitted.Y.T) / 2)
+    K, Y = in_torch_memory(flat.T @ flat), in_torch_memory((fitted.Y + fitted.Y.T) / 2)
     # Of the entries of K, sums of d products, and of the sums with the multiplier.
     entries = (len(flat) + 16) * UNIT * (float(K.trace()) + 4 * float(torch.linalg.norm(Y)))
     candidates = [delta_F]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.light_optimizers import light
+from mlayer.numerics.torch_memory import in_torch_memory
 
 # Learning rates of the tuning; any outcome is sound, a better one gives smaller constants.
 _RATE = 0.03
@@ -58,9 +59,9 @@ def fit(  # noqa: PLR0917
     """
     n = T.shape[-1]
     used = np.ones(len(rows), bool) if start is None else start > 0
-    U, G, Mr = torch.from_numpy(rows[used]), torch.from_numpy(T), torch.from_numpy(M)
-    W = torch.from_numpy(S - S.mean(0))
-    free_w = torch.zeros(0) if start is None else torch.from_numpy(np.log(start[used]))
+    U, G, Mr = in_torch_memory(rows[used]), in_torch_memory(T), in_torch_memory(M)
+    W = in_torch_memory(S - S.mean(0))
+    free_w = torch.zeros(0) if start is None else in_torch_memory(np.log(start[used]))
     free_w.requires_grad_(True)
     free_Y = torch.zeros(n * n, n * n, dtype=torch.float64, requires_grad=True)
     free_P = torch.zeros(n, n, dtype=torch.float64, requires_grad=True)

@@ -9,7 +9,6 @@ from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import torch
 
 from mlayer.certificates.derivatives.ending import degree_of
 from mlayer.certificates.derivatives.jets import sorted_pairs
@@ -20,6 +19,7 @@ from mlayer.certificates.problem.region import Region
 from mlayer.certificates.problem.weights import Weights
 from mlayer.exponential import expm
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.torch_memory import in_torch_memory
 
 # Exponentials up to e^300: their squares, which some bounds take, are numbers still.
 LARGEST_MU = 300.0
@@ -50,7 +50,7 @@ def growth_of(mu: float) -> float:
 
 def exponentials(A: Array) -> Array:
     """Exp of one or several matrices."""
-    result: Array = expm(torch.from_numpy(np.ascontiguousarray(A))).numpy()
+    result: Array = expm(in_torch_memory(np.ascontiguousarray(A))).numpy()
     return result
 
 

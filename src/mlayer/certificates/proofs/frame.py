@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mlayer.certificates.checker import Layer
@@ -20,6 +19,7 @@ from mlayer.certificates.problem.fit import product_form
 from mlayer.certificates.problem.model import Model
 from mlayer.certificates.problem.weights import Weights
 from mlayer.numerics.arrays import Array
+from mlayer.numerics.torch_memory import in_torch_memory
 
 _RIDGE = 1e-12  # of the trace: keeps the ellipsoid invertible
 _ABOVE = 1 + 1e-9  # claims lie that far above what float64 gives
@@ -144,8 +144,8 @@ class Frames:
         if n > _LARGEST_MULTIPLIER or not 0 < delta_F < math.inf:
             return delta_F, None
         unit = math.ldexp(1.0, math.frexp(delta_F)[1])
-        K = torch.from_numpy(flat.T @ flat / unit**2)
-        Y = torch.from_numpy(self._model.constants.Y / unit**2).float().double()
+        K = in_torch_memory(flat.T @ flat / unit**2)
+        Y = in_torch_memory(self._model.constants.Y / unit**2).float().double()
         top = float(np.linalg.eigvalsh(product_form(K, (Y + Y.mT) / 2, n).numpy())[-1])
         multiplier: Array = (Y * unit**2).numpy().reshape(-1)
         return math.sqrt(max(top, 0.0)) * unit * _ABOVE, multiplier if multiplier.any() else None
