@@ -286,7 +286,7 @@ def histograms(axes: Any, ours: dict[str, Any]) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("$L_\\infty$ radius")
     axes.set_title(
-        f"{ours['correct']:,} images; ours / paper's: {ours['over_paper']['0.5']:.0f} x", fontsize=10
+        f"{ours['correct']:,} images; ours / paper's: {ours['over_paper']['0.5']:,.0f} x", fontsize=10
     )
     axes.legend(fontsize=8, loc="upper left")
 
