@@ -15,6 +15,7 @@ from typing import Any
 
 from certified_table import certified_table
 from expm_profile_table import profile_tables
+from formulas import table as formulas_table
 
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
@@ -397,6 +398,10 @@ def certified_networks() -> str:
     return certified_table(content, made_by(content))
 
 
+def formulas() -> str:
+    return formulas_table(read("formulas"))
+
+
 # Page -> the tables that stand on it.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
@@ -413,6 +418,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},
     "docs/estimators.md": {"tables": tables, "user_tables": user_tables, "fit_command": fit_command},
+    "docs/formulas.md": {"formulas": formulas},
     "docs/when.md": {"heads": heads},
     "docs/reliability.md": {"fuzz": fuzz, "large table": large_table},
 }

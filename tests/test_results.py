@@ -16,7 +16,6 @@ EARLIER = {
     "certificates.json",
     "certified.json",
     "determinant5.json",
-    "formulas.json",
     "images.json",
 }
 
