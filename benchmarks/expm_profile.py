@@ -1,6 +1,6 @@
 """The reasons for missed goals of docs/expm.md: the shares of the time, part by part.
 
-    python benchmarks/expm_profile.py              results/expm_profile.json; four minutes on two idle cores
+    python benchmarks/expm_profile.py              results/expm_profile.json; six minutes on two idle cores
     python benchmarks/expm_profile.py 12 2048      this cell only, float32; no file
     python benchmarks/expm_profile.py --isa avx2   this instruction set only; no file
 
