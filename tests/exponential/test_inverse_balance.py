@@ -101,3 +101,11 @@ def test_ordinary_and_triangular_matrices_and_harmful_scalings_are_left_alone() 
     batch = torch.stack([example(4), similar(example(4), scaling(4, 12))])
     assert balancing(batch).eq(1).all(1).tolist() == [True, False]
     assert balancing(batch.to(torch.complex128)).log2().tolist() == balancing(batch).log2().tolist()
+
+
+def test_the_scale_of_the_whole_matrix_does_not_matter() -> None:
+    """A chain that balancing would harm and a matrix that gains, near both ends of the range."""
+    chain = torch.eye(4).double() + torch.ones(3).diag(1) * 100 + torch.ones(3).diag(-1) / 100
+    for a, gains in ((chain, False), (similar(example(4), scaling(4, 12)), True)):
+        for power in (-800, 0, 800):
+            assert bool(balancing(a[None] * 2.0**power).ne(1).any()) == gains

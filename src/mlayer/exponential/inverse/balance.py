@@ -2,7 +2,8 @@
 
 f(A) = D f(D^-1 A D) D^-1 for logarithm and root, and their derivatives follow the same rule. A matrix that is
 large only because of its scaling would otherwise lose the small entries that decide its eigenvalues
-(docs/theory/inverse.md).
+(docs/theory/inverse.md). `small_balance` has its own search: it counts squarings, in NumPy, for matrices so
+small that calls of torch would take longer than the work; this one runs on every device, all indices at once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def balancing(a: Tensor) -> Tensor:
     kappa = torch.exp2(exponents.amax(1) - exponents.amin(1))
     # An error of eps ||A'|| in every entry of f(A') becomes at most kappa eps ||A'|| in f(A). It is more than
     # eps ||A|| by the factor kappa ||A'|| / ||A||, which must not exceed the gain, ||A|| / ||A'||.
-    gains = (balanced <= _norm(a) / 2) & (kappa * balanced.square() <= _norm(a).square())
+    gain = _norm(a) / balanced  # NaN of a zero matrix, which gains nothing
+    gains = (gain >= 2) & (kappa / gain <= gain)  # no squares: they overflow
     triangular = (off.triu(1) == 0).flatten(1).all(1) | (off.tril(-1) == 0).flatten(1).all(1)
     back = (a / scale[:, :, None] * scale[:, None, :]) * scale[:, :, None] / scale[:, None, :]
     exact = (back == a).flatten(1).all(1)
