@@ -22,7 +22,10 @@ Results = dict[str, Any]
 
 
 class Experiment(Protocol):
-    """The parts of an experiment's module."""
+    """The parts of an experiment's module.
+
+    Optional: ``QUOTED_FROM``, and ``grids(record)``, the paper's tables with our columns, for the page.
+    """
 
     TITLE: str
     IN_PAPER: str  # "Figure 2; section 4.1"; before the semicolon nothing if the paper has no such figure
