@@ -17,16 +17,16 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, is_narrow, panels, soft
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -36,9 +36,6 @@ from mlayer.experiments.shared.polynomials import (
     notebook_settings,
     powers_of_two,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Determinants of 3 x 3 matrices"
 IN_PAPER = "Figure 4; section 4.3"
@@ -55,24 +52,15 @@ EXPECTED = {
     "examples": 2**17,
 }
 needs = no_needs
-ROWS = (
-    PaperRow(
-        "3 x 3 determinant, 811 parameters, text's recipe",
-        "2e-4",
-        "determinant3.paper_recipe_mse",
-        ".1e",
-        at_most=2e-4,
-    ),
-    PaperRow("3 x 3 determinant, DNN of 3,121 parameters", "0.003", "determinant3.dnn_mse", ".1e"),
-    PaperRow(
-        "3 x 3 determinant, text's recipe, 8,192 examples",
-        "",
-        "determinant3.paper_recipe_mse_8192_examples",
-        ".1e",
-    ),
-    PaperRow("3 x 3 determinant, DNN, our recipe", "", "determinant3.ours_dnn_mse", ".1e"),
-    PaperRow(
-        "3 x 3 determinant, 811 parameters, our recipe", "2e-4", "determinant3.best_mse", ".1e", at_most=1e-6
+ROWS = paper_rows(
+    "3 x 3 determinant, ",
+    "determinant3",
+    (
+        ("811 parameters, text's recipe", "2e-4", "paper_recipe_mse", ".1e", {"at_most": 2e-4}),
+        ("DNN of 3,121 parameters", "0.003", "dnn_mse", ".1e", {}),
+        ("text's recipe, 8,192 examples", "", "paper_recipe_mse_8192_examples", ".1e", {}),
+        ("DNN, our recipe", "", "ours_dnn_mse", ".1e", {}),
+        ("811 parameters, our recipe", "2e-4", "best_mse", ".1e", {"at_most": 1e-6}),
     ),
 )
 
@@ -244,11 +232,6 @@ def by_least_squares(
     return where.part(part, make)
 
 
-def headline(results: Results) -> dict[str, float]:
-    """The figures for the summary."""
-    return figures(results, "determinant3")
-
-
 def figures(results: Results, prefix: str) -> dict[str, float]:
     """The figures; the text's recipe has another name with fewer examples than the paper's 2^17."""
     figures = {f"{prefix}.best_mse": results["ours"]["test_mse"]}
@@ -262,6 +245,9 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
     if results.get("notebook"):  # the permanent has none
         figures[f"{prefix}.notebook_mse"] = results["notebook"]["test_mse"]
     return figures
+
+
+headline = partial(figures, prefix="determinant3")
 
 
 def plot(results: Results) -> Figure:

@@ -18,7 +18,7 @@ The text's "n = 1" cannot represent a spiral; n = 10 is the authors' notebook's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,12 +27,9 @@ from mlayer.datasets import Table, spirals
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import ink, panels
+from mlayer.experiments.shared.pictures import Figure, ink, panels
 from mlayer.nn.layer import MLayer
-from mlayer.training import Plateau, Settings, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.training import Plateau, Settings
 
 TITLE = "Double spirals"
 IN_PAPER = "Figure 2; section 4.1"
@@ -173,14 +170,8 @@ def run(config: Config, where: Where) -> Results:
             if name != "ours" and k >= config.other_seeds:
                 continue
             training = quieter if name == "notebook" else points
-            part = f"{name}-{seed}"
-            outcome = train(
-                model,
-                (training.x, training.y),
-                settings,
-                checkpoint=where.checkpoint(part),
-                progress=where.follow(f"{name}, seed {seed}"),
-            )
+            data, what = (training.x, training.y), f"{name}, seed {seed}"
+            outcome = where.train(model, data, settings, f"{name}-{seed}", what)
             results["models"].setdefault(name, {"parameters": parameter_count(model), "runs": []})
             results["models"][name]["runs"].append(
                 {
