@@ -273,23 +273,16 @@ def plot(results: Results) -> Figure:
             for size, each in errors.items():
                 if len(each) > 1:  # every seed as a point, the line through the medians
                     left.scatter([size] * len(each), each, s=9, color=color, alpha=0.6 * shades[count])
-            left.plot(
-                sizes,
+            middle, label = (
                 [statistics.median(errors[size]) for size in sizes],
-                marker=marker,
-                linewidth=1,
-                color=color,
-                alpha=shades[count],
-                label=f"{kind}, {names[count]} examples",
+                f"{kind}, {names[count]} examples",
             )
-    if results.get("notebook"):  # the permanent has none
-        left.scatter(
-            [results["notebook"]["parameters"]],
-            [results["notebook"]["test_mse"]],
-            marker="x",
-            color=ink(),
-            label=f"notebook, {results['notebook']['examples']:,} examples",
-        )
+            left.plot(
+                sizes, middle, marker=marker, linewidth=1, color=color, alpha=shades[count], label=label
+            )
+    if notebook := results.get("notebook"):  # the permanent has none
+        label = f"notebook, {notebook['examples']:,} examples"
+        left.scatter([notebook["parameters"]], [notebook["test_mse"]], marker="x", color=ink(), label=label)
     best = results["ours"]
     left.scatter(
         [best["parameters"]], [best["test_mse"]], marker="*", s=160, color=ink(), label="M-layer, ours"
@@ -308,23 +301,12 @@ def plot(results: Results) -> Figure:
         left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color=ink())
-    right.axhline(
-        EXPECTED["m_layer_mse"],
-        color=M_LAYER,
-        linestyle="--",
-        linewidth=1,
-        label="paper, determinant, M-layer",
-    )
-    right.axhline(
-        EXPECTED["dnn_mse"], color=NET, linestyle="-.", linewidth=1, label="paper, determinant, DNN"
-    )
+    for key, of, color, line in (("m_layer", "M-layer", M_LAYER, "--"), ("dnn", "DNN", NET, "-.")):
+        error, label = EXPECTED[f"{key}_mse"], f"paper, determinant, {of}"
+        right.axhline(error, color=color, linestyle=line, linewidth=1, label=label)
     if results.get("ours_dnn"):
-        theirs = results["ours_dnn"]["history"]
-        right.plot(
-            *zip(*theirs, strict=True),
-            color=NET,
-            label=f"DNN, {results['ours_dnn']['parameters']} parameters",
-        )
+        label = f"DNN, {results['ours_dnn']['parameters']} parameters"
+        right.plot(*zip(*results["ours_dnn"]["history"], strict=True), color=NET, label=label)
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours, {best['parameters']} parameters")
     right.legend(loc="best", fontsize="small")
