@@ -161,7 +161,7 @@ def _same(one: list[Wave], other: list[Wave], variables: int, tolerance: float) 
             if any(abs(float(p.get(key, 0) - q.get(key, 0))) > tolerance * scale for key in {*p, *q}):
                 return False
             # A polynomial must have the same terms; a phase may leave a trace of the other function.
-            if not wave.turns and set(p) != set(q):
+            if not any(imaginary for _, _, imaginary in wave.rates) and set(p) != set(q):
                 return False
     return True
 

@@ -5,7 +5,7 @@
     python benchmarks/rigorous.py DATA --summary        no new rows: summarize what the checkpoint holds
 
 DATA holds cifar10_model.npy and cifar-10-batches-bin/. The images are correctly classified test images of the
-authors' model that no threshold was tuned on, the layers small ones of every structure, in both norms, with
+authors' model that no threshold was tuned on, the layers small ones of four structures, in both norms, with
 and without a box, in float32 and float64. Each row is certified twice by the second order, without and with
 `rigorous`, and attacked. The proof is saved, read again and given to a new checker, which must accept it at
 the same radius. Each finished row is a line of a checkpoint (build/rigorous.jsonl); a second start

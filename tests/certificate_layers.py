@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import torch
 
+import structure_cases
 from mlayer import MLayer
 from mlayer.nn import BlockDiagonal
 
+# Drawn in every size, block_diagonal as "blocks"; the other structures are as in the table of cases.
+_SIZED = ("full", "nilpotent", "skew", "block_diagonal")
 KINDS = (
     "full",
     "nilpotent",
@@ -18,6 +23,7 @@ KINDS = (
     "ties",
     "large",
     "small",
+    *(name for name in structure_cases.CASES if name not in _SIZED),
 )
 
 
@@ -36,6 +42,8 @@ def random_layer(kind: str, seed: int) -> tuple[MLayer, torch.Tensor, torch.Tens
         structure = BlockDiagonal([n // 2, n - n // 2])
     if kind == "skew" and n == 1:
         n = 2
+    if kind in structure_cases.CASES and kind not in _SIZED:
+        n, structure = structure_cases.SIZE, deepcopy(structure_cases.CASES[kind].structure)
     layer = MLayer(
         m,
         classes,

@@ -1,4 +1,4 @@
-"""One row per built-in structure: a new one gets the tests of structures, gauge and files by its row."""
+"""One row per built-in structure: by it a new one gets the tests of structures, gauge, files and proofs."""
 
 from __future__ import annotations
 

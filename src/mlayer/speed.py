@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,7 +67,10 @@ def bench(
         for backward in (False, True):
             name = f"expm {n} x {n}, batch {batch}, {'forward + backward' if backward else 'forward'}"
             say(name)
-            calls = {"mlayer": _torch_call(expm, A, backward), "torch": _torch_call(_matrix_exp, A, backward)}
+            calls = {
+                "mlayer": _torch_call(expm, A, backward),
+                "torch": _torch_call(torch.linalg.matrix_exp, A, backward),
+            }
             for library in libraries:
                 calls[library] = _OTHERS[library](A, backward)
             rows += _compare(name, calls, turns)
@@ -77,7 +81,11 @@ def bench(
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else str(place),
         "threads": torch.get_num_threads(),
         "kernel": expm_path(torch.zeros(1, 2, 2, device=place)).reason,
-        "versions": {"mlayer": __version__, "torch": torch.__version__, **_versions(libraries)},
+        "versions": {
+            "mlayer": __version__,
+            "torch": torch.__version__,
+            **{name: version(name) for name in libraries},
+        },
     }
 
 
@@ -113,10 +121,6 @@ def _compare(what: str, calls: Mapping[str, Call], turns: int) -> list[SpeedRow]
         low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
         rows.append(SpeedRow(what, name, middle, low, high, 1e3 * statistics.median(ours)))
     return rows
-
-
-def _matrix_exp(A: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.matrix_exp(A)
 
 
 def _torch_call(function: Callable[[torch.Tensor], torch.Tensor], A: torch.Tensor, backward: bool) -> Call:
@@ -202,9 +206,3 @@ def _steps(device: torch.device) -> dict[str, Call]:
         "the layer on torch's exponential": step(_OnTorch(64, 10, generator=generator)),
         "Linear, ReLU, Linear of about as many parameters": step(relu),
     }
-
-
-def _versions(libraries: list[str]) -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in libraries}

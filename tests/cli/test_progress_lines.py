@@ -85,7 +85,7 @@ def test_quiet_shows_no_progress(
     monkeypatch.setattr(show, "SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with show.bar("work", quiet=True) as bar:
-        bar.update(1, 2, "half of it")
+        bar(1, 2, "half of it")
     assert not capsys.readouterr().err
 
 
@@ -97,9 +97,9 @@ def test_lines_become_rare_in_a_long_run(
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
     with show.bar("work", quiet=False) as bar:
         for _ in range(60):
-            bar.update(0, None, "beginning")
+            bar(0, None, "beginning")
         for _ in range(3 * 3600):
-            bar.update(0, None, "middle")
+            bar(0, None, "middle")
     lines = capsys.readouterr().err.splitlines()
     assert sum("beginning" in line for line in lines) == 20
     assert 150 < sum("middle" in line for line in lines) < 400

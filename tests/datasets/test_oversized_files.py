@@ -9,21 +9,16 @@ from typing import Any
 import pytest
 
 from hostile import no_hang
-from mlayer.datasets import cifar10, mnist, svhn, temperatures
+from mlayer import datasets
+from mlayer.datasets import load_by_name, temperatures
 from mlayer.datasets.mnist_idx import read_idx
 from mlayer.errors import FileFormatError
 
-# The names that each set looks for; the first file that is read is refused.
+# The files that each set looks for; the first one that is read is refused.
 SETS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "mnist": (
-        mnist,
-        tuple(
-            f"{half}-{kind}-ubyte" for half in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-        ),
-    ),
-    "cifar10": (cifar10, (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")),
-    "svhn": (svhn, ("train_32x32.mat", "test_32x32.mat")),
-    "temperatures": (temperatures, ("daily-min-temperatures.csv",)),
+    name: (getattr(datasets, name), tuple(file.name.removesuffix(".gz") for file in files))
+    for name, files in load_by_name.FILES.items()
+    if name != "authors_model"  # tests/files/test_holes_and_pipes.py
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, MissingPackageError
 from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all
 from mlayer.experiments import spiral as spiral_module
-from mlayer.experiments.running import runner
+from mlayer.experiments.running import protocol, runner
 from mlayer.experiments.running.protocol import Where
 from mlayer.training import train
 
@@ -100,7 +100,7 @@ def test_a_run_that_was_cut_off_is_taken_up(tmp_path: Path, monkeypatch: pytest.
         trained.append(part if outcome.resumed_at is None else f"{part} again")
         return outcome
 
-    monkeypatch.setattr(spiral_module, "train", counting)
+    monkeypatch.setattr(protocol, "train", counting)
     with pytest.raises(CutOffError):
         reproduce("spiral", "smoke", out=tmp_path)
     assert trained == ["relu-0", "tanh-0", "cut"]

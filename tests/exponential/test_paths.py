@@ -96,7 +96,7 @@ def test_bad_wish(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.VARIABLE, wish)
     near = "Did you mean 'native'? " if wish == "Native" else ""
     words = (
-        "the environment variable MLAYER_EXPM must be one of auto, native, ctypes, matmul, triton; "
+        f"the environment variable MLAYER_EXPM must be one of {', '.join(paths._CHOICES)}; "
         f"got {wish!r}. {near}Unset it to let mlayer choose."
     )
     with pytest.raises(ArgumentError, match=f"^{re.escape(words)}$"):

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 import mlayer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.symbolic import from_polynomial, plan, to_sympy
-from mlayer.symbolic.compile.board import Board, Readout
+from mlayer.symbolic.compile.board import ONE, Board, Readout
+from mlayer.symbolic.compile.free_entries import combination
 from mlayer.symbolic.compile.lifts import in_order, wired
 from mlayer.symbolic.compile.minimal import minimal
+from mlayer.symbolic.compile.step_budget import Effort
 
 X, Y, Z = sympy.symbols("x y z")
 fractions = st.fractions(min_value=-5, max_value=5, max_denominator=6).filter(bool)
@@ -111,6 +113,16 @@ def test_products_of_sums_are_not_multiplied_out() -> None:
 
 def test_spare_entries_are_read() -> None:
     assert plan(["a*b*c", "b*c", "a*b", "b"], "a b c").matrix_size == 4
+
+
+def test_an_entry_that_cancels_is_no_spare_entry() -> None:
+    """Two paths from a to c: x, and 1 times -2 x over 2!; their sum is 0, with which nothing is divided."""
+    board = Board()
+    a, b, c = (board.state() for _ in range(3))
+    board.connect(a, c, {0: Fraction(1)})
+    board.connect(a, b, {ONE: Fraction(1)})
+    board.connect(b, c, {0: Fraction(-2)})
+    assert combination(board, {(1,): Fraction(3)}, Effort()) == {(b, c): Fraction(-3, 2)}
 
 
 def test_reduction_finds_the_hankel_rank() -> None:

@@ -8,7 +8,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
@@ -121,21 +121,8 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]], *, err: bool = Fal
     table(["metric", *columns], rows, err=err)
 
 
-class ProgressBar(Protocol):
-    """The bar that shows the progress of a command."""
-
-    def update(self, done: float, total: float | None, text: str) -> None:
-        """``done`` of ``total`` (None: unknown); ``text`` says what is being done."""
-
-
-class _TerminalBar:
-    """A bar that is redrawn on a terminal."""
-
-    def __init__(self, progress: Any, task: Any) -> None:
-        self.progress, self.task = progress, task
-
-    def update(self, done: float, total: float | None, text: str) -> None:
-        self.progress.update(self.task, completed=done, total=total, description=plain(text))
+# Shows the progress of a command: how much is done, of how much (None: unknown), and what is being done.
+ProgressBar = Callable[[float, float | None, str], None]
 
 
 class _Lines:
@@ -147,20 +134,13 @@ class _Lines:
     def __init__(self) -> None:
         self.begun = self.last = time.monotonic()
 
-    def update(self, done: float, total: float | None, text: str) -> None:
+    def __call__(self, done: float, total: float | None, text: str) -> None:
         now = time.monotonic()
         pause = min(max(SECONDS_BETWEEN_LINES, 0.02 * (now - self.begun)), 20 * SECONDS_BETWEEN_LINES)
         if now - self.last >= pause:
             self.last = now
             part = f"{done / total:4.0%}  " if total else ""
             say(f"{part}{text}  {_duration(now - self.begun)}")
-
-
-class _NoBar:
-    """The bar of --quiet: it shows nothing."""
-
-    def update(self, done: float, total: float | None, text: str) -> None:
-        pass
 
 
 def _duration(seconds: float) -> str:
@@ -177,14 +157,14 @@ def _duration(seconds: float) -> str:
 def fit_progress(quiet: bool) -> Iterator[Callable[[float, str], None]]:
     """One bar over a whole fit."""
     with bar("fitting", quiet) as shown:
-        yield lambda part, text: shown.update(part, 1.0, text)
+        yield lambda part, text: shown(part, 1.0, text)
 
 
 @contextmanager
 def bar(text: str, quiet: bool) -> Iterator[ProgressBar]:
     """A bar for the time of a block: redrawn on a terminal, elsewhere a line every few seconds."""
     if quiet:
-        yield _NoBar()
+        yield lambda done, total, text: None
         return
     if not sys.stderr.isatty():
         yield _Lines()
@@ -194,4 +174,12 @@ def bar(text: str, quiet: bool) -> Iterator[ProgressBar]:
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _TerminalBar(progress, progress.add_task(plain(text), total=None))
+        task = progress.add_task(plain(text), total=None)
+        yield lambda done, total, text: progress.update(
+            task, completed=done, total=total, description=plain(text)
+        )
+
+
+def by_part(shown: ProgressBar) -> Callable[[str, float | None], None]:
+    """The same for experiments, which say what they do and the part of it that is done, if it is known."""
+    return lambda what, part: shown(part or 0.0, None if part is None else 1.0, what)

@@ -12,12 +12,4 @@ from mlayer.experiments.running.protocol import Experiment, Report, Scale
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
 from mlayer.experiments.running.runner import reproduce, reproduce_all
 
-__all__ = [
-    "EXPERIMENTS",
-    "Experiment",
-    "Report",
-    "Scale",
-    "experiment",
-    "reproduce",
-    "reproduce_all",
-]
+__all__ = ["EXPERIMENTS", "Experiment", "Report", "Scale", "experiment", "reproduce", "reproduce_all"]

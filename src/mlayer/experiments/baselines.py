@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,11 +36,8 @@ from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_rivals import RIVALS, ODEBlock, Solver, check_solver, rival
 from mlayer.experiments.shared.image_training import split
 from mlayer.experiments.shared.over_seeds import best_rate, grouped, mean_figures
-from mlayer.experiments.shared.pictures import canvas, soft
-from mlayer.training import Settings, TrainingResult, evaluate, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.experiments.shared.pictures import Figure, canvas, soft
+from mlayer.training import Settings, TrainingResult, evaluate
 
 TITLE = "Image baselines: dense nets, NODE, ANODE"
 IN_PAPER = "; the other rows of Table 1, trained here"
@@ -218,15 +215,13 @@ class _BaselineTraining:
         assert validation is not None
         shape, classes = (*self.images.image_shape, 1)[:3], len(self.images.classes)
         net = rival(self.name, self.images.name, shape, classes, generator, solver=self.config.solver)
-        plain = Augment(Augmentation(), shape, torch.zeros(shape[2]), torch.ones(shape[2]), training.white)
-        result = train(
+        result = where.train(
             net,
             (training.pixels.flatten(1), training.labels),
             self._settings(),
+            self.part,
             validation=(validation.images(), validation.labels),
-            checkpoint=where.checkpoint(self.part),
-            progress=where.follow(self.part),
-            augment=plain,
+            augment=Augment(Augmentation(), shape, white=training.white),
         )
         return net, result, len(training)
 

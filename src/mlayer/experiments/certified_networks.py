@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlayer.certificates.networks.certifier import EFFORTS
 from mlayer.datasets import images as load_images
@@ -33,9 +33,6 @@ from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.interval_network import HEADS
 from mlayer.experiments.shared.interval_training import IntervalRecipe, train_network
 from mlayer.experiments.shared.radius_task import RadiusTask
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Certified training of convolutional networks"
 IN_PAPER = "; beyond section 3.7: certified training with a convolutional front"
@@ -139,12 +136,9 @@ def _row(  # noqa: PLR0917
     return {"task": task.name, "radius": task.radius} | where.part(part, train)
 
 
-def headline(results: Results) -> dict[str, float]:
-    """Clean, attacked and certified accuracy of every task in percent, means over the seeds."""
-    return accuracy_figures("certified_networks", results)
-
-
-def plot(results: Results) -> Figure:
-    """For every task the three accuracies of our networks and of the published ones."""
-    title = "One convolutional front, its heads trained alike; *: published, larger networks"
-    return accuracy_bars(results, EXPECTED, title)
+headline = partial(accuracy_figures, "certified_networks")
+plot = partial(
+    accuracy_bars,
+    published=EXPECTED,
+    title="One convolutional front, its heads trained alike; *: published, larger networks",
+)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
@@ -32,11 +32,8 @@ from mlayer.experiments.shared.over_seeds import (
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import M_LAYER, NET, panels
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, panels
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Heads of a convolutional net"
 IN_PAPER = "; beyond the paper: the M-layer inside a deeper net, which it announces"

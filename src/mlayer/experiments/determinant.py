@@ -17,16 +17,16 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, is_narrow, panels, soft
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -36,9 +36,6 @@ from mlayer.experiments.shared.polynomials import (
     notebook_settings,
     powers_of_two,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Determinants of 3 x 3 matrices"
 IN_PAPER = "Figure 4; section 4.3"
@@ -55,24 +52,15 @@ EXPECTED = {
     "examples": 2**17,
 }
 needs = no_needs
-ROWS = (
-    PaperRow(
-        "3 x 3 determinant, 811 parameters, text's recipe",
-        "2e-4",
-        "determinant3.paper_recipe_mse",
-        ".1e",
-        at_most=2e-4,
-    ),
-    PaperRow("3 x 3 determinant, DNN of 3,121 parameters", "0.003", "determinant3.dnn_mse", ".1e"),
-    PaperRow(
-        "3 x 3 determinant, text's recipe, 8,192 examples",
-        "",
-        "determinant3.paper_recipe_mse_8192_examples",
-        ".1e",
-    ),
-    PaperRow("3 x 3 determinant, DNN, our recipe", "", "determinant3.ours_dnn_mse", ".1e"),
-    PaperRow(
-        "3 x 3 determinant, 811 parameters, our recipe", "2e-4", "determinant3.best_mse", ".1e", at_most=1e-6
+ROWS = paper_rows(
+    "3 x 3 determinant, ",
+    "determinant3",
+    (
+        ("811 parameters, text's recipe", "2e-4", "paper_recipe_mse", ".1e", {"at_most": 2e-4}),
+        ("DNN of 3,121 parameters", "0.003", "dnn_mse", ".1e", {}),
+        ("text's recipe, 8,192 examples", "", "paper_recipe_mse_8192_examples", ".1e", {}),
+        ("DNN, our recipe", "", "ours_dnn_mse", ".1e", {}),
+        ("811 parameters, our recipe", "2e-4", "best_mse", ".1e", {"at_most": 1e-6}),
     ),
 )
 
@@ -244,11 +232,6 @@ def by_least_squares(
     return where.part(part, make)
 
 
-def headline(results: Results) -> dict[str, float]:
-    """The figures for the summary."""
-    return figures(results, "determinant3")
-
-
 def figures(results: Results, prefix: str) -> dict[str, float]:
     """The figures; the text's recipe has another name with fewer examples than the paper's 2^17."""
     figures = {f"{prefix}.best_mse": results["ours"]["test_mse"]}
@@ -262,6 +245,9 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
     if results.get("notebook"):  # the permanent has none
         figures[f"{prefix}.notebook_mse"] = results["notebook"]["test_mse"]
     return figures
+
+
+headline = partial(figures, prefix="determinant3")
 
 
 def plot(results: Results) -> Figure:
@@ -287,23 +273,16 @@ def plot(results: Results) -> Figure:
             for size, each in errors.items():
                 if len(each) > 1:  # every seed as a point, the line through the medians
                     left.scatter([size] * len(each), each, s=9, color=color, alpha=0.6 * shades[count])
-            left.plot(
-                sizes,
+            middle, label = (
                 [statistics.median(errors[size]) for size in sizes],
-                marker=marker,
-                linewidth=1,
-                color=color,
-                alpha=shades[count],
-                label=f"{kind}, {names[count]} examples",
+                f"{kind}, {names[count]} examples",
             )
-    if results.get("notebook"):  # the permanent has none
-        left.scatter(
-            [results["notebook"]["parameters"]],
-            [results["notebook"]["test_mse"]],
-            marker="x",
-            color=ink(),
-            label=f"notebook, {results['notebook']['examples']:,} examples",
-        )
+            left.plot(
+                sizes, middle, marker=marker, linewidth=1, color=color, alpha=shades[count], label=label
+            )
+    if notebook := results.get("notebook"):  # the permanent has none
+        label = f"notebook, {notebook['examples']:,} examples"
+        left.scatter([notebook["parameters"]], [notebook["test_mse"]], marker="x", color=ink(), label=label)
     best = results["ours"]
     left.scatter(
         [best["parameters"]], [best["test_mse"]], marker="*", s=160, color=ink(), label="M-layer, ours"
@@ -322,23 +301,12 @@ def plot(results: Results) -> Figure:
         left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color=ink())
-    right.axhline(
-        EXPECTED["m_layer_mse"],
-        color=M_LAYER,
-        linestyle="--",
-        linewidth=1,
-        label="paper, determinant, M-layer",
-    )
-    right.axhline(
-        EXPECTED["dnn_mse"], color=NET, linestyle="-.", linewidth=1, label="paper, determinant, DNN"
-    )
+    for key, of, color, line in (("m_layer", "M-layer", M_LAYER, "--"), ("dnn", "DNN", NET, "-.")):
+        error, label = EXPECTED[f"{key}_mse"], f"paper, determinant, {of}"
+        right.axhline(error, color=color, linestyle=line, linewidth=1, label=label)
     if results.get("ours_dnn"):
-        theirs = results["ours_dnn"]["history"]
-        right.plot(
-            *zip(*theirs, strict=True),
-            color=NET,
-            label=f"DNN, {results['ours_dnn']['parameters']} parameters",
-        )
+        label = f"DNN, {results['ours_dnn']['parameters']} parameters"
+        right.plot(*zip(*results["ours_dnn"]["history"], strict=True), color=NET, label=label)
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours, {best['parameters']} parameters")
     right.legend(loc="best", fontsize="small")

@@ -18,20 +18,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import paper_rows, written
 from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, panels, shade
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, panels, shade
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
-from mlayer.training import Settings, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.training import Settings
 
 TITLE = "Determinants of 5 x 5 matrices"
 IN_PAPER = "Figure 5; section 4.3"
@@ -49,23 +46,15 @@ EXPECTED = {
 }
 SCATTER = 5000
 needs = no_needs
-ROWS = (
-    PaperRow(
-        "5 x 5 determinant, 14,977 parameters, text's recipe",
-        "0.0012",
-        "determinant5.paper_recipe_mse",
-        ".1e",
-        at_most=1.2e-3,
+ROWS = paper_rows(
+    "5 x 5 determinant, ",
+    "determinant5",
+    (
+        ("14,977 parameters, text's recipe", "0.0012", "paper_recipe_mse", ".1e", {"at_most": 1.2e-3}),
+        ("14,977 parameters, our recipe", "0.0012", "best_mse", ".1e", {"at_most": 1e-4}),
+        ("DNN of 43,101 parameters", "0.279", "dnn_mse", ".3f", {}),
+        ("DNN, our recipe", "", "ours_dnn_mse", ".3f", {}),
     ),
-    PaperRow(
-        "5 x 5 determinant, 14,977 parameters, our recipe",
-        "0.0012",
-        "determinant5.best_mse",
-        ".1e",
-        at_most=1e-4,
-    ),
-    PaperRow("5 x 5 determinant, DNN of 43,101 parameters", "0.279", "determinant5.dnn_mse", ".3f"),
-    PaperRow("5 x 5 determinant, DNN, our recipe", "", "determinant5.ours_dnn_mse", ".3f"),
 )
 
 
@@ -173,7 +162,7 @@ def _ours(part: str, *, model: nn.Module, config: Config, seed: int, where: Wher
     for share in (*config.stages, 0.0):
         last = share == 0.0
         near = (1 - share) * x + share * torch.eye(5).flatten()
-        result = train(
+        result = where.train(
             model,
             (near, problem.exact(near).float()) if share else (x, y),
             Settings(
@@ -185,8 +174,8 @@ def _ours(part: str, *, model: nn.Module, config: Config, seed: int, where: Wher
                 gradient_clip=1.0,
                 seed=seed,
             ),
-            checkpoint=where.checkpoint(f"{part}-{share:g}"),
-            progress=where.follow(f"{part}, identity's share {share:g}"),
+            f"{part}-{share:g}",
+            f"{part}, identity's share {share:g}",
         )
         seconds += result.seconds
         losses = [float(f"{record['loss']:.3g}") for record in result.history]
@@ -210,13 +199,8 @@ def _scatter(problem: PolynomialProblem, model: nn.Module) -> list[list[float]]:
     return [[round(a, 4), round(b, 4)] for a, b in zip(problem.exact(x)[:, 0].tolist(), learned, strict=True)]
 
 
-def headline(results: Results) -> dict[str, float]:
-    """The figures for the summary; the text's recipe only where it was run."""
-    return figures(results, "determinant5")
-
-
 def figures(results: Results, prefix: str) -> dict[str, float]:
-    """The first seed of our recipe, and the range of all if there are more."""
+    """The first seed of our recipe, and the range of all if there are more; the text's where it was run."""
     found = {f"{prefix}.best_mse": results["ours"]["test_mse"]}
     names = {"m_layer": "paper_recipe_mse", "dnn": "dnn_mse", "ours_dnn": "ours_dnn_mse"}
     found |= {
@@ -229,6 +213,9 @@ def figures(results: Results, prefix: str) -> dict[str, float]:
             found |= {f"{prefix}.{key}_lowest": min(every), f"{prefix}.{key}_highest": max(every)}
             found[f"{prefix}.{key}_seeds"] = float(len(every))
     return found
+
+
+headline = partial(figures, prefix="determinant5")
 
 
 def plot(results: Results) -> Figure:

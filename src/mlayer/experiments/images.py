@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, Where, from_files
@@ -20,11 +19,8 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
-from mlayer.experiments.shared.pictures import M_LAYER, PAPER, ground, panels, soft
+from mlayer.experiments.shared.pictures import M_LAYER, PAPER, Figure, ground, panels, soft
 from mlayer.report.reproduction import Grid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Images: MNIST, CIFAR-10, SVHN"
 IN_PAPER = "Table 1; section 4.4"
@@ -34,11 +30,7 @@ CAPTION = (
 )
 # The paper's table: accuracy in percent, its deviation, parameters.
 EXPECTED: dict[str, dict[str, tuple[float, float | None, int]]] = {
-    "mnist": {
-        "M-layer": (97.99, 0.12, 68885),
-        "NODE": (96.40, 0.50, 84000),
-        "ANODE": (98.20, 0.10, 84000),
-    },
+    "mnist": {"M-layer": (97.99, 0.12, 68885), "NODE": (96.40, 0.50, 84000), "ANODE": (98.20, 0.10, 84000)},
     "cifar10": {
         "M-layer": (54.17, 0.36, 148965),
         "sigmoid": (46.63, None, 8049010),
@@ -48,11 +40,7 @@ EXPECTED: dict[str, dict[str, tuple[float, float | None, int]]] = {
         "NODE": (53.70, 0.20, 172000),
         "ANODE": (60.60, 0.40, 172000),
     },
-    "svhn": {
-        "M-layer": (81.19, 0.23, 148965),
-        "NODE": (81.00, 0.60, 172000),
-        "ANODE": (83.50, 0.50, 172000),
-    },
+    "svhn": {"M-layer": (81.19, 0.23, 148965), "NODE": (81.00, 0.60, 172000), "ANODE": (83.50, 0.50, 172000)},
 }
 _TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 _LABELS = {"paper_recipe": "the text's", "notebook_recipe": "the notebook's", "our_recipe": "ours"}

@@ -15,7 +15,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, Where, from_files
@@ -25,10 +24,7 @@ from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
-from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, panels
 
 TITLE = "Ingredients of the image recipe, and dropout"
 IN_PAPER = "; beyond Table 1: an ablation of our recipe, and the dropout that the paper announces"

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,17 +34,14 @@ from torch import Tensor, nn
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
 from mlayer.errors import MLayerError
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import paper_rows, written
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import M_LAYER, M_LAYER_OF_OTHERS, NET, canvas, ink, shade
+from mlayer.experiments.shared.pictures import M_LAYER, M_LAYER_OF_OTHERS, NET, Figure, canvas, ink, shade
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import features, harmonics, told
 from mlayer.nn.layer import MLayer
 from mlayer.numerics.arrays import Array
-from mlayer.training import PeriodicLoss, Settings, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.training import PeriodicLoss, Settings
 
 TITLE = "Periodic functions"
 IN_PAPER = "Figure 3; section 4.2"
@@ -62,48 +59,28 @@ SPACING = 1e-5
 MATRIX_SIZE = 6
 DRAWN = 0.01  # spacing of the curves in the picture
 needs = no_needs
-ROWS = (
-    PaperRow(
-        "Periodic: largest error on [2, 6], the figure's functions",
-        "a picture",
-        "periodic.figure_rmse_max",
-        ".1e",
-        at_most=0.05,
-    ),
-    PaperRow(
-        "Periodic: the same, text's recipe",
-        "a picture",
-        "periodic.text_figure_rmse_max",
-        ".2g",
-        at_most=0.05,
-        epochs="periodic.text_epochs",
-    ),
-    PaperRow(
-        "Periodic: smallest error on [2, 6], DNN",
-        "a picture",
-        "periodic.dnn_figure_rmse_min",
-        ".1f",
-        epochs="periodic.dnn_epochs",
-        full_epochs=300,
-    ),
-    PaperRow(
-        "Periodic: random functions of the text within 0.05",
-        "",
-        "periodic.random_success_rate",
-        ".0%",
-        at_least=0.9,
-    ),
-    PaperRow(
-        "Periodic: functions with real frequencies within 0.05, from a spectrum",
-        "",
-        "periodic.real_success_rate",
-        ".1%",
-        at_least=0.95,
-    ),
-    PaperRow("Periodic: the same, harmonics of the window", "", "periodic.harmonics_success_rate", ".1%"),
-    PaperRow("Periodic: the same, Fourier features and ridge", "", "periodic.features_success_rate", ".1%"),
-    PaperRow(
-        "Periodic: the same, least squares with known frequencies", "", "periodic.told_success_rate", ".1%"
+_SEEN = "a picture"
+_WITHIN = "functions with real frequencies within 0.05, from a spectrum"
+_TEXT = {"at_most": 0.05, "epochs": "periodic.text_epochs"}
+_DNN = {"epochs": "periodic.dnn_epochs", "full_epochs": 300}
+ROWS = paper_rows(
+    "Periodic: ",
+    "periodic",
+    (
+        (
+            "largest error on [2, 6], the figure's functions",
+            _SEEN,
+            "figure_rmse_max",
+            ".1e",
+            {"at_most": 0.05},
+        ),
+        ("the same, text's recipe", _SEEN, "text_figure_rmse_max", ".2g", _TEXT),
+        ("smallest error on [2, 6], DNN", _SEEN, "dnn_figure_rmse_min", ".1f", _DNN),
+        ("random functions of the text within 0.05", "", "random_success_rate", ".0%", {"at_least": 0.9}),
+        (_WITHIN, "", "real_success_rate", ".1%", {"at_least": 0.95}),
+        ("the same, harmonics of the window", "", "harmonics_success_rate", ".1%", {}),
+        ("the same, Fourier features and ridge", "", "features_success_rate", ".1%", {}),
+        ("the same, least squares with known frequencies", "", "told_success_rate", ".1%", {}),
     ),
 )
 
@@ -139,14 +116,7 @@ class Config:
 
 SCALES = {
     "smoke": Config(
-        functions=1,
-        models=1,
-        random=1,
-        real=2,
-        text_epochs=1,
-        dnn_models=1,
-        dnn_epochs=1,
-        thin=200,
+        functions=1, models=1, random=1, real=2, text_epochs=1, dnn_models=1, dnn_epochs=1, thin=200
     ),
     "default": Config(),
     "full": Config(text_models=3, dnn_models=3, dnn_epochs=300),
@@ -233,13 +203,8 @@ def _by_the_text(
 ) -> dict[str, Any]:
     model, settings = recipe(kind, config, seed)
     samples = cosine_samples(function, seed=seed)
-    outcome = train(
-        model,
-        (samples.x[:: config.thin].contiguous(), samples.y[:: config.thin].contiguous()),
-        settings,
-        checkpoint=where.checkpoint(part),
-        progress=where.follow(part),
-    )
+    data = samples.x[:: config.thin].contiguous(), samples.y[:: config.thin].contiguous()
+    outcome = where.train(model, data, settings, part)
     return {
         "parameters": parameter_count(model),
         "rmse": _rmse(model, function),

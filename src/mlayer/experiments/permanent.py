@@ -10,30 +10,24 @@ Expected (paper): "equivalent behavior"; no figure is given.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mlayer.experiments import determinant
-from mlayer.experiments.running.protocol import Results
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 
 TITLE = "Permanents of 3 x 3 matrices"
 IN_PAPER = '; section 4.3, "equivalent behavior"'
 CAPTION = "As Figure 4, for permanents of 3 x 3 matrices."
 EXPECTED = {"zero_guess_mse": 2 / 9}
 Config, needs, run, plot = determinant.Config, determinant.needs, determinant.run, determinant.plot
-ROWS = (
-    PaperRow(
-        "3 x 3 permanent, text's recipe, 8,192 examples",
-        '"equivalent"',
-        "permanent3.paper_recipe_mse_8192_examples",
-        ".1e",
+ROWS = paper_rows(
+    "3 x 3 permanent, ",
+    "permanent3",
+    (
+        ("text's recipe, 8,192 examples", '"equivalent"', "paper_recipe_mse_8192_examples", ".1e", {}),
+        ("DNN, 8,192 examples", '"equivalent"', "dnn_mse_8192_examples", ".1e", {}),
+        ("811 parameters, our recipe", '"equivalent"', "best_mse", ".1e", {}),
     ),
-    PaperRow(
-        "3 x 3 permanent, DNN, 8,192 examples",
-        '"equivalent"',
-        "permanent3.dnn_mse_8192_examples",
-        ".1e",
-    ),
-    PaperRow("3 x 3 permanent, 811 parameters, our recipe", '"equivalent"', "permanent3.best_mse", ".1e"),
 )
 
 
@@ -48,8 +42,4 @@ SCALES = {
     ),
     "full": replace(determinant.SCALES["full"], polynomial="permanent"),
 }
-
-
-def headline(results: Results) -> dict[str, float]:
-    """The figures for the summary."""
-    return determinant.figures(results, "permanent3")
+headline = partial(determinant.figures, prefix="permanent3")

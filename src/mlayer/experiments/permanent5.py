@@ -12,9 +12,9 @@ identity a permanent has terms of every degree too, so that our recipe is the on
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mlayer.experiments import determinant5
-from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.running.rows import PaperRow
 
 TITLE = "Permanents of 5 x 5 matrices"
@@ -29,8 +29,4 @@ ROWS = (
     PaperRow("5 x 5 permanent, DNN, our recipe", "", "permanent5.ours_dnn_mse", ".3f"),
 )
 SCALES = {scale: replace(config, polynomial="permanent") for scale, config in determinant5.SCALES.items()}
-
-
-def headline(results: Results) -> dict[str, float]:
-    """The figures for the summary."""
-    return determinant5.figures(results, "permanent5")
+headline = partial(determinant5.figures, prefix="permanent5")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
@@ -36,10 +36,7 @@ from mlayer.experiments.shared.over_seeds import (
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import M_LAYER, NET, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, panels
 
 TITLE = "Equal rivals on images"
 IN_PAPER = "; beyond Table 1: equal size, recipe and search"

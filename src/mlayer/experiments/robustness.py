@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,13 +26,10 @@ from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, Where
-from mlayer.experiments.running.rows import PaperRow, written
-from mlayer.experiments.shared.pictures import M_LAYER, PAPER, ink, panels, soft
+from mlayer.experiments.running.rows import paper_rows, written
+from mlayer.experiments.shared.pictures import M_LAYER, PAPER, Figure, ink, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Certified radii of the authors' CIFAR-10 model"
 IN_PAPER = "Figure 6; sections 3.7 and 4.4"
@@ -48,21 +45,14 @@ _CHUNK = 50
 _REFERENCES = 64
 _UNBROKEN = 1e9
 _ASKED = {"1_255": 1 / 255, "2_255": 2 / 255, "4_255": 4 / 255}
-ROWS = (
-    PaperRow(
-        "Paper's certified radius, authors' model, median",
-        "about 1e-5",
-        "robustness.paper_median_radius",
-        ".2e",
-    ),
-    PaperRow("Our certified radius, authors' model, median", "", "robustness.our_median_radius", ".2e"),
-    PaperRow("Our radius / the paper's radius, median", "", "robustness.median_ratio", ".0f", at_least=1000),
-    PaperRow(
-        "Our radius / the attack's radius, median",
-        "",
-        "robustness.median_part_of_attack",
-        ".3f",
-        at_least=0.98,
+ROWS = paper_rows(
+    "",
+    "robustness",
+    (
+        ("Paper's certified radius, authors' model, median", "about 1e-5", "paper_median_radius", ".2e", {}),
+        ("Our certified radius, authors' model, median", "", "our_median_radius", ".2e", {}),
+        ("Our radius / the paper's radius, median", "", "median_ratio", ".0f", {"at_least": 1000}),
+        ("Our radius / the attack's radius, median", "", "median_part_of_attack", ".3f", {"at_least": 0.98}),
     ),
 )
 

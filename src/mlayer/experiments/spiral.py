@@ -18,21 +18,19 @@ The text's "n = 1" cannot represent a spiral; n = 10 is the authors' notebook's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from mlayer.datasets import Table, spirals
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import ink, panels
+from mlayer.experiments.shared.pictures import Figure, ink, panels
 from mlayer.nn.layer import MLayer
-from mlayer.training import Plateau, Settings, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.training import Plateau, Settings
 
 TITLE = "Double spirals"
 IN_PAPER = "Figure 2; section 4.1"
@@ -55,26 +53,19 @@ _RMSPROP = Settings(
     on_divergence="stop",
 )
 needs = no_needs
-_FURTHER = "Spirals: accuracy on a further turn"
-ROWS = (
-    PaperRow(_FURTHER, "a picture", "spiral.extra_turn_accuracy", ".1%", at_least=0.9),
-    PaperRow("Spirals: accuracy on the second further turn", "", "spiral.second_turn_accuracy", ".1%"),
-    PaperRow("Spirals: accuracy on the third further turn", "", "spiral.third_turn_accuracy", ".1%"),
-    *(
-        PaperRow(
-            f"{_FURTHER}, {said}", "a picture", f"spiral.{recipe}_extra_turn_accuracy", ".1%", at_least=0.9
-        )
-        for recipe, said in (("text", "text's recipe with n = 10"), ("notebook", "notebook's recipe"))
-    ),
-    *(
-        PaperRow(
-            f"Spirals: the same, {said} net",
-            "a picture",
-            f"spiral.{net}_extra_turn_accuracy",
-            ".1%",
-            epochs="spiral.dnn_epochs",
-        )
-        for net, said in (("relu", "ReLU"), ("tanh", "tanh"))
+_FURTHER, _SEEN = "accuracy on a further turn", "a picture"
+_GOAL, _EPOCHS = {"at_least": 0.9}, {"epochs": "spiral.dnn_epochs"}
+ROWS = paper_rows(
+    "Spirals: ",
+    "spiral",
+    (
+        (_FURTHER, _SEEN, "extra_turn_accuracy", ".1%", _GOAL),
+        ("accuracy on the second further turn", "", "second_turn_accuracy", ".1%", {}),
+        ("accuracy on the third further turn", "", "third_turn_accuracy", ".1%", {}),
+        (f"{_FURTHER}, text's recipe with n = 10", _SEEN, "text_extra_turn_accuracy", ".1%", _GOAL),
+        (f"{_FURTHER}, notebook's recipe", _SEEN, "notebook_extra_turn_accuracy", ".1%", _GOAL),
+        ("the same, ReLU net", _SEEN, "relu_extra_turn_accuracy", ".1%", _EPOCHS),
+        ("the same, tanh net", _SEEN, "tanh_extra_turn_accuracy", ".1%", _EPOCHS),
     ),
 )
 
@@ -122,42 +113,19 @@ def models(config: Config, seed: int) -> dict[str, tuple[nn.Module, Settings]]:
     def layer(init: str) -> MLayer:
         return MLayer(2, 2, matrix_size=10, embedding_size=10, init=init, generator=generator())
 
-    recipe = replace(_RMSPROP, seed=seed)
+    def net(activation: str) -> nn.Module:
+        return dense_net((2, 20, 20, 2), activation, generator())
+
+    recipe = partial(replace, _RMSPROP, seed=seed)
+    text = recipe(epochs=config.text_epochs, learning_rate=1e-3, activity_penalty=1e-4)
+    notebook = recipe(epochs=config.notebook_epochs, learning_rate=1e-2, activity_penalty=1e-3)
+    ours = recipe(epochs=config.epochs, learning_rate=1e-2, activity_penalty=1e-3)
     return {
-        "relu": (
-            dense_net((2, 20, 20, 2), "relu", generator()),
-            replace(recipe, epochs=config.dnn_epochs, learning_rate=1e-3),
-        ),
-        "tanh": (
-            dense_net((2, 20, 20, 2), "tanh", generator()),
-            replace(recipe, epochs=config.dnn_epochs, learning_rate=1e-2),
-        ),
-        "text": (
-            layer("normal"),
-            replace(recipe, epochs=config.text_epochs, learning_rate=1e-3, activity_penalty=1e-4),
-        ),
-        "notebook": (
-            layer("normal"),
-            replace(
-                recipe,
-                epochs=config.notebook_epochs,
-                learning_rate=1e-2,
-                activity_penalty=1e-3,
-                plateau=Plateau(0.2, 5, 1e-5),
-                early_stopping=30,
-            ),
-        ),
-        "ours": (
-            layer("balanced"),
-            replace(
-                recipe,
-                epochs=config.epochs,
-                learning_rate=1e-2,
-                activity_penalty=1e-3,
-                batch_size=64,
-                schedule="cosine",
-            ),
-        ),
+        "relu": (net("relu"), recipe(epochs=config.dnn_epochs, learning_rate=1e-3)),
+        "tanh": (net("tanh"), recipe(epochs=config.dnn_epochs, learning_rate=1e-2)),
+        "text": (layer("normal"), text),
+        "notebook": (layer("normal"), replace(notebook, plateau=Plateau(0.2, 5, 1e-5), early_stopping=30)),
+        "ours": (layer("balanced"), replace(ours, batch_size=64, schedule="cosine")),
     }
 
 
@@ -173,14 +141,8 @@ def run(config: Config, where: Where) -> Results:
             if name != "ours" and k >= config.other_seeds:
                 continue
             training = quieter if name == "notebook" else points
-            part = f"{name}-{seed}"
-            outcome = train(
-                model,
-                (training.x, training.y),
-                settings,
-                checkpoint=where.checkpoint(part),
-                progress=where.follow(f"{name}, seed {seed}"),
-            )
+            data, what = (training.x, training.y), f"{name}, seed {seed}"
+            outcome = where.train(model, data, settings, f"{name}-{seed}", what)
             results["models"].setdefault(name, {"parameters": parameter_count(model), "runs": []})
             results["models"][name]["runs"].append(
                 {

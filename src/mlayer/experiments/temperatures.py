@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from mlayer.experiments.shared.pictures import (
     M_LAYER_OF_OTHERS,
     NET,
     PINK,
+    Figure,
     canvas,
     ink,
     is_narrow,
@@ -47,10 +48,7 @@ from mlayer.experiments.shared.pictures import (
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import told
 from mlayer.nn.layer import MLayer
-from mlayer.training import Settings, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.training import Settings
 
 TITLE = "Melbourne's minimum temperatures"
 IN_PAPER = "; the authors' notebook"
@@ -235,13 +233,7 @@ def _dnn(past: Tensor, length: int, config: Config, where: Where) -> dict[str, A
     )
     x = _years(length).float()
     x = (x - x[: len(past)].mean()) / x[: len(past)].std()
-    train(
-        model,
-        (x[: len(past)], past[:, None].float()),
-        settings,
-        checkpoint=where.checkpoint("dnn"),
-        progress=where.follow("dnn"),
-    )
+    where.train(model, (x[: len(past)], past[:, None].float()), settings, "dnn")
     return {"values": _values(model, x), "parameters": parameter_count(model)}
 
 
@@ -267,13 +259,7 @@ def _notebook(past: Tensor, length: int, config: Config, where: Where) -> dict[s
         on_divergence="stop",
     )
     x = torch.arange(length, dtype=torch.float32)[:, None]
-    outcome = train(
-        model,
-        (x[: len(past)], past[:, None].float()),
-        settings,
-        checkpoint=where.checkpoint("notebook"),
-        progress=where.follow("notebook"),
-    )
+    outcome = where.train(model, (x[: len(past)], past[:, None].float()), settings, "notebook")
     return {
         "values": _values(model, x),
         "parameters": parameter_count(model),

@@ -14,7 +14,6 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -22,13 +21,10 @@ from torch import nn
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import canvas
+from mlayer.experiments.shared.pictures import Figure, canvas
 from mlayer.nn import MLayer
 from mlayer.report.reproduction import Grid
 from mlayer.training import Settings, train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Time per training epoch compared with a ReLU net"
 IN_PAPER = "Table 2; section 4.4"

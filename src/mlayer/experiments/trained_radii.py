@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torch import nn
 
@@ -28,11 +28,8 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import panels
+from mlayer.experiments.shared.pictures import Figure, panels
 from mlayer.nn import MLayer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Certified radii of CIFAR-10 models trained here"
 IN_PAPER = "Figure 6; section 4.4"

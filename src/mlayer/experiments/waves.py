@@ -19,7 +19,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,13 +28,10 @@ from mlayer.datasets import Cosines, random_cosines
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import GREEN, M_LAYER, NET, PINK, ink, panels
+from mlayer.experiments.shared.pictures import GREEN, M_LAYER, NET, PINK, Figure, ink, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, told
 from mlayer.numerics.arrays import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Waves off the grid, in noise"
 IN_PAPER = "; beyond section 4.2: real frequencies and noise"

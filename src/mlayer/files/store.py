@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from mlayer.checks import file_path, flag
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
+from mlayer.exponential.arguments import HALVES
 from mlayer.nn.arguments import check_device, check_stored
 from mlayer.nn.initializers import INITIALIZERS
 from mlayer.nn.layer import MLayer, check_layer
@@ -36,9 +37,7 @@ from mlayer.tensorfile import DamagedError, Header, read_header, read_tensors
 FORMAT = 2
 _PLAIN = 1  # files without notes stay readable for every mlayer
 _KEY = "mlayer"
-_DTYPES = {
-    str(d).removeprefix("torch."): d for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-}
+_DTYPES = {str(d).removeprefix("torch."): d for d in (*HALVES, torch.float32, torch.float64)}
 _SIZES = ("in_features", "out_features", "matrix_size", "embedding_size")
 _FLAGS = ("matrix_bias", "output_bias", "embedding_bias")
 _CUSTOM = Structure.name

@@ -75,10 +75,7 @@ def check_weights(
         )
     if embedding is None and embedding_bias is not None:
         raise ArgumentError(
-            "embedding_bias",
-            "None without an embedding",
-            _shape(embedding_bias),
-            "Add it to matrix_bias.",
+            "embedding_bias", "None without an embedding", _shape(embedding_bias), "Add it to matrix_bias."
         )
     for name, tensor, shape in (
         ("generators", generators, (d, n, n)),

@@ -39,8 +39,7 @@ class Normal:
 
     def __call__(self, layer: MLayer, generator: torch.Generator | None) -> None:
         """Fill ``layer``."""
-        for parameter in layer.own_parameters():
-            nn.init.normal_(parameter, 0.0, self.std, generator=generator)
+        _normal(generator, 0.0, self.std, *layer.own_parameters())
 
 
 @dataclass(frozen=True)
@@ -79,17 +78,13 @@ class Periodic:
                 f"'periodic', which needs a diagonal, with structure {structure.name!r}",
                 "Use structure='full' or BlockDiagonal, or another initializer.",
             ) from None
-        for parameter in (layer.free_generators, layer.free_matrix_bias):
-            if parameter is not None:
-                nn.init.normal_(parameter, 0.0, self.std, generator=generator)
-                parameter.add_(start)
-        if layer.embedding is not None:
-            nn.init.normal_(layer.embedding, self.embedding_mean, self.embedding_std, generator=generator)
-        if layer.embedding_bias is not None:
-            nn.init.normal_(layer.embedding_bias, 0.0, self.embedding_std, generator=generator)
-        for parameter in (layer.readout, layer.output_bias):
-            if parameter is not None:
-                nn.init.normal_(parameter, 0.0, self.readout_std, generator=generator)
+        _normal(generator, 0.0, self.std, layer.free_generators, layer.free_matrix_bias)
+        layer.free_generators.add_(start)
+        if layer.free_matrix_bias is not None:
+            layer.free_matrix_bias.add_(start)
+        _normal(generator, self.embedding_mean, self.embedding_std, layer.embedding)
+        _normal(generator, 0.0, self.embedding_std, layer.embedding_bias)
+        _normal(generator, 0.0, self.readout_std, layer.readout, layer.output_bias)
 
 
 @dataclass(frozen=True)
@@ -134,13 +129,16 @@ class Balanced:
         n = layer.matrix_size
         terms = layer.generator_count if layer.embedding is not None else layer.in_features
         std = self.norm / (2 * math.sqrt(terms * n))
-        for parameter in (layer.free_generators, layer.free_matrix_bias):
-            if parameter is not None:
-                nn.init.normal_(parameter, 0.0, std, generator=generator)
-        if layer.embedding is not None:
-            nn.init.normal_(layer.embedding, 0.0, 1 / math.sqrt(layer.in_features), generator=generator)
-        nn.init.normal_(layer.readout, 0.0, 1 / n, generator=generator)
+        _normal(generator, 0.0, std, layer.free_generators, layer.free_matrix_bias)
+        _normal(generator, 0.0, 1 / math.sqrt(layer.in_features), layer.embedding)
+        _normal(generator, 0.0, 1 / n, layer.readout)
         _zero(layer.embedding_bias, layer.output_bias)
+
+
+def _normal(generator: torch.Generator | None, mean: float, std: float, *parameters: Tensor | None) -> None:
+    for parameter in parameters:
+        if parameter is not None:
+            nn.init.normal_(parameter, mean, std, generator=generator)
 
 
 def _zero(*parameters: Tensor | None) -> None:

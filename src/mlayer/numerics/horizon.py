@@ -55,11 +55,7 @@ class HorizonErrors:
 
     @classmethod
     def of(
-        cls,
-        horizons: Array,
-        forecasts: Array,
-        errors: Array,
-        floor: tuple[Persistence, float] | None = None,
+        cls, horizons: Array, forecasts: Array, errors: Array, floor: tuple[Persistence, float] | None = None
     ) -> HorizonErrors:
         """Fit to errors of forecasts of the past.
 

@@ -194,9 +194,8 @@ class _Error:
             cosine, sine = basis[:, first + k], basis[:, first + count + k]
             p, q = solution[first + k], solution[first + count + k]
             lever = (problem.x[:, a] - problem.center[a]) / self.unit[place]
-            change = np.outer(cosine, p) + np.outer(sine, q) if kind == 0 else None
-            if change is None:
-                change = np.outer(cosine, q) - np.outer(sine, p)
+            grows = kind == 0
+            change = np.outer(cosine, p if grows else q) + np.outer(sine, q if grows else -p)
             slopes[..., place] = -lever[:, None] * change
         flat = slopes.reshape(len(residual), -1)
         return (flat - Q @ (Q.T @ flat)).reshape(residual.size, len(self.places))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +58,13 @@ def demo_page(results: Results, seconds: float) -> Page:
     )
     page.figures(
         (
-            _boundary(spiral, name),
+            boundary_picture(
+                spiral[name]["boundary"],
+                spiral["points"],
+                spiral["labels"],
+                xlabel="first input",
+                ylabel="second input",
+            ),
             f"Decision boundary of the {spiral[name]['title']} around two spirals of points",
             f"{spiral[name]['title']}: {spiral[name]['training_accuracy']:.1%} of the points, "
             f"{spiral[name]['extra_turn_accuracy']:.1%} of the next turn",
@@ -72,7 +79,7 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.figures(
         [
             (
-                _wave(wave),
+                wave_picture(wave["curve"], wave["ours"]["curve"]),
                 "The wave and the layer's output from 0 to 6; the curves coincide",
                 f"Root mean squared error on [2, 6]: {wave['ours']['rmse']:.2g}; "
                 f"the wave's amplitude is {max(map(abs, wave['curve'])):.1f}",
@@ -109,35 +116,36 @@ def demo_page(results: Results, seconds: float) -> Page:
     return page
 
 
-def _boundary(spiral: Results, name: str) -> Draw:
+def boundary_picture(
+    tenths: Sequence[str], points: Sequence[Sequence[float]], labels: Sequence[int], **axes_with: Any
+) -> Draw:
+    """Draws where a model puts the boundary between two spirals of points; a digit for each place."""
+
     def draw(figure: Figure, theme: Theme) -> None:
         from matplotlib.patches import Circle
 
-        axes = figure.subplots()
-        rows = np.array([[int(digit) / 9 for digit in row] for row in spiral[name]["boundary"]])
+        axes, colors = figure.subplots(), [theme.first, theme.second]
+        rows = np.array([[int(digit) / 9 for digit in row] for row in tenths])
         ticks = np.linspace(-EDGE, EDGE, len(rows))
-        axes.contourf(
-            ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=[theme.first, theme.second], alpha=0.3
-        )
-        points, labels = np.array(spiral["points"]), np.array(spiral["labels"])
-        for label, color in ((0, theme.first), (1, theme.second)):
-            chosen = points[labels == label]
-            axes.plot(chosen[:, 0], chosen[:, 1], ".", color=color, markersize=1.5, rasterized=True)
+        axes.contourf(ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=colors, alpha=0.3)
+        for label, color in enumerate(colors):
+            chosen = np.array(points)[np.array(labels) == label]
+            axes.plot(*chosen.T, ".", color=color, markersize=1.5, rasterized=True)
         axes.add_patch(Circle((0, 0), 4 * np.pi, fill=False, color=theme.text, linestyle=":"))
-        axes.set(
-            aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE), xlabel="first input", ylabel="second input"
-        )
+        axes.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE), **axes_with)
 
     return draw
 
 
-def _wave(wave: Results) -> Draw:
+def wave_picture(function: Sequence[float], learned: Sequence[float]) -> Draw:
+    """Draws a function on [0, 6] and the curve of a layer that has seen a third of it."""
+
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        x = np.linspace(0, 6, len(wave["curve"]))
+        x = np.linspace(0, 6, len(function))
         axes.axvspan(0, 2, color=theme.faint, alpha=0.4, linewidth=0, label="seen")
-        axes.plot(x, wave["curve"], color=theme.first, linewidth=2.5, label="function")
-        axes.plot(x, wave["ours"]["curve"], "--", color=theme.second, linewidth=1, label="M-layer")
+        axes.plot(x, function, color=theme.first, linewidth=2.5, label="function")
+        axes.plot(x, learned, "--", color=theme.second, linewidth=1, label="M-layer")
         axes.set(xlabel="x", xlim=(0, 6))
         axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.16))
 

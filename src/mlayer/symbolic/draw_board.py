@@ -63,6 +63,7 @@ def draw_board(board: PolynomialPlan | MLayer, variables: Any = None, *, title: 
     cell = 0.85 if n <= 10 else 0.6
     drawing = figure(cell * n + 0.8, cell * n + 1.0)
     axes = drawing.add_subplot()
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 3}
     for i in range(n):
         for j in range(n):
             form = number(float(weights.B[i, j]), 1e-6 * scale)
@@ -72,27 +73,18 @@ def draw_board(board: PolynomialPlan | MLayer, variables: Any = None, *, title: 
                 label = _label(form)
                 axes.add_patch(_square(i, j, facecolor="#dbe9f6", edgecolor="none", zorder=1))
                 size = min(11.0, 62 * cell / max(4, len(label)))
-                axes.text(j + 0.5, i + 0.5, label, ha="center", va="center", fontsize=size, zorder=3)
+                axes.text(j + 0.5, i + 0.5, label, fontsize=size, **middle)
             if (weights.S[:, i, j] != 0).any():
                 axes.add_patch(_square(i, j, facecolor="none", edgecolor="#c44e00", linewidth=2.5, zorder=4))
                 if i != j and form == 0:
                     which = [str(m) for m in range(layer.out_features) if weights.S[m, i, j] != 0]
                     text = "read" if layer.out_features == 1 else "p" + ",".join(which)
-                    axes.text(
-                        j + 0.5,
-                        i + 0.5,
-                        text,
-                        ha="center",
-                        va="center",
-                        fontsize=8,
-                        color="#c44e00",
-                        zorder=3,
-                    )
+                    axes.text(j + 0.5, i + 0.5, text, fontsize=8, color="#c44e00", **middle)
     axes.set_xlim(0, n)
     axes.set_ylim(n, 0)
     axes.set_aspect("equal")
-    axes.set_xticks([k + 0.5 for k in range(n)], [str(k) for k in range(n)])
-    axes.set_yticks([k + 0.5 for k in range(n)], [str(k) for k in range(n)])
+    for set_ticks in (axes.set_xticks, axes.set_yticks):
+        set_ticks([k + 0.5 for k in range(n)], [str(k) for k in range(n)])
     axes.tick_params(length=0, labelsize=8)
     for k in range(n + 1):
         axes.axhline(k, color="0.8", linewidth=0.6, zorder=2)

@@ -269,7 +269,6 @@ class BallQuadratic:
         ends = math.log(span * 1e-12), math.log(span * 4 + 4 * self._least + 1e-300)
         _, least = least_of(lambda extra: -dual(math.exp(extra)), *ends, _DUAL_SEARCH)
         best = max(
-            -least,
-            -g * radius - max(0.0, -float(self._values[0])) * radius**2 - self._rounding * radius**2,
+            -least, -g * radius - max(0.0, -float(self._values[0])) * radius**2 - self._rounding * radius**2
         )
         return best - self._g_rounding * radius

@@ -23,10 +23,7 @@ def command(turns: int, no_others: bool, device: str, quiet: bool, as_json: bool
 
     with show.bar("measuring", quiet) as bar:
         result = bench(
-            turns=turns,
-            others=not no_others,
-            device=device,
-            on_case=lambda name: bar.update(0, None, name),
+            turns=turns, others=not no_others, device=device, on_case=lambda name: bar(0, None, name)
         )
     if as_json:
         show.emit_json(result)

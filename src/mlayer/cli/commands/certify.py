@@ -125,7 +125,7 @@ def command(  # noqa: PLR0917 - click gives them by name
                 eps=eps,
                 units=given,
                 vary=vary,
-                progress=lambda k, n: bar.update(k, n, f"{k} of {n} rows"),
+                progress=lambda k, n: bar(k, n, f"{k} of {n} rows"),
             )
         _report_intervals(intervals, output, spreadsheet, quiet, as_json)
         return
@@ -139,7 +139,7 @@ def command(  # noqa: PLR0917 - click gives them by name
             units=given,
             rigorous=rigorous,
             proof=proof is not None,
-            progress=lambda k, n: bar.update(k, n, f"{k} of {n} rows"),
+            progress=lambda k, n: bar(k, n, f"{k} of {n} rows"),
             workers=workers,
         )
     show.remarks(done.remarks, quiet)

@@ -32,9 +32,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     from mlayer.experiments.shared.kept_network import certify_again
 
     with show.bar("certifying", quiet) as bar:
-        found = certify_again(
-            model, eps, data=data, images=images, progress=lambda part: bar.update(part, 1.0, "")
-        )
+        found = certify_again(model, eps, data=data, images=images, progress=lambda part: bar(part, 1.0, ""))
     if as_json:
         show.emit_json(found)
         return

@@ -55,7 +55,7 @@ def command(  # noqa: PLR0917 - click gives them by name
             content,
             norm=norm,
             units=given,
-            progress=lambda k, n: bar.update(k, n, f"{k} of {n} rows"),
+            progress=lambda k, n: bar(k, n, f"{k} of {n} rows"),
         )
     show.remarks(done.remarks, quiet)
     accepted, refused, silent = (done.count(answer) for answer in ("accepted", "refused", "no claim"))

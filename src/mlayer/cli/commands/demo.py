@@ -24,11 +24,7 @@ def command(output: Path, smoke: bool, quiet: bool, as_json: bool) -> None:
 
     started = time.monotonic()
     with show.bar("demo", quiet) as bar:
-
-        def report(what: str, part: float | None) -> None:
-            bar.update(part or 0.0, None if part is None else 1.0, what)
-
-        results = demo.run(demo.SMOKE if smoke else demo.Config(), Where(report=report))
+        results = demo.run(demo.SMOKE if smoke else demo.Config(), Where(report=show.by_part(bar)))
     seconds = time.monotonic() - started
     demo_page(results, seconds).save(output)
     spiral, wave, digits = results["spiral"], results["wave"], results["digits"]

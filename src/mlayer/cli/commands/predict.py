@@ -72,7 +72,7 @@ def command(  # noqa: PLR0917 - click passes them by name
             keep=keep,
             strict=strict,
             spreadsheet=spreadsheet,
-            on_rows=lambda rows: bar.update(rows, None, f"{rows} rows"),
+            on_rows=lambda rows: bar(rows, None, f"{rows} rows"),
         )
     show.remarks(done.remarks, quiet)
     if as_json:

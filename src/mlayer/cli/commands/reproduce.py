@@ -55,18 +55,10 @@ def command(  # noqa: PLR0917 - click gives them by name
         experiment(name)  # a wrong name is an error before anything is written
     if download:
         _fetch(needed_sets(name, scale or "default"), data, quiet)  # type: ignore[arg-type]
-    records: dict[str, dict[str, Any]]
     with show.bar(name, quiet) as bar:
-
-        def progress(what: str, part: float | None) -> None:
-            bar.update(part or 0.0, None if part is None else 1.0, what)
-
-        chosen: Any = scale or "default"
-        if name == "all":
-            records = reproduce_all(chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
-        else:
-            done = reproduce(name, chosen, data=data, out=out, seed=seed, progress=progress, resume=not anew)
-            records = {name: done}
+        how: dict[str, Any] = {"scale": scale or "default", "data": data, "out": out, "seed": seed}
+        how |= {"progress": show.by_part(bar), "resume": not anew}
+        records = reproduce_all(**how) if name == "all" else {name: reproduce(name, **how)}
     page = out / ("report.smoke.html" if scale == "smoke" else "report.html")
     if as_json:
         show.emit_json({key: record.get("headline", record) for key, record in records.items()})
@@ -105,6 +97,6 @@ def _fetch(names: Sequence[str], data: Path | None, quiet: bool) -> None:
         fetch_sets(
             names,
             data,
-            progress=lambda file, come, total: bar.update(come, total, f"{file}, {come / 1e6:.1f} MB"),
+            progress=lambda file, come, total: bar(come, total, f"{file}, {come / 1e6:.1f} MB"),
         )
     show.say(f"{', '.join(names)}: all files are in {data_folder(data)}", quiet)

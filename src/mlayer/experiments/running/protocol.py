@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from torch import nn
 
 from mlayer.experiments.running.provenance import commit
 from mlayer.experiments.running.records import read_part, write_part
 from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.pictures import Figure
+from mlayer.training import Settings, TrainingResult, train
 from mlayer.training.result import Record
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Scale = Literal["smoke", "default", "full"]
 # Called with what is being done, and the part of it that is done (None: not known).
@@ -22,7 +23,10 @@ Results = dict[str, Any]
 
 
 class Experiment(Protocol):
-    """The parts of an experiment's module."""
+    """The parts of an experiment's module.
+
+    Optional: ``QUOTED_FROM``, and ``grids(record)``, the paper's tables with our columns, for the page.
+    """
 
     TITLE: str
     IN_PAPER: str  # "Figure 2; section 4.1"; before the semicolon nothing if the paper has no such figure
@@ -91,6 +95,13 @@ class Where:
         """Write the results of the parts that are finished: what `run` would return if it ended here."""
         if self.keeper is not None:
             self.keeper(results)
+
+    def train(
+        self, model: nn.Module, data: Any, settings: Settings, part: str, what: str = "", **more: Any
+    ) -> TrainingResult:
+        """Train with the checkpoints of this part; the progress calls it ``what``, or by its name."""
+        followed, folder = self.follow(what or part), self.checkpoint(part)
+        return train(model, data, settings, checkpoint=folder, progress=followed, **more)
 
     def follow(self, what: str) -> Follow:
         """The progress of one training, for `mlayer.training.train`."""

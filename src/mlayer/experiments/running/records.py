@@ -57,11 +57,7 @@ def write_part(file: Path, record: Record) -> None:
 
 def _seal(file: Path, record: Record) -> dict[str, str]:
     text = json.dumps(record, sort_keys=True)
-    return {
-        "run": file.parent.name,
-        "part": file.stem,
-        "digest": hashlib.sha256(text.encode()).hexdigest(),
-    }
+    return {"run": file.parent.name, "part": file.stem, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _refuse(word: str) -> Any:

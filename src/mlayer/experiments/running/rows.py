@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,16 @@ class PaperRow:
             return f"≤ {_short(self.at_most, self.form)}: {'met' if value <= self.at_most else 'missed'}"
         assert self.at_least is not None
         return f"≥ {_short(self.at_least, self.form)}: {'met' if value >= self.at_least else 'missed'}"
+
+
+def paper_rows(
+    of: str, prefix: str, rows: Iterable[tuple[str, str, str, str, dict[str, Any]]]
+) -> tuple[PaperRow, ...]:
+    """Rows that begin with ``of``, whose figures begin with ``prefix``: what, paper, name, form, the rest."""
+    return tuple(
+        PaperRow(f"{of}{what}", paper, f"{prefix}.{name}", form, **rest)
+        for what, paper, name, form, rest in rows
+    )
 
 
 def written(value: float, form: str) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mlayer.experiments.running.rows import written
+from mlayer.experiments.shared.pictures import Figure
+from mlayer.report.demo import boundary_picture, wave_picture
 from mlayer.report.reproduction import Card
 from mlayer.report.theme import Theme
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_EDGE = 14.0
 Record = dict[str, Any]
 
 
@@ -33,27 +31,14 @@ def cards(records: dict[str, Record]) -> Iterator[Card]:
 def _spiral(record: Record) -> Card:
     results, figures = record["results"], record["headline"]
     seeds = len(results["models"]["ours"]["runs"])
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        from matplotlib.patches import Circle
-
-        axes = figure.subplots()
-        rows = np.array([[int(digit) / 9 for digit in row] for row in results["boundaries"]["ours"]])
-        ticks = np.linspace(-_EDGE, _EDGE, len(rows))
-        colors = [theme.first, theme.second]
-        axes.contourf(ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=colors, alpha=0.3)
-        points = np.array(results["points"])
-        for label, color in enumerate(colors):
-            axes.plot(*points[label::2].T, ".", color=color, markersize=1.5, rasterized=True)
-        axes.add_patch(Circle((0, 0), 4 * np.pi, fill=False, color=theme.text, linestyle=":"))
-        axes.set(aspect=1, xlim=(-_EDGE, _EDGE), ylim=(-_EDGE, _EDGE), xticks=[], yticks=[])
-
+    points = results["points"]
+    labels = [k % 2 for k in range(len(points))]  # as `spirals` orders them
     return Card(
         "spiral",
         f"{figures['spiral.extra_turn_accuracy']:.1%}",
         f"of a spiral's next turn, never seen, in the right class (mean of {seeds} seeds). "
         f"A ReLU net: {figures['spiral.relu_extra_turn_accuracy']:.1%}.",
-        draw,
+        boundary_picture(results["boundaries"]["ours"], points, labels, xticks=[], yticks=[]),
         "Decision boundary of the M-layer around two spirals of points; it continues beyond them.",
     )
 
@@ -61,16 +46,7 @@ def _spiral(record: Record) -> Card:
 def _periodic(record: Record) -> Card:
     results, figures = record["results"], record["headline"]
     entry = results["figure"][0]
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        x = np.linspace(0, 6, len(entry["curve"]))
-        axes.axvspan(0, 2, color=theme.faint, alpha=0.4, linewidth=0, label="seen")
-        axes.plot(x, entry["curve"], color=theme.first, linewidth=2.5, label="function")
-        axes.plot(x, entry["ours"][0]["curve"], "--", color=theme.second, linewidth=1, label="M-layer")
-        axes.set(xlabel="x", xlim=(0, 6))
-        axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.16))
-
+    draw = wave_picture(entry["curve"], entry["ours"][0]["curve"])
     if "periodic.real_success_rate" in figures:
         count = round(figures["periodic.real_functions"])
         number = f"{figures['periodic.real_success_rate']:.1%}"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import M_LAYER, NET, is_narrow, panels, soft
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, is_narrow, panels, soft
 
 KINDS = ("clean", "attacked", "certified")
 

@@ -47,15 +47,22 @@ class Augment:
     Args:
         how: what to do.
         shape: (height, width, colors) of the images.
-        mean: (colors,), of pixel values in [0, 1]: what becomes 0.
-        deviation: (colors,): what becomes 1 above that.
+        mean: (colors,), of pixel values in [0, 1]: what becomes 0; 0 itself if None.
+        deviation: (colors,): what becomes 1 above that; 1 itself if None.
         white: the byte that stands for 1.
     """
 
     def __init__(
-        self, how: Augmentation, shape: tuple[int, ...], mean: Tensor, deviation: Tensor, white: int = 255
+        self,
+        how: Augmentation,
+        shape: tuple[int, ...],
+        mean: Tensor | None = None,
+        deviation: Tensor | None = None,
+        white: int = 255,
     ) -> None:
         self.how, self.shape = how, shape
+        mean = torch.zeros(shape[2]) if mean is None else mean
+        deviation = torch.ones(shape[2]) if deviation is None else deviation
         self.scale, self.offset = 1 / (white * deviation), -mean / deviation
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.errors import MissingPackageError
-from mlayer.experiments.shared.dense import dense_net
+from mlayer.experiments.shared.dense import dense_net, drawn
 
 WIDTHS = (1600, 1200, 1000)
 MAXOUT_WIDTHS = (1000, 775, 225)
@@ -123,10 +123,7 @@ class ODEBlock(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int, size: int, generator: torch.Generator) -> nn.Conv2d:
-    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, size, padding=size // 2)
-    nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)  # torch's own, from our generator
-    nn.init.zeros_(layer.bias)
-    return layer
+    return drawn(nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta"), generator)
 
 
 # Activation, and linear maps for each of its units.

@@ -16,7 +16,7 @@ from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment
 from mlayer.experiments.shared.image_recipes import ImageRecipe
 from mlayer.nn import MLayer
-from mlayer.training import evaluate, train
+from mlayer.training import evaluate
 
 _SAMPLE = 7  # every seventh image gives the colors' mean and deviation well enough
 
@@ -82,21 +82,17 @@ def _trained(
     generator = torch.Generator().manual_seed(seed)
     training, validation = split(images.train, recipe.validation, generator)
     shape = (*images.image_shape, 1)[:3]
-    mean, deviation = colors(training, shape) if recipe.standardize else _plain(shape)
+    plain = torch.zeros(shape[2]), torch.ones(shape[2])
+    mean, deviation = colors(training, shape) if recipe.standardize else plain
     inputs = recipe.augmentation.widened(training.pixels.view(-1, *shape))
     net = build(shape[0] * shape[1] * shape[2], len(images.classes), recipe.init, generator)
     settings = replace(recipe.settings, seed=seed)
-    result = train(
-        net,
-        (inputs, training.labels),
-        settings,
-        validation=None
-        if validation is None
-        else (_standardized(validation, shape, mean, deviation), validation.labels),
-        checkpoint=where.checkpoint(part),
-        progress=where.follow(part),
-        augment=Augment(recipe.augmentation, shape, mean, deviation, training.white),
-    )
+    judged = None
+    if validation is not None:
+        judged = _standardized(validation, shape, mean, deviation), validation.labels
+    augment = Augment(recipe.augmentation, shape, mean, deviation, training.white)
+    data = inputs, training.labels
+    result = where.train(net, data, settings, part, validation=judged, augment=augment)
     if recipe.standardize:
         fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
     tested = evaluate(
@@ -144,10 +140,6 @@ def colors(images: Split, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Mean and deviation of each color, of pixel values in [0, 1]."""
     sample = images.images(slice(None, None, _SAMPLE)).view(-1, shape[2]).double()
     return sample.mean(0).float(), sample.std(0).float()
-
-
-def _plain(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    return torch.zeros(shape[2]), torch.ones(shape[2])
 
 
 def _standardized(images: Split, shape: tuple[int, ...], mean: Tensor, deviation: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
+from mlayer.experiments.shared.dense import drawn
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear")
@@ -83,19 +84,11 @@ def relu_width(features: int, classes: int, matrix_size: int, embedding_size: in
 
 
 def _convolution(inputs: int, outputs: int, generator: torch.Generator) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, device="meta")
-    layer.weight = nn.Parameter(torch.empty(outputs, inputs, 4, 4))
-    layer.bias = nn.Parameter(torch.zeros(outputs))
-    nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
-    return layer
+    return drawn(nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, device="meta"), generator)
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs, device="meta")
-    layer.weight = nn.Parameter(torch.empty(outputs, inputs))
-    layer.bias = nn.Parameter(torch.zeros(outputs))
-    nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
-    return layer
+    return drawn(nn.Linear(inputs, outputs, device="meta"), generator)
 
 
 def through(front: Iterable[nn.Module], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCros
 from mlayer.experiments.shared.interval_network import interval_network
 from mlayer.experiments.shared.network_accuracy import network_tally
 from mlayer.files.network_file import save_network
-from mlayer.training import Settings, train
+from mlayer.training import Settings
 
 
 @dataclass(frozen=True)
@@ -127,17 +127,14 @@ def train_network(
         generator=torch.Generator().manual_seed(seed),
     )
     model = BoundedNetwork(network, shape)
-    settings = recipe.settings(len(training), eps, seed)
-    result = train(
+    result = where.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
-        settings,
+        recipe.settings(len(training), eps, seed),
+        part,
+        f"{part}: training",
         validation=(validation.images(), validation.labels),
-        checkpoint=where.checkpoint(part),
-        progress=where.follow(f"{part}: training"),
-        augment=Augment(
-            recipe.augmentation, shape, torch.zeros(shape[2]), torch.ones(shape[2]), training.white
-        ),
+        augment=Augment(recipe.augmentation, shape, white=training.white),
     )
     parameters = parameter_count(network)
     network.eval().requires_grad_(False)

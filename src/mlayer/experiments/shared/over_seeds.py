@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from mlayer.experiments.shared.pictures import Axes
 
 # What a row of a search keeps of the row of a training.
 SEARCH_FACTS = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")

@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib import axes, figure
+
+    Axes = axes.Axes
+    Figure = figure.Figure
+else:  # matplotlib is imported when a picture is drawn; these are for annotations, also those of others
+    Axes = Figure = Any
 
 # Okabe and Ito's colors, "Color universal design" (2008), which color-blind readers can distinguish. The same
 # kind of model has the same color in all pictures.

@@ -16,7 +16,7 @@ from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.nn.initializers import Normal
 from mlayer.nn.layer import MLayer
-from mlayer.training import Plateau, Settings, train
+from mlayer.training import Plateau, Settings
 
 Maker = Callable[..., Table]
 MAKERS: dict[str, Maker] = {"determinant": datasets.determinants, "permanent": datasets.permanents}
@@ -154,14 +154,9 @@ def by_the_text(
 
     def make(name: str) -> dict[str, Any]:
         training, validation = problem.training(examples), problem.validation(max(1, examples // 4))
-        result = train(
-            model,
-            (training.x, training.y),
-            recipe(epochs, problem.seed, penalty),
-            validation=(validation.x, validation.y),
-            checkpoint=where.checkpoint(name),
-            progress=where.follow(name),
-        )
+        settings = recipe(epochs, problem.seed, penalty)
+        judged = validation.x, validation.y
+        result = where.train(model, (training.x, training.y), settings, name, validation=judged)
         row = {
             "parameters": parameter_count(model),
             "examples": examples,

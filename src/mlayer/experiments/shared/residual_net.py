@@ -22,7 +22,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from mlayer.experiments.shared.dense import dense_net
+from mlayer.experiments.shared.dense import dense_net, undrawn
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear", "linear, wider net")
@@ -52,8 +52,8 @@ class _ResidualBlock(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int, size: int, stride: int, generator: torch.Generator) -> nn.Conv2d:
-    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+    layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False, device="meta")
+    nn.init.kaiming_normal_(undrawn(layer).weight, mode="fan_out", nonlinearity="relu", generator=generator)
     return layer
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mlayer.certificates import Certifier
 from mlayer.datasets import Split
 from mlayer.disk import replace_bytes
+from mlayer.experiments.shared.robust_loss import box_of
 from mlayer.nn import MLayer
 
 _CHUNK = 250
@@ -98,7 +99,7 @@ def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float) -> Tensor:
     For each rival class: from the middle of the box to the corner where the linearized margin is least, and
     again with the gradient at that corner; the fixed point of docs/theory/certificates-attack.md at one eps.
     """
-    low, high = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
+    low, high = box_of(x, eps)
     unbroken = torch.ones(len(x), dtype=torch.bool)
     for rival in range(model.out_features):
         point = (low + high) / 2
@@ -124,7 +125,7 @@ def certified_in_box(model: MLayer, x: Tensor, label: Tensor, eps: float, consta
     The box around x, cut to [0, 1], is certified from its own middle: where pixels are black or white, it
     reaches half as far to each side as seen from x.
     """
-    low, high = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
+    low, high = box_of(x, eps)
     # Ends and middle are rounded: a box that is larger by a few roundings holds the true one.
     low, high = torch.nextafter(low, low - 1), torch.nextafter(high, high + 1)
     certifier = Certifier(model, box=(low, high), constants=constants)
@@ -141,7 +142,7 @@ def _linear_tally(model: nn.Linear, images: Split, eps: float) -> Tally:
     for begin in range(0, len(images), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         x, y = images.images(part).double(), images.labels[part]
-        low, high = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
+        low, high = box_of(x, eps)
         own = torch.nn.functional.one_hot(y, len(b)).bool()
         difference = W[y][:, None] - W  # (rows, c, m)
         constant = b[y][:, None] - b

@@ -18,7 +18,7 @@ from mlayer.experiments.shared.image_training import colors, fold_in
 from mlayer.experiments.shared.robust_accuracy import tally_of
 from mlayer.experiments.shared.robust_loss import PixelModel, RobustCrossEntropy
 from mlayer.nn import BlockTriangular, MLayer
-from mlayer.training import Settings, train
+from mlayer.training import Settings
 
 _REFERENCES = 64
 
@@ -107,7 +107,6 @@ def train_robustly(
     Returns:
         Clean, attacked and certified accuracy in percent, and how the training went.
     """
-    folder = where.checkpoint(part)
     training = images.train
     shape = (*images.image_shape, 1)[:3]
     pixels = shape[0] * shape[1]
@@ -115,14 +114,13 @@ def train_robustly(
     generator = torch.Generator().manual_seed(seed)
     body = _body(recipe, pixels * shape[2], len(images.classes), generator, linear)
     model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels))
-    plain = torch.zeros(shape[2]), torch.ones(shape[2])  # the model standardizes by itself
-    result = train(
+    result = where.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
         recipe.settings(len(training), eps, seed),
-        checkpoint=folder,
-        progress=where.follow(f"{part}: training"),
-        augment=Augment(recipe.augmentation, shape, *plain, training.white),
+        part,
+        f"{part}: training",
+        augment=Augment(recipe.augmentation, shape, white=training.white),  # the model standardizes by itself
     )
     tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels))
     trained = time.monotonic()
@@ -133,7 +131,7 @@ def train_robustly(
         eps,
         training.images(slice(0, _REFERENCES)),
         fit_steps=fit_steps if isinstance(recipe.matrix_size, int) else 0,
-        folder=folder,
+        folder=where.checkpoint(part),
         progress=lambda done: where.say(f"{part}: certifying", done),
     )
     return {
@@ -188,13 +186,8 @@ def _body(
     return layer
 
 
-@torch.no_grad()
 def _plain(body: MLayer | nn.Linear, mean: Tensor, deviation: Tensor) -> MLayer | nn.Linear:
     """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
-    if isinstance(body, MLayer):
-        layer = body.with_structure("full")
-        fold_in(layer, mean, deviation)
-        return layer
-    body.weight.div_(deviation)
-    body.bias.sub_(body.weight @ mean)
-    return body
+    plain = body.with_structure("full") if isinstance(body, MLayer) else body
+    fold_in(plain, mean, deviation)
+    return plain

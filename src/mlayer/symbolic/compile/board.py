@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeVar
 
 # A word is a product in a fixed order; its letters are the numbers of the variables, or ONE.
 ONE = -1
@@ -22,6 +23,7 @@ Form = dict[int, Fraction]  # letter -> coefficient
 Words = Mapping[Word, Fraction]
 Powers = tuple[int, ...]
 Polynomial = Mapping[Powers, Fraction]
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Board:
         return other
 
 
-def add(total: dict[int, Fraction], other: Mapping[int, Fraction], factor: Fraction) -> None:
+def add(total: dict[_Key, Fraction], other: Mapping[_Key, Fraction], factor: Fraction) -> None:
     """Total += factor * other, in place; zeros are dropped."""
     for key, value in other.items():
         new = total.get(key, Fraction(0)) + factor * value

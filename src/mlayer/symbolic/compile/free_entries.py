@@ -11,7 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import cast
 
-from mlayer.symbolic.compile.board import ONE, Board, Polynomial, Powers, Readout
+from mlayer.symbolic.compile.board import ONE, Board, Polynomial, Powers, Readout, add
 from mlayer.symbolic.compile.minimal import Span
 from mlayer.symbolic.compile.step_budget import Effort
 
@@ -110,9 +110,7 @@ def entries_from(board: Board, start: int, variables: int) -> dict[int, dict[Pow
                 _accumulate(after.setdefault(j, {}), polynomial, form, Fraction(1, length))
         step = {j: polynomial for j, polynomial in after.items() if polynomial}
         for j, polynomial in step.items():
-            entry = total.setdefault(j, {})
-            for powers, value in polynomial.items():
-                entry[powers] = entry.get(powers, Fraction(0)) + value
+            add(total.setdefault(j, {}), polynomial, Fraction(1))
         if sum(len(entry) for entry in total.values()) > _MOST_TERMS:
             return None
     return total
@@ -125,10 +123,8 @@ def _accumulate(
     by: Fraction,
 ) -> None:
     for letter, coefficient in form.items():
-        for powers, value in polynomial.items():
-            key = powers if letter == ONE else (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :])
-            new = total.get(key, Fraction(0)) + by * coefficient * value
-            if new:
-                total[key] = new
-            else:
-                total.pop(key, None)
+        times = {
+            powers if letter == ONE else (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :]): value
+            for powers, value in polynomial.items()
+        }
+        add(total, times, by * coefficient)

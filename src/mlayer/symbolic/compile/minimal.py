@@ -34,7 +34,7 @@ class Span:
             factor = rest[pivot]
             if self._effort is not None:
                 self._effort.spend_on(len(row) + len(members) + len(rest) // 8, factor)
-            _subtract(rest, row, factor)
+            add(rest, row, -factor)
             add(combination, members, factor)
         return rest, combination
 
@@ -50,15 +50,6 @@ class Span:
         self._row_of[pivot] = len(self._rows)
         self._rows.append(({key: scale * value for key, value in rest.items()}, members))
         return None
-
-
-def _subtract(total: _Signature, row: _Signature, factor: Fraction) -> None:
-    for key, value in row.items():
-        new = total.get(key, Fraction(0)) - factor * value
-        if new:
-            total[key] = new
-        else:
-            total.pop(key, None)
 
 
 def minimal(board: Board, effort: Effort | None = None) -> Board:

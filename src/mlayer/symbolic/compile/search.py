@@ -11,14 +11,7 @@ from mlayer.errors import ArgumentError
 from mlayer.symbolic.compile.board import Board, Polynomial, Words
 from mlayer.symbolic.compile.expression_lift import from_expressions
 from mlayer.symbolic.compile.free_entries import with_spare_entries
-from mlayer.symbolic.compile.lifts import (
-    derivatives,
-    in_order,
-    padded,
-    sharing,
-    variable_orders,
-    wired,
-)
+from mlayer.symbolic.compile.lifts import derivatives, in_order, padded, sharing, variable_orders, wired
 from mlayer.symbolic.compile.minimal import minimal
 from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
 

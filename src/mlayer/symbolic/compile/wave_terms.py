@@ -30,11 +30,6 @@ class Wave:
     cosine: dict[tuple[int, ...], Fraction]
     sine: dict[tuple[int, ...], Fraction]
 
-    @property
-    def turns(self) -> bool:
-        """Whether there is a frequency."""
-        return any(imaginary for _, _, imaginary in self.rates)
-
 
 def waves_of(expressions: Sequence[Any], symbols: Sequence[Any]) -> list[list[Wave]]:
     """The waves of expressions; a polynomial is one wave without growth and frequency."""
@@ -62,16 +57,14 @@ def _waves(parts: dict[Rates, Any]) -> list[Wave]:
         if first < 0 or not polynomial:  # its conjugate stands for both
             continue
         factor = 2 if first else 1
-        real = {m: factor * Fraction(int(c.x.numerator), int(c.x.denominator)) for m, c in polynomial.terms()}
-        imaginary = {
-            m: -factor * Fraction(int(c.y.numerator), int(c.y.denominator)) for m, c in polynomial.terms()
-        }
-        waves.append(Wave(rates, _nonzero(real), _nonzero(imaginary)))
+        real = {m: factor * _fraction(c.x) for m, c in polynomial.terms() if c.x}
+        imaginary = {m: -factor * _fraction(c.y) for m, c in polynomial.terms() if c.y}
+        waves.append(Wave(rates, real, imaginary))
     return waves
 
 
-def _nonzero(polynomial: dict[tuple[int, ...], Fraction]) -> dict[tuple[int, ...], Fraction]:
-    return {powers: value for powers, value in polynomial.items() if value}
+def _fraction(number: Any) -> Fraction:
+    return Fraction(int(number.numerator), int(number.denominator))
 
 
 def _sum(one: Rates, other: Rates) -> Rates:
@@ -170,7 +163,7 @@ class _Reader:
         slope: dict[int, Fraction] = {}
         shift = Fraction(0)
         for powers, c in argument.terms():
-            value = Fraction(int(c.x.numerator), int(c.x.denominator))
+            value = _fraction(c.x)
             if any(powers):
                 slope[powers.index(1)] = value
             else:

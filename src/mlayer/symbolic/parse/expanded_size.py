@@ -111,10 +111,7 @@ def _sum(parts: list[Extent]) -> Extent:
         denominator = _short(lcm(denominator, part.denominator))
     bits = max(p.bits + denominator.bit_length() - p.denominator.bit_length() + 1 for p in parts)
     return Extent(
-        max(p.degree for p in parts),
-        sum(p.terms for p in parts),
-        denominator,
-        bits + len(parts).bit_length(),
+        max(p.degree for p in parts), sum(p.terms for p in parts), denominator, bits + len(parts).bit_length()
     )
 
 

@@ -94,10 +94,7 @@ def read_variables(variables: Any) -> list[Any]:
     names = [symbol.name for symbol in symbols]
     if not symbols or len(set(names)) < len(names):
         raise ArgumentError(
-            "variables",
-            "one or more different names",
-            _some(names) or "none",
-            "One for each input.",
+            "variables", "one or more different names", _some(names) or "none", "One for each input."
         )
     return symbols
 

@@ -63,21 +63,21 @@ class Node:
     parts: tuple[Node, ...] = ()
 
 
-def tree_of(text: str, grammar: Grammar, argument: str = "expressions") -> Node:
+def tree_of(text: str, grammar: Grammar) -> Node:
     """The tree of a text in the language of a grammar.
 
     >>> tree_of("a*b", Grammar({"*": 0}, {}, frozenset(), (), "products", "'a*b'")).words
     ('*',)
     """
-    return _Parser(text, grammar, argument).whole()
+    return _Parser(text, grammar).whole()
 
 
 class _Parser:
-    def __init__(self, text: str, grammar: Grammar, argument: str) -> None:
-        self.text, self.grammar, self.argument = text, grammar, argument
+    def __init__(self, text: str, grammar: Grammar) -> None:
+        self.text, self.grammar = text, grammar
         if len(text) > MOST_CHARACTERS:
             raise ArgumentError(
-                argument,
+                "expressions",
                 f"at most {MOST_CHARACTERS} characters long",
                 f"{len(text)} characters",
                 "Split it over several layers.",
@@ -112,7 +112,7 @@ class _Parser:
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise ArgumentError(
-                self.argument,
+                "expressions",
                 f"nested at most {MOST_NESTED} deep",
                 f"deeper at character {self._place() + 1}",
                 "Write it with fewer parentheses.",
@@ -185,9 +185,5 @@ class _Parser:
         came = f"{rest!r} at character {place + 1}" if rest else "a formula that ends too early"
         if len(self.text) <= _SHOWN:
             came += f" of {self.text!r}" if rest else f": {self.text!r}"
-        return ArgumentError(
-            self.argument,
-            f"made of {self.grammar.wanted}",
-            came,
-            f"Write for example {self.grammar.example}.",
-        )
+        hint = f"Write for example {self.grammar.example}."
+        return ArgumentError("expressions", f"made of {self.grammar.wanted}", came, hint)

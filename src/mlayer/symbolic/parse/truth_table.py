@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import and_, or_, xor
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,26 @@ _LOGIC = Grammar(
     wanted="names, 0, 1 and & | ^ ~ >> (or `and`, `or`, `not`)",
     example="'a & (b | ~c)'",
 )
+
+_all, _any, _odd = np.logical_and.reduce, np.logical_or.reduce, np.logical_xor.reduce
+_JOINED: dict[str, Callable[[Column, Column], Column]] = {
+    **dict.fromkeys(("|", "or"), or_),
+    **dict.fromkeys(("&", "and"), and_),
+    "^": xor,
+    ">>": lambda left, right: ~left | right,  # sympy's implication
+}
+_LOGIC_OF_SYMPY: dict[str, Callable[[list[Column]], Column]] = {
+    "And": _all,
+    "Or": _any,
+    "Xor": _odd,
+    "Not": lambda parts: ~parts[0],
+    "Nand": lambda parts: ~_all(parts),
+    "Nor": lambda parts: ~_any(parts),
+    "Xnor": lambda parts: ~_odd(parts),
+    "Implies": lambda parts: ~parts[0] | parts[1],
+    "Equivalent": lambda parts: _all(parts) | ~_any(parts),
+    "ITE": lambda parts: np.where(*parts),
+}
 
 
 def values_of_text(text: str, names: Sequence[str]) -> Column:
@@ -64,7 +85,7 @@ def _of_node(node: Node, columns: Mapping[str, Column]) -> Column:
         case "chain":
             value = _of_node(node.parts[0], columns)
             for word, part in zip(node.words, node.parts[1:], strict=True):
-                value = _joined(word, value, _of_node(part, columns))
+                value = _JOINED[word](value, _of_node(part, columns))
             return value
         case _:
             raise ArgumentError(
@@ -75,18 +96,6 @@ def _of_node(node: Node, columns: Mapping[str, Column]) -> Column:
             )
 
 
-def _joined(word: str, left: Column, right: Column) -> Column:
-    match word:
-        case "|" | "or":
-            return left | right
-        case "^":
-            return left ^ right
-        case ">>":  # sympy's implication
-            return ~left | right
-        case _:
-            return left & right
-
-
 def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
     sympy = sympy_module()
     rows = 2 ** len(columns)
@@ -95,27 +104,7 @@ def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
     if isinstance(function, sympy.Symbol):
         return columns[function.name]
     parts = [_of_logic(part, columns) for part in function.args]
-    match type(function).__name__:
-        case "And":
-            return np.logical_and.reduce(parts)
-        case "Or":
-            return np.logical_or.reduce(parts)
-        case "Xor":
-            return np.logical_xor.reduce(parts)
-        case "Not":
-            return ~parts[0]
-        case "Nand":
-            return ~np.logical_and.reduce(parts)
-        case "Nor":
-            return ~np.logical_or.reduce(parts)
-        case "Xnor":
-            return ~np.logical_xor.reduce(parts)
-        case "Implies":
-            return ~parts[0] | parts[1]
-        case "Equivalent":
-            return np.logical_and.reduce(parts) | ~np.logical_or.reduce(parts)
-        case _:  # ITE: `check_logic` accepts nothing else
-            return np.where(parts[0], parts[1], parts[2])
+    return _LOGIC_OF_SYMPY[type(function).__name__](parts)  # `check_logic` accepts nothing else
 
 
 def _unknown(names: str, known: Iterable[str]) -> ArgumentError:
