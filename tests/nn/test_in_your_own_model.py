@@ -93,7 +93,7 @@ def test_types_of_eight_bits() -> None:
 
 
 class Wrapper(nn.Module):
-    """As DistributedDataParallel, which needs processes."""
+    """A stand-in for DistributedDataParallel, which needs processes."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
