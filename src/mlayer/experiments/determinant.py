@@ -26,7 +26,7 @@ from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import colors, ink, is_narrow, panels, soft
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -269,7 +269,7 @@ def plot(results: Results) -> Figure:
 
     Where there are several seeds, the line goes through their medians.
     """
-    figure, (left, right) = panels(2, 13, 4.8, ratios=(1.5, 1))
+    figure, (left, right) = panels(2, 13, 4.8 if is_narrow() else 5.8, ratios=(1.5, 1))
     points = [*results["grid"]]
     for name, kind in (("m_layer", "M-layer"), ("dnn", "DNN")):
         if name in results["headline"]:
@@ -277,7 +277,7 @@ def plot(results: Results) -> Figure:
     counts = sorted({point["examples"] for point in points})
     shades = {c: 0.25 + 0.75 * k / max(1, len(counts) - 1) for k, c in enumerate(counts)}
     names = dict(zip(counts, powers_of_two(counts), strict=True))
-    for kind, marker, color in (("M-layer", "o", M_LAYER), ("DNN", "s", NET)):
+    for kind, marker, color in (("M-layer", "o", colors().m_layer), ("DNN", "s", colors().net)):
         for count in counts:
             chosen = [p for p in points if p["model"] == kind and p["examples"] == count]
             if not chosen:
@@ -324,19 +324,19 @@ def plot(results: Results) -> Figure:
     right.plot(steps, [value for _, value in best["history"]], color=ink())
     right.axhline(
         EXPECTED["m_layer_mse"],
-        color=M_LAYER,
+        color=colors().m_layer,
         linestyle="--",
         linewidth=1,
         label="paper, determinant, M-layer",
     )
     right.axhline(
-        EXPECTED["dnn_mse"], color=NET, linestyle="-.", linewidth=1, label="paper, determinant, DNN"
+        EXPECTED["dnn_mse"], color=colors().net, linestyle="-.", linewidth=1, label="paper, determinant, DNN"
     )
     if results.get("ours_dnn"):
         theirs = results["ours_dnn"]["history"]
         right.plot(
             *zip(*theirs, strict=True),
-            color=NET,
+            color=colors().net,
             label=f"DNN, {results['ours_dnn']['parameters']} parameters",
         )
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")

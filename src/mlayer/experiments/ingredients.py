@@ -25,7 +25,7 @@ from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
-from mlayer.experiments.shared.pictures import M_LAYER, NET, ink, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, colors, ink, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,6 @@ CAPTION = (
     "it is, seed by seed."
 )
 EXPECTED = {"none": "the paper has neither this recipe nor dropout"}
-_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
 def _settings(**changes: object) -> Callable[[ImageRecipe], ImageRecipe]:
@@ -59,7 +58,7 @@ DROPOUT_RATE = 0.1
 DROPOUT = {f"dropout {DROPOUT_RATE:g} on {place}": place for place in PLACES}
 ROWS = tuple(
     PaperRow(f"{title}, our recipe, {change}, %", "", f"ingredients.{of}.{change}", ".2f")
-    for of, title in _TITLES.items()
+    for of, title in SET_TITLES.items()
     for change in (*CHANGES, *DROPOUT)
 )
 
@@ -140,7 +139,7 @@ def plot(results: Results) -> Figure:
         others = [change for change in changes if change != "as it is"]
         for place, change in enumerate(others):
             gains = [value - whole[seed] for seed, value in changes[change].items()]
-            color = M_LAYER if change in DROPOUT else NET
+            color = colors().m_layer if change in DROPOUT else colors().net
             axes.plot(gains, [place] * len(gains), "o", color=color, alpha=0.6)
             axes.plot([statistics.mean(gains)] * 2, [place - 0.25, place + 0.25], color=color, lw=2)
         axes.axvline(0, color=ink(), lw=0.8)
@@ -148,6 +147,6 @@ def plot(results: Results) -> Figure:
         axes.invert_yaxis()
         axes.set_xlabel("difference from the full recipe, percentage points")
         axes.set_title(
-            f"{_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
+            f"{SET_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
         )
     return figure

@@ -46,11 +46,12 @@ class PaperRow:
         text = written(value, self.form)
         if f"{self.name}.sd" in figures:
             text += f" ± {written(figures[f'{self.name}.sd'], self.form)}"
+        said = []
         if f"{self.name}.seeds" in figures:
             seeds = round(figures[f"{self.name}.seeds"])
-            text += f" ({seeds} seed{'s' if seeds > 1 else ''})"
+            said.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
         counts = ((figures.get(self.examples), "examples"), (figures.get(self.epochs), "epochs"))
-        said = [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
+        said += [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
         return f"{text} ({', '.join(said)})" if said else text
 
     def goal(self, figures: Mapping[str, float]) -> str:
@@ -64,12 +65,24 @@ class PaperRow:
         return f"≥ {_short(self.at_least, self.form)}: {'met' if value >= self.at_least else 'missed'}"
 
 
+_MOST_DIGITS = 6  # of a percentage
+
+
 def written(value: float, form: str) -> str:
     """A figure as tables and pictures write it: as a decimal where that is as short, or as the paper's 2e-4.
 
     >>> written(0.0027, ".1e"), written(2.6e-9, ".1e"), written(0.984, ".1%")
     ('0.0027', '2.6e-9', '98.4%')
+    >>> written(0.9996, ".1%"), written(31776.5, ".0f")  # what is not all of it is not called all
+    ('99.96%', '31,776')
     """
+    if form.endswith("%") and value < 1:
+        digits = int(form[1:-1])
+        while digits < _MOST_DIGITS and format(value, f".{digits}%").startswith("100"):
+            digits += 1
+        return format(value, f".{digits}%")
+    if form.endswith("f"):
+        return format(value, f",{form}")
     if not form.endswith("e"):
         return format(value, form)
     if 1e-3 <= abs(value) < 1e3:
@@ -81,4 +94,4 @@ def written(value: float, form: str) -> str:
 def _short(goal: float, form: str) -> str:
     if form.endswith("%"):
         return f"{goal:.0%}"
-    return f"{goal:g}".replace("e-0", "e-")
+    return f"{goal:,g}".replace("e-0", "e-")

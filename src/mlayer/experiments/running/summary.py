@@ -50,7 +50,7 @@ def _spiral(record: Record) -> Card:
 
     return Card(
         "spiral",
-        f"{figures['spiral.extra_turn_accuracy']:.1%}",
+        written(figures["spiral.extra_turn_accuracy"], ".1%"),
         f"of a spiral's next turn, never seen, in the right class (mean of {seeds} seeds). "
         f"A ReLU net: {figures['spiral.relu_extra_turn_accuracy']:.1%}.",
         draw,
@@ -73,7 +73,7 @@ def _periodic(record: Record) -> Card:
 
     if "periodic.real_success_rate" in figures:
         count = round(figures["periodic.real_functions"])
-        number = f"{figures['periodic.real_success_rate']:.1%}"
+        number = written(figures["periodic.real_success_rate"], ".1%")
         says = (
             f"of {count} sums of cosines with real frequencies, seen on [0, 2], continue to 6 with an error "
             "below 0.05. Frequencies come from a spectrum and least squares."
@@ -130,7 +130,8 @@ def _robustness(record: Record) -> Card:
         "robustness",
         f"{figures['robustness.median_ratio']:,.0f} x",
         "the paper's certified radius on the authors' own CIFAR-10 model, in the median; "
-        f"{figures['robustness.median_part_of_attack']:.1%} of the radius at which an attack succeeds.",
+        f"{written(figures['robustness.median_part_of_attack'], '.1%')} of the radius at which an attack "
+        "succeeds.",
         draw,
         "Histograms of radii: the paper's, ours far to the right, the attack's just beyond.",
     )
