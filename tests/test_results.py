@@ -33,7 +33,7 @@ def test_a_result_names_its_source() -> None:
 
 def test_the_page_of_experiments_quotes_the_results() -> None:
     """Its table of the text's recipe is written by hand."""
-    from mlayer.experiments.running.rows import written
+    from mlayer.report.numbers import written
 
     page = (RESULTS.parent / "docs" / "experiments.md").read_text()
     for start, name, prefix, paper in (

@@ -8,7 +8,8 @@ import pytest
 
 from mlayer.experiments import EXPERIMENTS
 from mlayer.experiments.running.comparison import all_rows
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import PaperRow
+from mlayer.report.numbers import written
 from mlayer.report.page import Drawn
 from mlayer.report.reproduction import Card, Chapter, Grid, commits, reproduction_page
 

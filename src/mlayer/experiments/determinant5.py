@@ -24,10 +24,11 @@ import torch
 from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.pictures import colors, ink, panels, shade
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
+from mlayer.report.numbers import written
 from mlayer.training import Settings, train
 
 if TYPE_CHECKING:

@@ -34,13 +34,14 @@ from torch import Tensor, nn
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
 from mlayer.errors import MLayerError
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import canvas, colors, ink, shade
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import features, harmonics, told
 from mlayer.nn.layer import MLayer
 from mlayer.numerics.arrays import Array
+from mlayer.report.numbers import written
 from mlayer.training import PeriodicLoss, Settings, train
 
 if TYPE_CHECKING:

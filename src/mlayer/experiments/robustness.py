@@ -26,10 +26,11 @@ from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, Where
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.pictures import colors, ink, is_narrow, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
+from mlayer.report.numbers import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

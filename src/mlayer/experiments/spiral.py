@@ -25,10 +25,11 @@ from torch import nn
 
 from mlayer.datasets import Table, spirals
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import PaperRow, written
+from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import colors, ink, panels
 from mlayer.nn.layer import MLayer
+from mlayer.report.numbers import written
 from mlayer.training import Plateau, Settings, train
 
 if TYPE_CHECKING:

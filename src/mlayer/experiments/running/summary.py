@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.experiments.running.rows import written
+from mlayer.report.numbers import written
 from mlayer.report.reproduction import Card
 from mlayer.report.theme import Theme
 
