@@ -37,7 +37,7 @@ def small_letters(figure: Figure, narrow: bool) -> list[str]:
             for text in figure.findobj(Text)
             if text.get_visible()
             and text.get_text().strip()
-            and (pixels := text.get_fontsize() * 100 / 72 * scale) < LETTERS[narrow] - 0.05
+            and (pixels := float(text.get_fontsize()) * 100 / 72 * scale) < LETTERS[narrow] - 0.05
         }
     )
 

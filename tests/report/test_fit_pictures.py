@@ -94,7 +94,7 @@ def test_a_loss_of_one_dot_is_not_shown(sales: FitResult) -> None:
 def test_the_axis_of_the_loss_counts_passes_as_the_text_does(sales: FitResult) -> None:
     """An entry of L-BFGS's history stands for 20 passes."""
     history = [{"epoch": k, "loss": 1.0 / k} for k in (1, 2, 3)]
-    facts = sales.model.facts | {"epochs": 60}
+    facts = {**sales.model.facts, "epochs": 60}
     result = replace(sales, history=history, model=replace(sales.model, facts=facts))
     [(draw, words)] = [(draw, words) for draw, words, _ in fit._pictures(result) if words.startswith("Loss")]
     assert drawn(draw).lines[0].get_xdata().tolist() == [20.0, 40.0, 60.0]
