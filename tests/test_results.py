@@ -31,5 +31,20 @@ def test_a_result_names_its_source() -> None:
     assert [name for name in EARLIER if not missing[name]] == [], "names its source now: take it off EARLIER"
 
 
+def test_the_page_of_experiments_quotes_the_results() -> None:
+    """Its table of the text's recipe is written by hand."""
+    from mlayer.report.numbers import written
+
+    page = (RESULTS.parent / "docs" / "experiments.md").read_text()
+    for start, name, prefix, paper in (
+        ("3 x 3, 2^17 examples", "determinant", "determinant3", ("2e-4", "0.003")),
+        ("5 x 5, 2^20 examples", "determinant5", "determinant5", ("0.0012", "0.279")),
+    ):
+        figures = json.loads((RESULTS / f"{name}.json").read_text())["headline"]
+        ours = written(figures[f"{prefix}.paper_recipe_mse"], ".1e")
+        net = written(figures[f"{prefix}.dnn_mse"], ".2e" if prefix == "determinant5" else ".1e")
+        assert f"| {start} | {ours} | {paper[0]} | {net} | {paper[1]} |" in page
+
+
 def test_the_list_of_earlier_results_names_files() -> None:
     assert {path.name for path in RESULTS.glob("*.json")} >= EARLIER | COLLECTED

@@ -23,7 +23,7 @@ def test_a_row_says_for_how_long_it_was_trained() -> None:
         "baselines.mnist.NODE.epochs": 20.0,
     }
     assert compare(figures) == [
-        ["MNIST, NODE, trained here, %", "96.40 ± 0.50", "96.40 (1 seed) (20 epochs)", ""]
+        ["MNIST, NODE, trained here, %", "96.40 ± 0.50", "96.40 (1 seed, 20 epochs)", ""]
     ]
 
 

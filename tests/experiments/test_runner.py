@@ -226,6 +226,21 @@ def test_all_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert ran == ["spiral anew", "periodic anew", "timing anew"]
 
 
+def test_progress_of_all_names_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def one(name: str, scale: str, **options: Any) -> dict[str, Any]:
+        if options["progress"] is not None:
+            options["progress"]("training", 0.5)
+        return {"name": name, "headline": {}}
+
+    monkeypatch.setattr(runner, "reproduce", one)
+    monkeypatch.setattr(runner, "EXPERIMENTS", {"spiral": "", "timing": ""})
+    reproduce_all("smoke", out=tmp_path, progress=lambda what, part: said.append(what))
+    assert said == ["spiral (1 of 2): training", "timing (2 of 2): training"]
+    reproduce_all("smoke", out=tmp_path)
+
+
 def test_what_was_skipped_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking, ran = True, []
 

@@ -28,7 +28,7 @@ def test_sizes(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, "float32"])
 def test_dtype(dtype: Any) -> None:
     with pytest.raises(
-        ArgumentTypeError, match=r"dtype must be a real floating point torch.dtype; got .*Use torch.fl"
+        ArgumentTypeError, match=r"dtype must be a real floating point torch.dtype .*; got .*Use torch.fl"
     ):
         MLayer(2, 1, dtype=dtype)
 
@@ -40,9 +40,11 @@ def test_input_that_is_no_tensor() -> None:
         MLayer(2, 1)([1.0, 2.0])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1)])
-def test_input_of_another_size(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ArgumentError, match=r"x must be of shape \(..., 2\); got shape .*Flatten"):
+@pytest.mark.parametrize(
+    ("shape", "hint"), [((), "Give a row"), ((3,), "MLayer.3"), ((2, 3), "MLayer.3"), ((5, 2, 1), "Flatten")]
+)
+def test_input_of_another_size(shape: tuple[int, ...], hint: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"x must be of shape \(..., 2\); got shape .*{hint}"):
         MLayer(2, 1)(torch.zeros(shape))
 
 

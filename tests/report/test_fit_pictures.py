@@ -74,7 +74,9 @@ def test_the_page_of_a_series(sales: FitResult) -> None:
     html = fit_page(sales, "sales.csv", "sales.safetensors").html()
     assert "The last 80 moments of date were held out and forecast" in html
     assert "Periods found: 7.0 days" in html
-    assert "The band is the interval for 90 % of the rows: from +- " in html
+    assert "The band is the interval for 90 % of the rows: from ±\N{NO-BREAK SPACE}" in html
+    assert "+- " in sales.verdict  # for terminals of all kinds
+    assert "+- " not in html
     assert "the model file was then fitted to all rows" in html
     assert "increase in RMSE" not in html  # one column has nothing to be compared with
     assert "Loss during training" not in html  # least squares has no curve of losses
@@ -87,6 +89,16 @@ def test_a_loss_of_one_dot_is_not_shown(sales: FitResult) -> None:
     one = fit_page(replace(sales, history=[line]), "sales.csv", "sales.safetensors").html()
     two = fit_page(replace(sales, history=[line, line | {"epoch": 2}]), "s.csv", "s.safetensors").html()
     assert ("Loss during training" in one, "Loss during training" in two) == (False, True)
+
+
+def test_the_axis_of_the_loss_counts_passes_as_the_text_does(sales: FitResult) -> None:
+    """An entry of L-BFGS's history stands for 20 passes."""
+    history = [{"epoch": k, "loss": 1.0 / k} for k in (1, 2, 3)]
+    facts = {**sales.model.facts, "epochs": 60}
+    result = replace(sales, history=history, model=replace(sales.model, facts=facts))
+    [(draw, words)] = [(draw, words) for draw, words, _ in fit._pictures(result) if words.startswith("Loss")]
+    assert drawn(draw).lines[0].get_xdata().tolist() == [20.0, 40.0, 60.0]
+    assert words.startswith("Loss over 60 passes")
 
 
 def rare(rows: int = 600) -> pd.DataFrame:

@@ -256,10 +256,12 @@ def test_importance_bars_of_like_names() -> None:
 
 
 def test_lines_differ_in_dash_too() -> None:
-    axes = drawn(plots.learning_curve([{"epoch": k, "loss": 1.0, "validation_loss": None} for k in (1, 2)]))
+    axes = drawn(
+        plots.learning_curve([{"epoch": k, "loss": 1.0, "validation_loss": None} for k in (1, 2)], 2)
+    )
     assert len(axes.lines) == 1
     both = [{"epoch": k, "loss": 10.0**-k, "validation_loss": 1.0} for k in range(1, 5)]
-    axes = drawn(plots.learning_curve(both))
+    axes = drawn(plots.learning_curve(both, 2))
     assert len({line.get_linestyle() for line in axes.lines}) == 2
     assert axes.get_yscale() == "log"
 
@@ -268,7 +270,7 @@ def test_a_loss_of_one_epoch_is_seen() -> None:
     from matplotlib.figure import Figure
 
     figure = Figure()
-    plots.learning_curve([{"epoch": 1, "loss": 0.5}])(figure, LIGHT)
+    plots.learning_curve([{"epoch": 1, "loss": 0.5}], 1)(figure, LIGHT)
     assert figure.axes[0].lines[0].get_marker() == "o", "a line of one point has no length"
 
 

@@ -9,6 +9,7 @@ import pytest
 from mlayer.experiments import EXPERIMENTS
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
+from mlayer.report.numbers import written
 from mlayer.report.page import Drawn
 from mlayer.report.reproduction import Card, Chapter, Grid, commits, reproduction_page
 
@@ -80,6 +81,23 @@ def test_tables_of_the_paper_and_cards() -> None:
     assert len(drawn) == 2  # light and dark
 
 
+def test_columns_that_are_empty_in_all_rows_are_left_out() -> None:
+    one = chapter("first")
+    rows = [["Accuracy", "", "0.9", ""], ["Loss", "", "0.1", ""]]
+    page = reproduction_page([Chapter(one.record, "", "", "", rows)]).html()
+    assert "<tr><td>Accuracy</td><td>0.9</td></tr>" in page
+    assert "goal here" not in page
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [("section 4.1", "Paper: section 4.1."), ("beyond Table 1: more", "Beyond Table 1: more.")],
+)
+def test_a_chapter_says_where_it_belongs(section: str, said: str) -> None:
+    one = chapter("first")
+    assert f"<p>{said}</p>" in reproduction_page([Chapter(one.record, "", section, "")]).html()
+
+
 def test_quotations_name_their_source() -> None:
     assert ">quoted from the paper<" in reproduction_page([chapter("first")]).html()
     assert ">quoted from others<" in reproduction_page([chapter("first", quoted_from="others")]).html()
@@ -121,12 +139,21 @@ def test_a_page_without_results() -> None:
         ({"a": 0.51}, "0.51", "≤ 0.5: missed"),
         ({"a.mean": 0.25, "a.seeds": 1.0}, "0.25 (1 seed)", "≤ 0.5: met"),
         ({"a.mean": 0.25, "a.sd": 0.125, "a.seeds": 3.0}, "0.25 ± 0.12 (3 seeds)", "≤ 0.5: met"),
+        ({"a": 0.25, "a.seeds": 3.0, "e": 1000.0}, "0.25 (3 seeds, 1,000 epochs)", "≤ 0.5: met"),
+        ({"a": 1234.5}, "1,234.50", "≤ 0.5: missed"),
         ({"b": 1.0}, "", ""),
     ],
 )
 def test_a_row(figures: dict[str, float], here: str, goal: str) -> None:
-    row = PaperRow("it", "paper", "a", ".2f", at_most=0.5)
+    row = PaperRow("it", "paper", "a", ".2f", at_most=0.5, epochs="e")
     assert (row.here(figures), row.goal(figures)) == (here, goal)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1.0, "100.0%"), (0.9995, "99.95%"), (0.99995, "99.995%"), (0.9994, "99.9%")]
+)
+def test_what_is_not_all_is_not_written_as_all(value: float, said: str) -> None:
+    assert written(value, ".1%") == said
 
 
 def test_goals_from_below() -> None:

@@ -16,7 +16,7 @@ from mlayer.certificates.modules import (
 )
 from mlayer.checks import brief, is_finite
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.nn.arguments import check_tensor
+from mlayer.nn.arguments import check_tensor, unwrapping
 from mlayer.nn.layer import MLayer
 
 
@@ -45,7 +45,8 @@ def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
             "layer",
             "an MLayer or an estimator with to_mlayer()",
             type(layer).__name__,
-            "For a network: a torch.nn.Sequential that ends in an MLayer, in certify and attack.",
+            unwrapping(layer)
+            or "For a network: a torch.nn.Sequential that ends in an MLayer, in certify and attack.",
         )
     if not hooks:
         check_surroundings("layer")

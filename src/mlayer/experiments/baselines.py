@@ -36,7 +36,7 @@ from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_rivals import RIVALS, ODEBlock, Solver, check_solver, rival
 from mlayer.experiments.shared.image_training import split
 from mlayer.experiments.shared.over_seeds import best_rate, grouped, mean_figures
-from mlayer.experiments.shared.pictures import Figure, canvas, soft
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, canvas, colors, soft
 from mlayer.training import Settings, TrainingResult, evaluate
 
 TITLE = "Image baselines: dense nets, NODE, ANODE"
@@ -45,10 +45,9 @@ CAPTION = "Test accuracy of the paper's other architectures; the mark is the fig
 EXPECTED = {of: {name: row for name, row in rows.items() if name != "M-layer"} for of, rows in TABLE.items()}
 _ODE = ("NODE", "ANODE")
 _DENSE_ROWS = tuple(("cifar10", name) for name in EXPECTED["cifar10"] if name not in _ODE)
-_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 ROWS = tuple(
     PaperRow(
-        f"{_TITLES[of]}, {net}, trained here, %",
+        f"{SET_TITLES[of]}, {net}, trained here, %",
         f"{mean:.2f}" + ("" if spread is None else f" ± {spread:.2f}"),
         f"baselines.{of}.{net}",
         ".2f",
@@ -263,7 +262,7 @@ def plot(results: Results) -> Figure:
     figure = canvas(8, 0.42 * len(groups) + 1.2)
     axes = figure.subplots()
     means = {key: statistics.mean(row["test_accuracy"] for row in rows) for key, rows in groups.items()}
-    axes.barh([f"{of}, {net}" for of, net in groups], list(means.values()), color=soft())
+    axes.barh([f"{SET_TITLES.get(of, of)}, {net}" for of, net in groups], list(means.values()), color=soft())
     for place, (key, rows) in enumerate(groups.items()):
         seeds = f", {len(rows)} seeds" if len(rows) > 1 else ""
         examples, epochs = rows[0]["training_examples"], rows[0]["epochs"]
@@ -271,8 +270,8 @@ def plot(results: Results) -> Figure:
         axes.text(1, place, note, va="center", fontsize=8)
         quoted = EXPECTED.get(key[0], {}).get(key[1])
         if quoted is not None:
-            axes.plot(quoted[0], place, "|", color="C3", ms=14)
+            axes.plot(quoted[0], place, "|", color=colors().paper, ms=14)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
-    axes.set_xlabel("test accuracy, %; red: the figure the paper quotes")
+    axes.set_xlabel("test accuracy, %; the mark: the figure the paper quotes")
     return figure

@@ -37,8 +37,8 @@ from mlayer.experiments.shared.radius_task import RadiusTask
 TITLE = "Certified training of convolutional networks"
 IN_PAPER = "; beyond section 3.7: certified training with a convolutional front"
 CAPTION = (
-    "Clean, attacked and certified accuracy of one small convolutional front with three heads, trained "
-    "alike; published figures of larger networks for comparison."
+    "Clean, attacked and certified accuracy of one small convolutional front, a group of bars for each head "
+    "that was trained, all alike; published figures of larger networks for comparison."
 )
 QUOTED_FROM = certified.QUOTED_FROM
 EXPECTED = {name: certified.EXPECTED[name] for name in ("mnist_0.1", "mnist_0.3", "cifar10_2_255")}

@@ -32,7 +32,7 @@ from mlayer.experiments.shared.over_seeds import (
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, panels
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
 
 TITLE = "Heads of a convolutional net"
@@ -42,16 +42,15 @@ CAPTION = (
     "the wider net has the M-layer's number of parameters in its convolutions."
 )
 EXPECTED = {"none": "the paper has no net with convolutions and an M-layer"}
-_TITLES = {"cifar10": "CIFAR-10", "svhn": "SVHN"}
 ROWS = tuple(
     PaperRow(
-        f"{title}, residual net, head: {head}, augmented, %",
+        f"{SET_TITLES[of]}, residual net, head: {head}, augmented, %",
         "",
         f"convolutional.{of}.{head}",
         ".2f",
         epochs=f"convolutional.{of}.epochs",
     )
-    for of, title in _TITLES.items()
+    for of in ("cifar10", "svhn")
     for head in HEADS
 )
 
@@ -156,10 +155,12 @@ def plot(results: Results) -> Figure:
     figure, axes_of = panels(len(sets), 5.4 * len(sets), 4)
     for axes, (name, heads) in zip(axes_of, sets.items(), strict=True):
         for place, (head, by_seed) in enumerate(heads.items()):
-            draw_seeds(axes, place, list(by_seed.values()), M_LAYER if head == "M-layer" else NET)
+            draw_seeds(
+                axes, place, list(by_seed.values()), colors().m_layer if head == "M-layer" else colors().net
+            )
         axes.set_xticks(range(len(heads)), [head.replace(", ", ",\n") for head in heads])
         axes.set_xlim(-0.5, len(heads) - 0.5)
         epochs = max(row["epochs"] for row in results["trainings"] if row["set"] == name)
-        axes.set_title(f"{_TITLES.get(name, name)}, {epochs} epochs", fontsize="medium")
+        axes.set_title(f"{SET_TITLES.get(name, name)}, {epochs} epochs", fontsize="medium")
     axes_of[0].set_ylabel("test accuracy, %")
     return figure

@@ -26,7 +26,7 @@ from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -255,7 +255,7 @@ def plot(results: Results) -> Figure:
 
     Where there are several seeds, the line goes through their medians.
     """
-    figure, (left, right) = panels(2, 13, 4.8, ratios=(1.5, 1))
+    figure, (left, right) = panels(2, 13, 4.8 if is_narrow() else 5.8, ratios=(1.5, 1))
     points = [*results["grid"]]
     for name, kind in (("m_layer", "M-layer"), ("dnn", "DNN")):
         if name in results["headline"]:
@@ -263,7 +263,7 @@ def plot(results: Results) -> Figure:
     counts = sorted({point["examples"] for point in points})
     shades = {c: 0.25 + 0.75 * k / max(1, len(counts) - 1) for k, c in enumerate(counts)}
     names = dict(zip(counts, powers_of_two(counts), strict=True))
-    for kind, marker, color in (("M-layer", "o", M_LAYER), ("DNN", "s", NET)):
+    for kind, marker, color in (("M-layer", "o", colors().m_layer), ("DNN", "s", colors().net)):
         for count in counts:
             chosen = [p for p in points if p["model"] == kind and p["examples"] == count]
             if not chosen:
@@ -301,12 +301,15 @@ def plot(results: Results) -> Figure:
         left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
     steps = [step for step, _ in best["history"]]
     right.plot(steps, [value for _, value in best["history"]], color=ink())
-    for key, of, color, line in (("m_layer", "M-layer", M_LAYER, "--"), ("dnn", "DNN", NET, "-.")):
+    for key, of, color, line in (
+        ("m_layer", "M-layer", colors().m_layer, "--"),
+        ("dnn", "DNN", colors().net, "-."),
+    ):
         error, label = EXPECTED[f"{key}_mse"], f"paper, determinant, {of}"
         right.axhline(error, color=color, linestyle=line, linewidth=1, label=label)
     if results.get("ours_dnn"):
         label = f"DNN, {results['ours_dnn']['parameters']} parameters"
-        right.plot(*zip(*results["ours_dnn"]["history"], strict=True), color=NET, label=label)
+        right.plot(*zip(*results["ours_dnn"]["history"], strict=True), color=colors().net, label=label)
     right.set(yscale="log", xlabel="step", ylabel="mean squared error, examples of the step")
     right.set_title(f"ours, {best['parameters']} parameters")
     right.legend(loc="best", fontsize="small")

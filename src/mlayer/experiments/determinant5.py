@@ -24,17 +24,18 @@ import torch
 from torch import nn
 
 from mlayer.experiments.running.protocol import Results, Where, no_needs
-from mlayer.experiments.running.rows import paper_rows, written
+from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, panels, shade
+from mlayer.experiments.shared.pictures import Figure, colors, ink, panels, shade
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
+from mlayer.report.numbers import written
 from mlayer.training import Settings
 
 TITLE = "Determinants of 5 x 5 matrices"
 IN_PAPER = "Figure 5; section 4.3"
 CAPTION = (
-    "Predicted against true 5 x 5 determinants, one point for each matrix; on the right the error over the "
-    "epochs of our recipe."
+    "Predicted against true 5 x 5 determinants, one point for each matrix; last, the error over the epochs "
+    "of our recipe."
 )
 EXPECTED = {
     "m_layer_mse": 0.0012,
@@ -242,10 +243,14 @@ def plot(results: Results) -> Figure:
     last.plot(range(1, len(losses) + 1), losses, color=ink(), marker=".", markersize=3, label="ours")
     if results.get("ours_dnn"):
         theirs = [loss for stage in results["ours_dnn"]["stages"] for loss in stage["losses"]]
-        last.plot(range(1, len(theirs) + 1), theirs, color=NET, marker=".", markersize=3, label="DNN, ours")
+        last.plot(
+            range(1, len(theirs) + 1), theirs, color=colors().net, marker=".", markersize=3, label="DNN, ours"
+        )
     last.axvspan(0.5, shares + 0.5, color=shade(), label="near the identity")
-    last.axhline(EXPECTED["m_layer_mse"], color=M_LAYER, linestyle="--", linewidth=1, label="paper, M-layer")
-    last.axhline(EXPECTED["dnn_mse"], color=NET, linestyle=":", linewidth=1.5, label="paper, DNN")
+    last.axhline(
+        EXPECTED["m_layer_mse"], color=colors().m_layer, linestyle="--", linewidth=1, label="paper, M-layer"
+    )
+    last.axhline(EXPECTED["dnn_mse"], color=colors().net, linestyle=":", linewidth=1.5, label="paper, DNN")
     last.set(yscale="log", xlabel="epoch", ylabel="mean squared error in training")
     last.set_title("ours, epoch by epoch", fontsize="medium")
     last.legend(loc="best", fontsize="small")

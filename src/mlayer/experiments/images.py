@@ -19,7 +19,7 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
-from mlayer.experiments.shared.pictures import M_LAYER, PAPER, Figure, ground, panels, soft
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ground, is_narrow, panels, soft
 from mlayer.report.reproduction import Grid
 
 TITLE = "Images: MNIST, CIFAR-10, SVHN"
@@ -42,7 +42,6 @@ EXPECTED: dict[str, dict[str, tuple[float, float | None, int]]] = {
     },
     "svhn": {"M-layer": (81.19, 0.23, 148965), "NODE": (81.00, 0.60, 172000), "ANODE": (83.50, 0.50, 172000)},
 }
-_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 _LABELS = {"paper_recipe": "the text's", "notebook_recipe": "the notebook's", "our_recipe": "ours"}
 # Our goals for our recipe, in percent, and the images that it trains on.
 _GOALS = {"mnist": (98.6, "60,000"), "cifar10": (60.6, "50,000"), "svhn": (83.5, "73,257")}
@@ -50,7 +49,7 @@ _GOALS = {"mnist": (98.6, "60,000"), "cifar10": (60.6, "50,000"), "svhn": (83.5,
 
 def _rows(name: str) -> Iterator[PaperRow]:
     """The rows of one set: the paper's recipes are to reach its mean less its deviation."""
-    title, (goal, count) = _TITLES[name], _GOALS[name]
+    title, (goal, count) = SET_TITLES[name], _GOALS[name]
     mean, spread, _ = EXPECTED[name]["M-layer"]
     assert spread is not None
     for recipe in ("paper_recipe", "notebook_recipe"):
@@ -62,7 +61,7 @@ def _rows(name: str) -> Iterator[PaperRow]:
     yield PaperRow(said, anode, f"images.{name}.our_recipe", ".2f", at_least=goal)
 
 
-ROWS = tuple(row for name in _TITLES for row in _rows(name))
+ROWS = tuple(row for name in SET_TITLES for row in _rows(name))
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ def grids(record: Results) -> list[Grid]:
     ]
     return [
         Grid(
-            f"Table 1, {_TITLES[name]}",
+            f"Table 1, {SET_TITLES[name]}",
             header,
             [
                 [
@@ -189,22 +188,22 @@ def plot(results: Results) -> Figure:
 
     groups = _groups(results)
     names = list(dict.fromkeys(name for name, _ in groups))
-    figure, all_axes = panels(len(names), 4.6 * len(names), 4.4)
+    figure, all_axes = panels(len(names), 4.6 * len(names), 4.4 if is_narrow() else 5.8)
     for axes, name in zip(all_axes, names, strict=True):
         here = {recipe: values for (of, recipe), values in groups.items() if of == name}
         for place, values in enumerate(here.values()):
-            draw_seeds(axes, place, values, M_LAYER)
+            draw_seeds(axes, place, values, colors().m_layer)
         for row, (accuracy, _, _) in EXPECTED.get(name, {}).items():
             if row == "M-layer":
-                axes.axhline(accuracy, color=PAPER, lw=1.2, zorder=0)
-                axes.text(-0.47, accuracy, "paper", color=PAPER, va="bottom", fontsize=8)
+                axes.axhline(accuracy, color=colors().paper, lw=1.2, zorder=0)
+                axes.text(-0.47, accuracy, "paper", color=colors().paper, va="bottom", fontsize=8)
             else:
                 axes.axhline(accuracy, color=soft(), lw=0.8, zorder=0)
                 halo = [withStroke(linewidth=2.5, foreground=ground())]  # lines are near each other
                 axes.text(len(here) - 0.45, accuracy, row, va="bottom", fontsize=8, path_effects=halo)
-        axes.set_xticks(range(len(here)), [_LABELS[recipe] for recipe in here])
+        axes.set_xticks(range(len(here)), [_LABELS[recipe].replace("the ", "the\n") for recipe in here])
         axes.set_xlim(-0.5, len(here) + 0.15)
-        axes.set_title(_TITLES.get(name, name))
+        axes.set_title(SET_TITLES.get(name, name))
     figure.axes[0].set_ylabel("test accuracy, %")
     figure.suptitle("One M-layer, three recipes;\ngray: the other rows of the paper's table")
     return figure

@@ -24,7 +24,7 @@ from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
-from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, ink, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ink, panels
 
 TITLE = "Ingredients of the image recipe, and dropout"
 IN_PAPER = "; beyond Table 1: an ablation of our recipe, and the dropout that the paper announces"
@@ -33,7 +33,6 @@ CAPTION = (
     "it is, seed by seed."
 )
 EXPECTED = {"none": "the paper has neither this recipe nor dropout"}
-_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
 def _settings(**changes: object) -> Callable[[ImageRecipe], ImageRecipe]:
@@ -54,8 +53,8 @@ CHANGES: dict[str, Callable[[ImageRecipe], ImageRecipe]] = {
 DROPOUT_RATE = 0.1
 DROPOUT = {f"dropout {DROPOUT_RATE:g} on {place}": place for place in PLACES}
 ROWS = tuple(
-    PaperRow(f"{title}, our recipe, {change}, %", "", f"ingredients.{of}.{change}", ".2f")
-    for of, title in _TITLES.items()
+    PaperRow(f"{SET_TITLES[of]}, our recipe, {change}, %", "", f"ingredients.{of}.{change}", ".2f")
+    for of in ("mnist", "cifar10")
     for change in (*CHANGES, *DROPOUT)
 )
 
@@ -136,7 +135,7 @@ def plot(results: Results) -> Figure:
         others = [change for change in changes if change != "as it is"]
         for place, change in enumerate(others):
             gains = [value - whole[seed] for seed, value in changes[change].items()]
-            color = M_LAYER if change in DROPOUT else NET
+            color = colors().m_layer if change in DROPOUT else colors().net
             axes.plot(gains, [place] * len(gains), "o", color=color, alpha=0.6)
             axes.plot([statistics.mean(gains)] * 2, [place - 0.25, place + 0.25], color=color, lw=2)
         axes.axvline(0, color=ink(), lw=0.8)
@@ -144,6 +143,6 @@ def plot(results: Results) -> Figure:
         axes.invert_yaxis()
         axes.set_xlabel("difference from the full recipe, percentage points")
         axes.set_title(
-            f"{_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
+            f"{SET_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
         )
     return figure

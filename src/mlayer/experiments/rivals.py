@@ -36,7 +36,7 @@ from mlayer.experiments.shared.over_seeds import (
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, panels
 
 TITLE = "Equal rivals on images"
 IN_PAPER = "; beyond Table 1: equal size, recipe and search"
@@ -48,7 +48,7 @@ EXPECTED = {"none": "the paper has no rivals of equal size and recipe"}
 ROWS = (
     *(
         PaperRow(f"{title}, {net}, equal size and recipe, augmented, %", "", f"rivals.{of}.{net}", ".2f")
-        for of, title in (("mnist", "MNIST"), ("cifar10", "CIFAR-10"), ("svhn", "SVHN"))
+        for of, title in SET_TITLES.items()
         for net in NETS
     ),
     PaperRow(
@@ -203,10 +203,13 @@ def plot(results: Results) -> Figure:
     figure, axes_of = panels(len(groups), 3.8 * len(groups), 4)
     for axes, ((name, augmented, aside), nets) in zip(axes_of, groups.items(), strict=True):
         for place, (net, by_seed) in enumerate(nets.items()):
-            draw_seeds(axes, place, list(by_seed.values()), M_LAYER if net == "M-layer" else NET)
+            draw_seeds(
+                axes, place, list(by_seed.values()), colors().m_layer if net == "M-layer" else colors().net
+            )
         axes.set_xticks(range(len(nets)), list(nets))
         axes.set_xlim(-0.5, len(nets) - 0.5)
         share = f", {1 - aside:.0%} of the training set" if aside else ""
-        axes.set_title(f"{name}, {'augmented' if augmented else 'not augmented'}{share}", fontsize="medium")
+        way = "augmented" if augmented else "not augmented"
+        axes.set_title(f"{SET_TITLES.get(name, name)}, {way}{share}", fontsize="medium")
     figure.axes[0].set_ylabel("test accuracy, %")
     return figure

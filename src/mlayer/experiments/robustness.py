@@ -26,16 +26,17 @@ from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, Where
-from mlayer.experiments.running.rows import paper_rows, written
-from mlayer.experiments.shared.pictures import M_LAYER, PAPER, Figure, ink, panels, soft
+from mlayer.experiments.running.rows import paper_rows
+from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
+from mlayer.report.numbers import written
 
 TITLE = "Certified radii of the authors' CIFAR-10 model"
 IN_PAPER = "Figure 6; sections 3.7 and 4.4"
 CAPTION = (
-    "Left: the paper's certified radii on the authors' model. Middle: the same, ours and an attack's, "
-    "on a logarithmic scale. Right: accuracy that remains at each radius."
+    "First: the paper's certified radii on the authors' model. Second: the same, ours and an attack's, "
+    "on a logarithmic scale. Third: accuracy that remains at each radius."
 )
 # "delta_in ~ 200, ||S||_2 ~ 3, ||M||_2 typically between 3 and 4", a typical bound of ~ 1e-5.
 EXPECTED = {"radius": 1e-5, "delta_in": 200.0, "readout_norm": 3.0, "matrix_norm": [3.0, 4.0]}
@@ -243,9 +244,9 @@ def headline(results: Results) -> dict[str, float]:
 def plot(results: Results) -> Figure:
     """The paper's histogram and ours on one axis, and accuracy against radius."""
     ours = results["ours"]
-    figure, (first, second, third) = panels(3, 12.6, 3.9)
+    figure, (first, second, third) = panels(3, 12.6, 3.9 if is_narrow() else 4.6)
     median = results["radius"]["0.5"]
-    first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=PAPER)
+    first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=colors().paper)
     first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {written(median, '.2e')}")
     first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
@@ -260,7 +261,11 @@ def histograms(axes: Any, ours: dict[str, Any]) -> None:
     """The paper's radii, ours and the attack's on one logarithmic axis."""
     import numpy as np
 
-    kinds = (("paper_radii", "paper", PAPER), ("radii", "ours", M_LAYER), ("attack_radii", "attack", ink()))
+    kinds = (
+        ("paper_radii", "paper", colors().paper),
+        ("radii", "ours", colors().m_layer),
+        ("attack_radii", "attack", ink()),
+    )
     positive = [value for key, _, _ in kinds for value in ours[key] if 0 < value < np.inf]
     bins = np.geomspace(min(positive), max(positive), 70)
     for key, label, color in kinds:
@@ -288,8 +293,8 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
     start = min(ours["paper_radii"]) / 2
     for key, label, color in (
         ("attack_radii", "withstands the attack", ink()),
-        ("radii", "certified, ours", M_LAYER),
-        ("paper_radii", "certified, paper", PAPER),
+        ("radii", "certified, ours", colors().m_layer),
+        ("paper_radii", "certified, paper", colors().paper),
     ):
         radii = np.sort(np.array(ours[key]))
         left = 100 * np.arange(len(radii), 0, -1) / ours["images"]
@@ -307,4 +312,4 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
     axes.set_xlabel("$L_\\infty$ radius eps")
     axes.set_ylabel("accuracy, %")
     axes.set_title("Accuracy against eps", fontsize=10)
-    axes.legend(fontsize=7, loc="lower left")
+    axes.legend(fontsize=8, loc="lower left")

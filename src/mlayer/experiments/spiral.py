@@ -28,8 +28,9 @@ from mlayer.datasets import Table, spirals
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, ink, panels
+from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
 from mlayer.nn.layer import MLayer
+from mlayer.report.numbers import written
 from mlayer.training import Plateau, Settings
 
 TITLE = "Double spirals"
@@ -218,13 +219,15 @@ def plot(results: Results) -> Figure:
     for axis, (name, title) in zip(axes, TITLES.items(), strict=True):
         rows = [[int(digit) / 9 for digit in row] for row in results["boundaries"][name]]
         ticks = [-EDGE + 2 * EDGE * k / (len(rows) - 1) for k in range(len(rows))]
-        axis.contourf(ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=["#0072B2", "#D55E00"], alpha=0.3)
-        for label, color in ((0, "#0072B2"), (1, "#D55E00")):
+        axis.contourf(
+            ticks, ticks, rows, levels=[-0.1, 0.5, 1.1], colors=[colors().m_layer, colors().net], alpha=0.3
+        )
+        for label, color in ((0, colors().m_layer), (1, colors().net)):
             chosen = [p for p, own in zip(results["points"], labels, strict=True) if own == label]
             axis.scatter([x for x, _ in chosen], [y for _, y in chosen], s=1.5, color=color)
         axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=ink(), linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
-        said = f"{title}, one run:\n{accuracy:.1%} right on the further turn (to the dots)"
+        said = f"{title}, one run:\n{written(accuracy, '.1%')} right on the further turn"
         axis.set_title(said, fontsize="medium")
         axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     return figure

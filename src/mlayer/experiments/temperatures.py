@@ -32,19 +32,7 @@ from mlayer.errors import MissingDataError, MLayerError
 from mlayer.experiments.running.protocol import Results, Where
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import (
-    GREEN,
-    M_LAYER,
-    M_LAYER_OF_OTHERS,
-    NET,
-    PINK,
-    Figure,
-    canvas,
-    ink,
-    is_narrow,
-    shade,
-    soft,
-)
+from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, is_narrow, shade, soft
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import told
 from mlayer.nn.layer import MLayer
@@ -298,11 +286,11 @@ def plot(results: Results) -> Figure:
         axis.plot(days, series, color=ink(), linewidth=0.7, alpha=0.6, label="measured, means of 7 days")
         axis.set_ylabel("°C from the mean")
     styles = {
-        "ours": ("M-layer, ours", M_LAYER, "-"),
-        "dnn": ("DNN", NET, "-"),
-        "notebook": ("M-layer, notebook's recipe", M_LAYER_OF_OTHERS, "--"),
-        "seasonal_naive": ("a year before", GREEN, "-."),
-        "climatology": ("mean of the day", PINK, "-"),
+        "ours": ("M-layer, ours", colors().m_layer, "-"),
+        "dnn": ("DNN", colors().net, "-"),
+        "notebook": ("M-layer, notebook's recipe", colors().m_layer_of_others, "--"),
+        "seasonal_naive": ("a year before", colors().green, "-."),
+        "climatology": ("mean of the day", colors().pink, "-"),
         "harmonic": ("harmonic regression", soft(), ":"),
     }
     for name, (label, color, line) in styles.items():

@@ -21,7 +21,7 @@ from torch import nn
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, canvas
+from mlayer.experiments.shared.pictures import Figure, canvas, colors
 from mlayer.nn import MLayer
 from mlayer.report.reproduction import Grid
 from mlayer.training import Settings, train
@@ -154,10 +154,11 @@ def plot(results: Results) -> Figure:
     """The times of all turns."""
     figure = canvas(6, 3.6)
     axes = figure.subplots()
-    labels = {"m_layer": "M-layer", "dnn": "ReLU net"}
+    kinds = {"m_layer": ("M-layer", colors().m_layer), "dnn": ("ReLU net", colors().net)}
     for name, times in results["seconds"].items():
-        count = results["parameters"][name]
-        axes.plot(range(1, len(times) + 1), times, "o-", label=f"{labels[name]}, {count:,} parameters")
+        label, color = kinds[name]
+        said = f"{label}, {results['parameters'][name]:,} parameters"
+        axes.plot(range(1, len(times) + 1), times, "o-", color=color, label=said)
     axes.set_xticks(range(1, len(results["ratios"]) + 1))
     axes.set_xlabel("repetition")
     axes.set_ylabel("seconds per epoch of 45,000")

@@ -28,7 +28,7 @@ from mlayer.datasets import Cosines, random_cosines
 from mlayer.experiments.running.protocol import Results, Where, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import GREEN, M_LAYER, NET, PINK, Figure, ink, panels
+from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, told
 from mlayer.numerics.arrays import Array
@@ -161,11 +161,11 @@ def headline(results: Results) -> dict[str, float]:
 def plot(results: Results) -> Figure:
     """Median error against noise, a panel for each way of sampling; every run of ours as a point."""
     styles = {
-        "harmonics": ("harmonics of the window", GREEN, "--"),
-        "features": ("Fourier features, ridge", PINK, "-."),
-        "ours": ("M-layer, frequencies found", M_LAYER, "-"),
+        "harmonics": ("harmonics of the window", colors().green, "--"),
+        "features": ("Fourier features, ridge", colors().pink, "-."),
+        "ours": ("M-layer, frequencies found", colors().m_layer, "-"),
         "bound": ("Cramér-Rao bound", ink(), ":"),
-        "told": ("least squares, frequencies given", NET, "--"),
+        "told": ("least squares, frequencies given", colors().net, "--"),
     }
     figure, both = panels(2, 11, 4.4, sharey=True)
     for axes, even in zip(both, (True, False), strict=True):
@@ -176,7 +176,12 @@ def plot(results: Results) -> Figure:
             axes.plot(levels, medians, line, color=color, label=label, linewidth=1.8)
         for level, (_, rows) in zip(levels, groups, strict=True):
             axes.plot(
-                [level] * len(rows), [row["ours"] for row in rows], "o", color=M_LAYER, ms=3, alpha=0.35
+                [level] * len(rows),
+                [row["ours"] for row in rows],
+                "o",
+                color=colors().m_layer,
+                ms=3,
+                alpha=0.35,
             )
         axes.set(xscale="log", yscale="log", xlabel="noise, % of the function's deviation")
         axes.set_xticks(levels, [f"{level:g}" for level in levels])

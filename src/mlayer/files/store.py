@@ -28,7 +28,7 @@ from mlayer.checks import file_path, flag
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
 from mlayer.exponential.arguments import HALVES
-from mlayer.nn.arguments import check_device, check_stored
+from mlayer.nn.arguments import check_device, check_stored, check_values
 from mlayer.nn.initializers import INITIALIZERS
 from mlayer.nn.layer import MLayer, check_layer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
@@ -68,6 +68,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     """
     check_layer(layer, "Save the MLayer inside; rebuild what stands around it.")
     check_stored(layer, "saved")
+    check_values(layer, "saved")
     target = file_path("path", path)
     tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)

@@ -63,7 +63,8 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     Under ``torch.utils.checkpoint`` with ``use_reentrant=False`` each forward pass counts once, however
     often it is recomputed; exp(M) of the watched layers is kept for the penalty. With
     ``use_reentrant=True`` the forward pass has no gradient, and a :class:`DetachedPenaltyError` says so.
-    One inside another collects too: both then hold the penalties of the passes inside them.
+    One inside another collects too: both then hold the penalties of the passes inside them. Copies made
+    inside are not watched.
 
     >>> import torch, mlayer
     >>> model = torch.nn.Sequential(mlayer.MLayer(3, 4, matrix_size=2), mlayer.MLayer(4, 2, matrix_size=2))
@@ -75,11 +76,12 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     instance("model", model, nn.Module, "a torch.nn.Module", "For example an MLayer.")
     _check_kind(kind)
     penalties: list[Tensor] = []
+    watching = [True]  # a copy made inside may keep the watcher
     gradients_wanted = torch.is_grad_enabled()
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "watcher")]
 
     def watch(layer: Any, exponentials: Tensor) -> None:
-        if _recomputes():
+        if not watching or _recomputes():
             return
         if gradients_wanted and not torch.is_grad_enabled() and layer.training and _trains(layer):
             raise DetachedPenaltyError(
@@ -106,6 +108,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     try:
         yield penalties
     finally:
+        watching.clear()
         for layer, outer in zip(layers, before, strict=True):
             layer.watcher = outer
 

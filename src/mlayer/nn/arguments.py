@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -9,14 +11,20 @@ from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential.arguments import HALVES
 
+# torch's other types of floating point store numbers, but nothing is computed in them.
+_REAL = frozenset((*HALVES, torch.float32, torch.float64))
+
 
 def as_dtype(dtype: torch.dtype | None) -> torch.dtype:
     """The dtype of a layer's weights: torch's default if None; an error if they cannot have it."""
     if dtype is None:
         return torch.get_default_dtype()
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if dtype not in _REAL:
         raise ArgumentTypeError(
-            "dtype", "a real floating point torch.dtype", str(dtype), "Use torch.float32."
+            "dtype",
+            "a real floating point torch.dtype of 16, 32 or 64 bits",
+            str(dtype),
+            "Use torch.float32.",
         )
     return dtype
 
@@ -100,11 +108,16 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
     """Raise unless a layer with such weights can be applied to ``x``."""
     check_tensor("x", x)
     if x.dim() == 0 or x.shape[-1] != in_features:
+        shape = tuple(x.shape)
         raise ArgumentError(
-            "x",
-            f"of shape (..., {in_features})",
-            f"shape {tuple(x.shape)}",
-            "Flatten images first, for example with torch.nn.Flatten().",
+            "x", f"of shape (..., {in_features})", f"shape {shape}", _reshape(shape, in_features)
+        )
+    if weights.dtype not in _REAL and not weights.is_complex():
+        raise ArgumentTypeError(
+            "the layer",
+            "of 16, 32 or 64 bits",
+            str(weights.dtype),
+            "Convert it with layer.to(torch.bfloat16): torch computes nothing in smaller types.",
         )
     if x.device != weights.device:
         raise ArgumentError(
@@ -121,6 +134,17 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
             str(x.dtype),
             f"Convert it with x.to({weights.dtype}), or the layer with layer.to(dtype).",
         )
+
+
+def _reshape(shape: tuple[int, ...], in_features: int) -> str:
+    """The advice for inputs of this shape."""
+    if len(shape) > 2 and math.prod(shape[1:]) == in_features:
+        return "Flatten images first, for example with torch.nn.Flatten()."
+    if in_features in shape[1:-1]:
+        return f"Features come last: x.movedim({shape.index(in_features, 1)}, -1)."
+    if not shape:
+        return "Give a row of features."
+    return f"For inputs of {shape[-1]} features: MLayer({shape[-1]}, ...)."
 
 
 def _to_a_tensor(argument: str, value: object) -> str:
@@ -153,6 +177,33 @@ def check_stored(layer: nn.Module, purpose: str) -> None:
                 "Store its values first: torch.nn.utils.parametrize.remove_parametrizations(layer, "
                 f"{name!r}), or torch.nn.utils.prune.remove(layer, {name!r}).",
             )
+
+
+def check_values(layer: nn.Module, purpose: str) -> None:
+    """Raise if a weight is on the device meta, which has shapes but no values."""
+    for name, parameter in layer.named_parameters():
+        if parameter.is_meta:
+            raise ArgumentError(
+                "layer",
+                f"one with values, to be {purpose}",
+                f"{name} on the device meta",
+                "Fill it first: load_state_dict(..., assign=True), or to_empty and reset_parameters.",
+            )
+
+
+def unwrapping(model: object) -> str:
+    """The advice for a module that wraps another one, as a compiled model does; "" for others.
+
+    >>> unwrapping(torch.optim.swa_utils.AveragedModel(nn.Linear(2, 1)))
+    'It wraps Linear: give model.module.'
+    >>> unwrapping(nn.Linear(2, 1))
+    ''
+    """
+    for name in ("_orig_mod", "module"):  # torch.compile; DistributedDataParallel, AveragedModel
+        inner = getattr(model, name, None) if isinstance(model, nn.Module) else None
+        if isinstance(inner, nn.Module):
+            return f"It wraps {type(inner).__name__}: give model.{name}."
+    return ""
 
 
 def autocasts(device: str) -> bool:

@@ -29,6 +29,7 @@ from mlayer.nn.arguments import (
     check_stored,
     check_weights,
     new_weights,
+    unwrapping,
 )
 from mlayer.nn.initializers import Initializer, as_initializer
 from mlayer.nn.ode import trajectory
@@ -117,7 +118,7 @@ class MLayer(nn.Module):
             None if embedding_size is None else positive_integer("embedding_size", embedding_size)
         )
         self.init = as_initializer(init)
-        self.on_overflow = check_on_overflow(on_overflow)
+        self.on_overflow = on_overflow
         check_device(device)
         dtype = as_dtype(dtype)
 
@@ -159,6 +160,8 @@ class MLayer(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute as every module does, but refuse matrices that the structure computes."""
+        if name == "on_overflow":
+            value = check_on_overflow(value)
         if name in ("generators", "matrix_bias"):
             raise AttributeError(
                 f"{name} is computed from the parameter free_{name} by the structure and cannot be assigned. "
@@ -167,6 +170,10 @@ class MLayer(nn.Module):
                 "MLayer(..., structure=...)."
             )
         super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes of copies and pickles: without the watcher, which is there only for a while."""
+        return {name: value for name, value in self.__dict__.items() if name != "watcher"}
 
     def own_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the layer without those of a user's structure."""
@@ -368,6 +375,8 @@ class MLayer(nn.Module):
         if self.embedding is not None:
             missing["embedding_bias"] = self.embedding_bias
         parts += [f"{name}=False" for name, parameter in missing.items() if parameter is None]
+        if self.on_overflow != "ignore":
+            parts.append(f"on_overflow={self.on_overflow!r}")
         return ", ".join(parts)
 
 
@@ -378,4 +387,4 @@ def _leave(layer: MLayer, generator: torch.Generator | None) -> None:
 def check_layer(layer: object, hint: str = "Give the layer itself.") -> None:
     """Raise if this is not an M-layer."""
     if not isinstance(layer, MLayer):
-        raise ArgumentTypeError("layer", "an MLayer", type(layer).__name__, hint)
+        raise ArgumentTypeError("layer", "an MLayer", type(layer).__name__, unwrapping(layer) or hint)

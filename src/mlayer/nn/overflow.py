@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import torch
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 OnOverflow = Literal["ignore", "warn", "raise"]
 _CHOICES = ("ignore", "warn", "raise")
+# Where the code of a call between the user's line and the warning is.
+_INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
 class OverflowedOutputError(MLayerError, ArithmeticError):
@@ -52,7 +56,15 @@ def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
     )
     if layer.on_overflow == "raise":
         raise OverflowedOutputError(message)
-    warnings.warn(message, OverflowedOutputWarning, stacklevel=4)
+    warnings.warn(message, OverflowedOutputWarning, stacklevel=_levels_to_the_caller())
+
+
+def _levels_to_the_caller() -> int:
+    """The stacklevel of the line that called the model, through however many modules of torch and mlayer."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def _under_vmap() -> bool:

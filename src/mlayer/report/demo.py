@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlayer.report.numbers import written
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw, Theme
 
@@ -33,10 +34,10 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.cards(
         [
             (
-                f"{spiral['ours']['extra_turn_accuracy']:.1%}",
+                _share(spiral["ours"]["extra_turn_accuracy"]),
                 "accuracy on the spiral's next turn, which was not in the training data",
             ),
-            (f"{wave['ours']['rmse']:.1e}", "error of a wave on [2, 6], learned on [0, 2]"),
+            (written(wave["ours"]["rmse"], ".1e"), "error of a wave on [2, 6], learned on [0, 2]"),
             (
                 f"{determinant['matrix_size']} x {determinant['matrix_size']}",
                 "matrix computes the 3 x 3 determinant",
@@ -48,13 +49,13 @@ def demo_page(results: Results, seconds: float) -> Page:
     ours, relu = spiral["ours"], spiral["relu"]
     whole = ours["extra_turn_accuracy"] >= _CONTINUED
     page.paragraph(
-        f"Both models learn from {len(spiral['points'])} noisy points of two spirals: the M-layer "
-        f"({ours['parameters']} parameters) classifies {ours['training_accuracy']:.1%} of them correctly, a "
-        f"ReLU net ({relu['parameters']} parameters) {relu['training_accuracy']:.1%}. Beyond the points the "
-        f"M-layer continues the spirals{'' if whole else ' in part'}; the net does not. The dotted circle "
-        "marks the end of the next turn: "
-        f"of new points there the M-layer classifies {ours['extra_turn_accuracy']:.1%} correctly, the net "
-        f"{relu['extra_turn_accuracy']:.1%}."
+        f"Both models learn from {len(spiral['points']):,} noisy points of two spirals: the M-layer "
+        f"({ours['parameters']:,} parameters) classifies {_share(ours['training_accuracy'])} of them "
+        f"correctly, a ReLU net ({relu['parameters']:,} parameters) {_share(relu['training_accuracy'])}. "
+        f"Beyond the points the M-layer continues the spirals{'' if whole else ' in part'}; the net does "
+        "not. The dotted circle marks the end of the next turn: "
+        f"of new points there the M-layer classifies {_share(ours['extra_turn_accuracy'])} correctly, the "
+        f"net {_share(relu['extra_turn_accuracy'])}."
     )
     page.figures(
         (
@@ -66,8 +67,8 @@ def demo_page(results: Results, seconds: float) -> Page:
                 ylabel="second input",
             ),
             f"Decision boundary of the {spiral[name]['title']} around two spirals of points",
-            f"{spiral[name]['title']}: {spiral[name]['training_accuracy']:.1%} of the points, "
-            f"{spiral[name]['extra_turn_accuracy']:.1%} of the next turn",
+            f"{spiral[name]['title']}: {_share(spiral[name]['training_accuracy'])} of the points, "
+            f"{_share(spiral[name]['extra_turn_accuracy'])} of the next turn",
         )
         for name in ("ours", "relu")
     )
@@ -81,7 +82,7 @@ def demo_page(results: Results, seconds: float) -> Page:
             (
                 wave_picture(wave["curve"], wave["ours"]["curve"]),
                 "The wave and the layer's output from 0 to 6; the curves coincide",
-                f"Root mean squared error on [2, 6]: {wave['ours']['rmse']:.2g}; "
+                f"Root mean squared error on [2, 6]: {written(wave['ours']['rmse'], '.1e')}; "
                 f"the wave's amplitude is {max(map(abs, wave['curve'])):.1f}",
             )
         ]
@@ -91,13 +92,13 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.paragraph(
         "This layer was not trained: it is the determinant of a 3 x 3 matrix, compiled into an M-layer with "
         f"{n} x {n} matrices. On {determinant['checked']} integer matrices, compared with exact arithmetic, "
-        f"its largest error is {determinant['largest_error']:.1e} for values of up to "
-        f"{determinant['largest_value']:.0f}."
+        f"its largest error is {written(determinant['largest_error'], '.1e')} for values of up to "
+        f"{determinant['largest_value']:,.0f}."
     )
     page.code("from mlayer.symbolic import determinant\nlayer = determinant(3)")
     page.heading("Its predictions come with proofs")
     page.paragraph(
-        f"A layer of {digits['parameters']} parameters classifies {digits['accuracy']:.1%} of the test "
+        f"A layer of {digits['parameters']:,} parameters classifies {_share(digits['accuracy'])} of the test "
         f"digits correctly. For {len(digits['certified'])} of those it is proved that no change of the "
         "pixels by less than the certified radius changes the predicted class; an attack finds a somewhat "
         "larger change that does. The paper's own bound is on the left."
@@ -114,6 +115,10 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.heading("Next")
     page.code("mlayer fit data.csv --target price\nmlayer reproduce all --smoke\nmlayer --help")
     return page
+
+
+def _share(value: float) -> str:
+    return written(value, ".1%")
 
 
 def boundary_picture(

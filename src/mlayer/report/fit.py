@@ -19,6 +19,7 @@ _MOMENTS_OF_A_LINE = 240
 # Of a longer series: stretches in the picture of the whole, moments before and after in the closer one.
 _STRETCHES = 60
 _CLOSE = (30, 90)
+_PLUS_MINUS = "±\N{NO-BREAK SPACE}"
 
 
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
@@ -33,7 +34,7 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     model = file_path("model", model)
     target, facts = result.model.target, result.model.facts
     page = Page(f"{target.task.capitalize()} of {target.name}", source)
-    page.paragraph(result.verdict)
+    page.paragraph(result.verdict.replace("+- ", _PLUS_MINUS))
     first = next(iter(result.metrics), None)
     cards = [] if first is None else [(readable(result.metrics[first]), f"{first} on held-out rows")]
     cards += [
@@ -155,9 +156,10 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
             )
         )
     if len(result.history) > 1:  # one line of the history is a dot
-        last = result.history[-1]
-        words = f"Loss over {len(result.history)} epochs, {last['loss']:.3g} at the end"
-        pictures.append((plots.learning_curve(result.history), words, "Loss during training."))
+        # An entry of the history can stand for several passes, as one of L-BFGS does.
+        last, passes = result.history[-1], result.model.facts["epochs"]
+        words = f"Loss over {passes} passes over the rows, {last['loss']:.3g} at the end"
+        pictures.append((plots.learning_curve(result.history, passes), words, "Loss during training."))
     return pictures
 
 
@@ -172,7 +174,7 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
     if np.isfinite(half).all():
         band = (
             " The band is the interval for 90 % of the rows: "
-            f"from +- {readable(float(half.min()))} to +- {readable(float(half.max()))}."
+            f"from {_PLUS_MINUS}{readable(float(half.min()))} to {_PLUS_MINUS}{readable(float(half.max()))}."
         )
     periods = f" Periods found: {', '.join(result.periods)}." if result.periods else ""
     shown = min(len(before[0]), 3 * count)

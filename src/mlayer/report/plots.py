@@ -34,10 +34,22 @@ def _plot(on_axes: Callable[Concatenate[Axes, Theme, _Data], None]) -> Callable[
     return of_data
 
 
+# A legend above a series, which leaves no corner free.
+_ABOVE: dict[str, Any] = {
+    "bbox_to_anchor": (0.45, 1.0),
+    "ncols": 3,
+    "fontsize": 10,
+    "handlelength": 1.2,
+    "handletextpad": 0.5,
+    "columnspacing": 1.0,
+}
+
+
 @_plot
-def learning_curve(axes: Axes, theme: Theme, history: Sequence[Mapping[str, Any]]) -> None:
-    """Loss over the epochs, of training and, where there is one, of validation."""
-    epochs = [record["epoch"] for record in history]
+def learning_curve(axes: Axes, theme: Theme, history: Sequence[Mapping[str, Any]], passes: int) -> None:
+    """Loss over ``passes`` passes over the rows, of training and, where there is one, of validation."""
+    each = passes / history[-1]["epoch"]
+    epochs = [each * record["epoch"] for record in history]
     for key, name, color, dash in (
         ("loss", "training", theme.first, "-"),
         ("validation_loss", "validation", theme.second, "--"),
@@ -50,7 +62,7 @@ def learning_curve(axes: Axes, theme: Theme, history: Sequence[Mapping[str, Any]
             if (numbers[np.isfinite(numbers)] > 0).all() and np.nanmax(numbers) > 20 * np.nanmin(numbers):
                 axes.set_yscale("log")
     _whole_ticks(axes.xaxis)
-    axes.set(xlabel="epoch", ylabel="loss")
+    axes.set(xlabel="passes over the rows", ylabel="loss")
     axes.legend(loc="best")
 
 
@@ -179,7 +191,7 @@ def forecast(
         )
     _plain_dates(axes.xaxis)
     _plain_numbers(axes.yaxis)
-    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    axes.legend(loc="lower center", **_ABOVE)
 
 
 @_plot
@@ -214,7 +226,7 @@ def forecast_ranges(
     axes.plot(later, high, "-", color=theme.first, linewidth=1.4)
     _plain_dates(axes.xaxis)
     _plain_numbers(axes.yaxis)
-    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    axes.legend(loc="lower center", **_ABOVE)
 
 
 @_plot

@@ -98,7 +98,8 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
     page.contents((chapter.record["name"], chapter.title) for chapter in chapters)
     page.paragraph(
         "Paper: the paper's figure. Here: measured by the command, with the deviation over seeds where there "
-        "are several. Goal: set by this project. Experiments that were not run in full are left out."
+        "are several. Goal: set by this project. A net that was not trained in full has no row; a run that "
+        "is not complete says so."
     )
     beyond = False
     for chapter in chapters:
@@ -113,7 +114,7 @@ def _chapter(page: Page, chapter: Chapter, smoke: bool) -> None:
     record = chapter.record
     page.heading(chapter.title, 2 if chapter.in_paper else 3, anchor=record["name"])
     if chapter.section:
-        page.paragraph(f"Paper: {chapter.section}.")
+        page.paragraph(_place(chapter.section))
     page.code(record["command"])
     if not record.get("complete", True):
         page.paragraph("Not complete: these are the finished parts. The same command resumes the run.")
@@ -123,8 +124,19 @@ def _chapter(page: Page, chapter: Chapter, smoke: bool) -> None:
         page.heading(grid.title, 4)
         page.table(grid.header, grid.rows)
     if chapter.compared and not smoke:
-        page.table(["", "paper", "here", "goal here"], chapter.compared)
+        page.table(*_filled(["", "paper", "here", "goal here"], chapter.compared))
     page.fold("All figures of this run, and how it was run", _details(record))
+
+
+def _place(section: str) -> str:
+    """The part of the paper that a chapter belongs to, or goes beyond."""
+    return f"B{section[1:]}." if section.startswith("beyond") else f"Paper: {section}."
+
+
+def _filled(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table without the columns that are empty in all rows."""
+    keep = [k for k in range(len(header)) if any(row[k] for row in rows)]
+    return [header[k] for k in keep], [[row[k] for k in keep] for row in rows]
 
 
 def _details(record: Mapping[str, Any]) -> Page:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mlayer.report.numbers import written
+
 
 @dataclass(frozen=True)
 class PaperRow:
@@ -47,11 +49,12 @@ class PaperRow:
         text = written(value, self.form)
         if f"{self.name}.sd" in figures:
             text += f" ± {written(figures[f'{self.name}.sd'], self.form)}"
+        said = []
         if f"{self.name}.seeds" in figures:
             seeds = round(figures[f"{self.name}.seeds"])
-            text += f" ({seeds} seed{'s' if seeds > 1 else ''})"
+            said.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
         counts = ((figures.get(self.examples), "examples"), (figures.get(self.epochs), "epochs"))
-        said = [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
+        said += [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
         return f"{text} ({', '.join(said)})" if said else text
 
     def goal(self, figures: Mapping[str, float]) -> str:
@@ -75,21 +78,7 @@ def paper_rows(
     )
 
 
-def written(value: float, form: str) -> str:
-    """A figure as tables and pictures write it: as a decimal where that is as short, or as the paper's 2e-4.
-
-    >>> written(0.0027, ".1e"), written(2.6e-9, ".1e"), written(0.984, ".1%")
-    ('0.0027', '2.6e-9', '98.4%')
-    """
-    if not form.endswith("e"):
-        return format(value, form)
-    if 1e-3 <= abs(value) < 1e3:
-        return f"{value:#.{int(form[1:-1]) + 1}g}".rstrip(".")
-    mantissa, exponent = format(value, form).split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
 def _short(goal: float, form: str) -> str:
     if form.endswith("%"):
         return f"{goal:.0%}"
-    return f"{goal:g}".replace("e-0", "e-")
+    return f"{goal:,g}".replace("e-0", "e-")

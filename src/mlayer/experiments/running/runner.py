@@ -160,12 +160,13 @@ def reproduce_all(
     before = read_record(finished) if resume and finished.exists() else {}
     done = {name: one for name, one in before.items() if name in EXPERIMENTS and _has_figures(one)}
     skipped: dict[str, dict[str, Any]] = {}
-    for name in EXPERIMENTS:
+    for place, name in enumerate(EXPERIMENTS, 1):
         if name in done:
             continue
+        told = None if progress is None else _of_all(progress, f"{name} ({place} of {len(EXPERIMENTS)})")
         try:
             done[name] = reproduce(
-                name, scale, data=data, out=out, seed=seed, progress=progress, resume=resume, page=False
+                name, scale, data=data, out=out, seed=seed, progress=told, resume=resume, page=False
             )
             write_json(finished, done)
         except (MissingDataError, MissingPackageError) as error:
@@ -174,6 +175,11 @@ def reproduce_all(
     _remove_if_empty(finished.parent)
     write_page(file_path("out", out), scale == "smoke")
     return {name: (done | skipped)[name] for name in EXPERIMENTS}
+
+
+def _of_all(progress: Report, which: str) -> Report:
+    """Progress that says which experiment of all it is."""
+    return lambda what, part: progress(f"{which}: {what}", part)
 
 
 def command(name: str, scale: Scale, seed: int | None) -> str:

@@ -7,7 +7,7 @@ from textwrap import fill
 
 from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import M_LAYER, NET, Figure, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, is_narrow, panels, soft
 
 KINDS = ("clean", "attacked", "certified")
 
@@ -43,11 +43,13 @@ def accuracy_bars(
         for k, kind in enumerate(KINDS):
             known = [(place, values[kind]) for place, values in enumerate(bars.values()) if kind in values]
             places, heights = [place + 0.27 * (k - 1) for place, _ in known], [height for _, height in known]
-            drawn = axes.bar(places, heights, 0.25, color=(soft(), NET, M_LAYER)[k], label=kind)
-            axes.bar_label(drawn, fmt="%.0f", fontsize=7)
+            drawn = axes.bar(
+                places, heights, 0.25, color=(soft(), colors().net, colors().m_layer)[k], label=kind
+            )
+            axes.bar_label(drawn, fmt="%.0f", fontsize=8)
         axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
         name, _, radius = task.partition("_")
-        axes.set_title(f"{name}, eps {radius.replace('_', '/')}")
+        axes.set_title(f"{SET_TITLES.get(name, name)}, eps {radius.replace('_', '/')}")
         axes.set_ylim(0, 108)
     figure.axes[0].set_ylabel("test accuracy, %")
     handles, labels = figure.axes[0].get_legend_handles_labels()

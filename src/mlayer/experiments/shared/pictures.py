@@ -1,7 +1,7 @@
 """Canvases and colors of the experiments' pictures: for light and dark pages, for wide ones and for phones.
 
 A picture is drawn from results alone, so it can be drawn again for another page: `seen_as` says for which,
-and `canvas`, `panels`, `ink`, `shade` and `soft` follow it.
+and `canvas`, `panels`, `colors`, `ink`, `shade` and `soft` follow it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,42 @@ if TYPE_CHECKING:
 else:  # matplotlib is imported when a picture is drawn; these are for annotations, also those of others
     Axes = Figure = Any
 
-# Okabe and Ito's colors, "Color universal design" (2008), which color-blind readers can distinguish. The same
-# kind of model has the same color in all pictures.
-M_LAYER = "#0072B2"
-M_LAYER_OF_OTHERS = "#56B4E9"  # the paper's recipe, the notebook's
-NET = "#D55E00"
-GREEN, PINK = "#009E73", "#CC79A7"  # models that are not networks
-PAPER = "#D55E00"  # what the paper reports or proves, where no net is shown with it
-
+# The widest picture, in inches of 100 pixels. The page has room for some 930; letters shrink with the rest.
+_WIDE_INCHES = 10.4
 # A phone is some 390 points wide; letters of 10 points on 4.6 inches are legible there.
 _NARROW = 4.6
+# Names of data sets in titles and tables.
+SET_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
+# The most panels side by side: more become too small to read.
+_ABREAST = 3
+
+
+@dataclass(frozen=True)
+class Colors:
+    """Colors of lines and bars; the same kind of model has the same color in all pictures.
+
+    Okabe and Ito's, "Color universal design" (2008), which color-blind readers can distinguish, made darker
+    or lighter where the page needs it.
+
+    Attributes:
+        m_layer: M-layers of our recipes.
+        m_layer_of_others: those of the paper's recipe and the notebook's.
+        net: other networks.
+        paper: what the paper reports or proves, where no net is shown with it.
+        green: a model that is not a network.
+        pink: another one.
+    """
+
+    m_layer: str
+    m_layer_of_others: str
+    net: str
+    paper: str
+    green: str
+    pink: str
+
+
+_ON_LIGHT = Colors("#0072B2", "#2F8DC4", "#D55E00", "#D55E00", "#008F68", "#B8619C")
+_ON_DARK = Colors("#56B4E9", "#A8DAF6", "#E69F00", "#E69F00", "#2CC295", "#E39BC4")
 
 
 @dataclass(frozen=True)
@@ -69,6 +95,11 @@ def seen_as(look: Look) -> Iterator[None]:
         _LOOK.reset(token)
 
 
+def colors() -> Colors:
+    """The colors of models on this page."""
+    return _ON_DARK if _LOOK.get().dark else _ON_LIGHT
+
+
 def ink() -> str:
     """The color of text and of measured data."""
     return "#e6e9ec" if _LOOK.get().dark else "#000000"
@@ -95,32 +126,39 @@ def is_narrow() -> bool:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """An empty figure, no wider than its page; rows of a narrow one keep their height."""
+    """An empty figure, no wider than its page; a narrow one keeps its height, a wide one its shape."""
     from matplotlib.figure import Figure
 
-    return Figure(
-        figsize=(min(width, _NARROW) if _LOOK.get().narrow else width, height), layout="constrained"
-    )
+    if _LOOK.get().narrow:
+        size = min(width, _NARROW), height
+    else:
+        shrunk = min(1.0, _WIDE_INCHES / width)
+        size = width * shrunk, height * shrunk
+    return Figure(figsize=size, layout="constrained")
 
 
 def panels(
     count: int, width: float, height: float, *, ratios: tuple[float, ...] | None = None, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Panels side by side, or one below the other on a narrow page.
+    """Panels side by side, in two rows if there are many; one below the other on a narrow page.
 
     Args:
         count: of panels.
         width: of all panels side by side, in inches.
         height: of one.
-        ratios: of their widths.
+        ratios: of their widths, if they have one row.
         sharey: whether panels side by side have one vertical axis.
     """
     if _LOOK.get().narrow:
         figure = canvas(_NARROW, height * count)
         return figure, list(figure.subplots(count, 1, squeeze=False)[:, 0])
-    figure = canvas(width, height)
-    grid = figure.subplots(1, count, squeeze=False, width_ratios=ratios, sharey=sharey)
-    return figure, list(grid[0])
+    rows = -(-count // _ABREAST)
+    columns = -(-count // rows)
+    figure = canvas(width * columns / count, height * rows)
+    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=ratios, sharey=sharey)
+    for spare in grid.flat[count:]:
+        spare.remove()
+    return figure, list(grid.flat[:count])
 
 
 def rendered(plot: Callable[[Any], Figure], results: Any, look: Look) -> bytes:
