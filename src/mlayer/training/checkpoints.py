@@ -27,7 +27,7 @@ from mlayer.disk import make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError
 from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
 
-FORMAT = 4  # 3 had other digests of the data
+FORMAT = 5  # 3 had other digests of the data, 4 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
 _LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"

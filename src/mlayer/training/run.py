@@ -183,6 +183,7 @@ class Run:
             "data": self.source.fingerprint(),
             "validation": None if self.validation is None else self.validation.fingerprint(),
             "start": digest_of(self.model.state_dict() | self._others()),
+            "around": _surroundings(self.device.type),
         }
 
     def _others(self) -> dict[str, Tensor]:
@@ -260,6 +261,8 @@ class Run:
         changed = [_difference(k, old.get(k), v) for k, v in new.items() if not _agree(old.get(k), v)]
         if not changed and not same(about["optimizer"], self._about["optimizer"]):
             changed.append("the optimizer trains other parameters, or with other options")
+        if about["around"] != self._about["around"]:
+            changed.append(f"torch computed with {about['around']} and does with {self._about['around']}")
         for name in ("data", "validation"):
             if not same(about[name], self._about[name]):
                 what = "data are others" if name == "data" else "validation data are others, or new, or gone"
@@ -315,6 +318,15 @@ class Run:
 
 # What a state of another shape raises where it is compared or loaded.
 _MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+
+
+def _surroundings(device: str) -> str:
+    """What torch was told for the whole process that numbers depend on."""
+    kept = str(torch.get_default_dtype()).removeprefix("torch.")
+    if not torch.is_autocast_enabled(device):
+        return f"the default dtype {kept}, without autocast"
+    autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return f"the default dtype {kept}, under autocast to {autocast}"
 
 
 def _alike(old: Any, new: Any) -> bool:
