@@ -63,7 +63,7 @@ def read_header(path: Path) -> Header:
             raise DamagedError(f"a header of {length} bytes; at most {MOST_HEADER} are read")
         text = file.read(length)
     try:
-        entries = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+        entries = json.loads(text.decode("utf-8"), object_pairs_hook=distinct)
     except DamagedError:
         raise
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
@@ -84,7 +84,7 @@ def read_header(path: Path) -> Header:
     return Header(metadata, shapes, size, text)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose names are distinct: of two, each reader might believe another one."""
     found = dict(pairs)
     if len(found) < len(pairs):

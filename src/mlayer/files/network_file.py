@@ -25,7 +25,7 @@ from mlayer.checks import file_path
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MLayerError
 from mlayer.nn.layer import MLayer
-from mlayer.tensorfile import DamagedError, Header, check_seal, read_header, sealed, tensors_in
+from mlayer.tensorfile import DamagedError, Header, check_seal, distinct, read_header, sealed, tensors_in
 
 FORMAT = 1
 _KEY = "mlayer_network"
@@ -108,7 +108,7 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
 def _header(where: Path, found: Header) -> dict[str, Any]:
     if _KEY not in found.metadata:
         raise FileFormatError(where, _MUST_BE, "another safetensors file", "Load it with mlayer.load.")
-    header: dict[str, Any] = json.loads(found.metadata[_KEY])
+    header: dict[str, Any] = json.loads(found.metadata[_KEY], object_pairs_hook=distinct)
     version = header["format"]
     if type(version) is not int or version < 1:
         raise DamagedError(f"format {version!r}")

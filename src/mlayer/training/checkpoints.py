@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mlayer.disk import has_locks, make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError
-from mlayer.tensorfile import DamagedError, check_seal, read_header, sealed, tensors_in
+from mlayer.tensorfile import DamagedError, check_seal, distinct, read_header, sealed, tensors_in
 
 FORMAT = 5  # 3 had other digests of the data, 4 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
@@ -75,7 +75,7 @@ class Checkpoints:
             lock.acquire(timeout=0)
         except Timeout:
             dead = (
-                " This disk has no locks, so a killed process of another machine leaves its own behind: if no "
+                " This disk has no locks, so a killed process of another machine leaves its own there: if no "
                 f"run trains there, delete {self.folder / 'lock'}."
             )
             raise CheckpointError(
@@ -234,7 +234,7 @@ def _holds_something(lock: Path) -> bool:
 
 def _about(text: str) -> dict[str, Any]:
     try:
-        about = json.loads(text)
+        about = json.loads(text, object_pairs_hook=distinct)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"a header that is not JSON ({error})"[:300]) from None
     if not isinstance(about, dict):
