@@ -17,7 +17,7 @@ from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import World
 from mlayer.training.fingerprint import merged, model_fingerprint, plain, same
 from mlayer.training.learning_rate import LearningRate
-from mlayer.training.optimizers import build_optimizer
+from mlayer.training.optimizers import build_optimizer, check_state, same_kernels
 from mlayer.training.result import Record, Stopped, TrainingResult
 from mlayer.training.settings import Settings
 
@@ -151,7 +151,8 @@ class Run:
                 raise ValueError(f"{name} = {state[name]!r:.60}")
         if not isinstance(state["history"], list) or not all(isinstance(e, dict) for e in state["history"]):
             raise TypeError("a history that is no list of records")
-        if not _alike(self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]):
+        groups = self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]
+        if not (_alike(*groups) and all(map(same_kernels, *groups))):
             raise ValueError("an optimizer with other options")
         shapes = _shapes(self.model.state_dict())
         if not all(
@@ -161,6 +162,7 @@ class Run:
         self.model.load_state_dict(state["model"])
         self._load_others(state.get("others", {}))
         self.optimizer.load_state_dict(state["optimizer"])
+        check_state(self.optimizer)
         self.rate.load_state(state["rate"])
         self.best.load_state(state["best"])
         self.epoch_start = state["epoch_start"]
