@@ -60,3 +60,18 @@ def test_tensors_that_do_not_fit_the_weights_are_refused(optimizer: str, tmp_pat
         place[name] = before
         checkpoints._write(state)
     assert same_weights(run(optimizer, tmp_path, 2), run(optimizer, tmp_path / f"all {optimizer}", 2))
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), {"inner": torch.zeros(2)}, [[torch.zeros(2)]]])
+def test_a_history_that_cannot_be_written_is_refused(value: Any, tmp_path: Path) -> None:
+    run("adam", tmp_path, 1)
+    checkpoints = Checkpoints(tmp_path)
+    state: Any = checkpoints.read()
+    history = tmp_path / "history.jsonl"
+    kept = history.read_bytes()
+    state["history"][0]["loss"] = value
+    with pytest.raises(TypeError, match="not JSON"):
+        checkpoints._write(state)
+    assert history.read_bytes() == kept
+    with pytest.raises(FileFormatError, match="one that does not fit it"):
+        run("adam", tmp_path, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -151,6 +152,7 @@ class Run:
                 raise ValueError(f"{name} = {state[name]!r:.60}")
         if not isinstance(state["history"], list) or not all(isinstance(e, dict) for e in state["history"]):
             raise TypeError("a history that is no list of records")
+        json.dumps(state["history"])  # a TypeError where a line of it could not be written
         groups = self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]
         if not (_alike(*groups) and all(map(same_kernels, *groups))):
             raise ValueError("an optimizer with other options")
