@@ -118,12 +118,31 @@ def beside(path: Path) -> Iterator[Path]:
     """
     remove_left_over(path)
     temporary, descriptor = _temporary(path)
+    if sys.platform == "win32":  # where an open file can be neither renamed nor removed
+        os.close(descriptor)
     try:
         yield temporary
     finally:
         with suppress(OSError):  # a disk that became read-only: what went wrong first is what counts
             temporary.unlink(missing_ok=True)
+        if sys.platform != "win32":
+            os.close(descriptor)
+
+
+def has_locks(folder: Path) -> bool:
+    """Whether the disk of a folder has locks that end with their process; some network disks have none."""
+    if sys.platform == "win32":
+        return True
+    temporary = _temporary_name(folder / "lock")
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        os.unlink(temporary)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NOT_SUPPORTED
+    finally:
         os.close(descriptor)
+    return True
 
 
 def remove_left_over(path: Path) -> None:
@@ -230,7 +249,8 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    # Windows synchronizes only what is open for writing.
+    descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

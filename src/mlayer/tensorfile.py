@@ -27,7 +27,7 @@ MOST_TENSORS = 20_000
 _DIGEST = "digest"
 _EMPTY = "0" * 64
 _MARK = f'"{_DIGEST}":"'.encode()
-_COPIES = 2  # of a file in memory: what was read, and the tensors
+_COPIES = 3  # of a file in memory: what was read, its parts, and the tensors
 _LARGEST = 2**48  # of a shape
 
 
@@ -43,11 +43,13 @@ class Header:
         metadata: text by name.
         shapes: of the tensors, by name.
         size: of the file, in bytes.
+        text: the header itself.
     """
 
     metadata: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
     size: int
+    text: bytes
 
 
 def read_header(path: Path) -> Header:
@@ -61,7 +63,7 @@ def read_header(path: Path) -> Header:
             raise DamagedError(f"a header of {length} bytes; at most {MOST_HEADER} are read")
         text = file.read(length)
     try:
-        entries = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+        entries = json.loads(text.decode("utf-8"), object_pairs_hook=distinct)
     except DamagedError:
         raise
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
@@ -79,10 +81,10 @@ def read_header(path: Path) -> Header:
     if named != size:
         raise DamagedError(f"a file of {size} bytes whose header names {named}")
     check_size(path, _COPIES)
-    return Header(metadata, shapes, size)
+    return Header(metadata, shapes, size, text)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose names are distinct: of two, each reader might believe another one."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -122,6 +124,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise DamagedError(_short(error)) from None
 
 
+def tensors_in(data: bytes) -> dict[str, Tensor]:
+    """The tensors of a file that was read, aligned in memory as those of :func:`read_tensors`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return {name: tensor.clone() for name, tensor in load(data).items()}
+    except (SafetensorError, ValueError, OverflowError, RuntimeError, KeyError) as error:
+        raise DamagedError(_short(error)) from None
+
+
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     """The bytes of a file with its own digest."""
     from safetensors.torch import save
@@ -131,15 +144,22 @@ def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     return data[:place] + hashlib.sha256(data).hexdigest().encode() + data[place + len(_EMPTY) :]
 
 
-def check_seal(path: Path) -> None:
-    """Raise if the file does not have the digest that it names."""
-    data = path.read_bytes()
+def check_seal(path: Path, header: Header) -> bytes:
+    """The bytes of a file, which have the digest that it names, and the header that was read before.
+
+    What follows uses these bytes: a file that is replaced meanwhile has another content under its name.
+    """
+    with path.open("rb") as file:
+        data = file.read(header.size + 1)
+    if len(data) != header.size or data[8 : 8 + len(header.text)] != header.text:
+        raise DamagedError("another file than a moment ago")
     place = _place(data)
     digest = hashlib.sha256(memoryview(data)[:place])
     digest.update(_EMPTY.encode())
     digest.update(memoryview(data)[place + len(_EMPTY) :])
     if data[place : place + len(_EMPTY)] != digest.hexdigest().encode():
         raise DamagedError("its digest does not match")
+    return data
 
 
 def _place(data: bytes) -> int:

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 import mlayer
 from mlayer.cli import main
+from mlayer.cli.commands.demo import _is_page
 from mlayer.cli.commands.fit import command as fit_command
 from mlayer.errors import ArgumentError
 from mlayer.experiments import demo, spiral
@@ -282,6 +283,17 @@ class _Reader(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_the_demo_replaces_its_own_page_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "run", lambda *_, **__: pytest.fail("the work began"))
+    Path("thesis.html").write_text("<!doctype html><title>My thesis</title>")
+    assert main(["demo", "-q", "-o", "thesis.html"]) == 2
+    assert "thesis.html exists; use --force to replace it" in capsys.readouterr().err
+    assert "My thesis" in Path("thesis.html").read_text()
+
+
 def test_the_demo_writes_one_page_that_needs_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +316,7 @@ def test_the_demo_writes_one_page_that_needs_nothing_else(
     assert facts["determinant.largest_error"] < 1e-9
     reader = _Reader()
     text = Path("d.html").read_text()
+    assert _is_page(Path("d.html"))
     reader.feed(text)
     assert reader.open == []
     assert len(reader.sources) == 8  # four pictures, light and dark

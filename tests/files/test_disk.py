@@ -6,7 +6,9 @@ import errno
 import os
 import pickle
 import stat
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,53 @@ def test_a_refused_rename_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
         replace_bytes(state, b"second", keep=before)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
     assert state.read_bytes() == b"first"
+
+
+def test_files_are_replaced_under_the_rules_of_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There an open file is neither renamed nor removed, and what is open for reading not synchronized."""
+    state, before = tmp_path / "state", tmp_path / "before"
+    open_now: dict[int, tuple[str, int]] = {}
+    system = {name: getattr(os, name) for name in ("open", "close", "fsync", "replace", "unlink")}
+
+    def open_(path: Path, flags: int, mode: int = 0o777) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, "a folder is not opened", str(path))
+        descriptor: int = system["open"](path, flags, mode)
+        open_now[descriptor] = (str(path), flags)
+        return descriptor
+
+    def close(descriptor: int) -> None:
+        open_now.pop(descriptor, None)
+        system["close"](descriptor)
+
+    def fsync(descriptor: int) -> None:
+        if not open_now[descriptor][1] & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    def not_open(name: str) -> Any:
+        def call(*paths: Path) -> None:
+            if {str(path) for path in paths} & {path for path, _ in open_now.values()}:
+                raise PermissionError(errno.EACCES, "used by another process", str(paths[0]))
+            system[name](*paths)
+
+        return call
+
+    fakes = {"open": open_, "close": close, "fsync": fsync}
+    for name, fake in (fakes | {name: not_open(name) for name in ("replace", "unlink")}).items():
+        monkeypatch.setattr(os, name, fake)
+    monkeypatch.setattr(sys, "platform", "win32")
+    replace_bytes(state, b"first")
+    replace_bytes(state, b"second", keep=before)
+    with pytest.raises(ZeroDivisionError), beside(state):
+        raise ZeroDivisionError
+    monkeypatch.undo()
+    assert not open_now
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "state": b"second",
+        "before": b"first",
+    }
 
 
 def test_a_name_that_leaves_no_room_for_more_can_be_written(tmp_path: Path) -> None:

@@ -212,6 +212,27 @@ def test_a_name_that_stands_twice_in_a_header(name: str, tmp_path: Path) -> None
         mlayer.load(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"in_features": 3', '"in_features": 9, "in_features": 3'), ('"format": 1', '"format": true')],
+)
+def test_a_configuration_that_readers_might_understand_differently(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.safetensors"
+    mlayer.save(mlayer.MLayer(3, 2, 3), path)
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    entries = json.loads(data[8:end])
+    about = entries["__metadata__"]["mlayer"]
+    assert old in about
+    entries["__metadata__"]["mlayer"] = about.replace(old, new)
+    header = json.dumps(entries).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data[end:])
+    with pytest.raises(FileFormatError, match=r"names 'in_features' twice|format True"):
+        mlayer.load(path)
+
+
 def test_half_of_a_pair_is_no_path(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="surrogate"):
         mlayer.save(mlayer.MLayer(3, 2, 3), tmp_path / "\ud800")

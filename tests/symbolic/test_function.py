@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -57,3 +60,38 @@ def test_refusals() -> None:
         from_function(lambda x: x.sum(), (-1, 1), 1e-2)
     with pytest.raises(ArgumentTypeError, match="callable"):
         from_function("x", (-1, 1), 1e-2)  # type: ignore[arg-type]
+
+
+class NoNumber:
+    def __float__(self) -> float:
+        raise KeyError("no number")
+
+
+class NoWordsError(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+
+def raising(_: Tensor) -> Tensor:
+    raise NoWordsError
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (lambda x: x[:, 0] + 1j, r"real numbers; got torch\.complex128"),
+        (lambda x: x.to_sparse(), "real numbers"),
+        (lambda x: x[:, 0].to("meta"), "real numbers"),
+        (lambda x: np.ma.MaskedArray(x[:, 0].numpy(), mask=True), "real numbers"),
+        (lambda x: [NoNumber()] * len(x), "real numbers"),
+        (lambda x: x[:, :0], "shape"),
+        (lambda x: x.expand(-1, 1 if len(x) < 10 else 2), "the same number of outputs at all points; got 1"),
+        (raising, "one that raises NoWordsError"),
+    ],
+)
+def test_what_is_not_a_real_function_is_refused(f: Any, message: str) -> None:
+    """The imaginary part of values was left out, and what a mask hides was taken."""
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
+        from_function(f, (0, 1), 1e-2)
+    with pytest.raises(ArgumentError, match="low < high"):
+        from_function(runge, (NoNumber(), 1), 1e-2)

@@ -20,6 +20,20 @@ WORDS = st.text(
 )
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("inside", ["\n", "\r\n", "\n\n", "\n \n"])
+def test_line_ends_in_names_are_kept(inside: str, end: str, tmp_path: Path) -> None:
+    """As spreadsheets write them. Names are what Python's own reader finds, which reads the rows later."""
+    file = tmp_path / "t.csv"
+    text = f'{end}"Price{inside}(EUR)",Price(EUR),c{end}{end}1,2,3{end} {end}4,5,6{end}'
+    file.write_text(text, encoding="utf-8", newline="")
+    with file.open(encoding="utf-8", newline="") as rows:
+        wanted = next(row for row in csv.reader(rows) if row)
+    source = open_table(file)
+    assert list(source.columns) == wanted
+    assert source.read().to_numpy().tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 @given(
     delimiter=st.sampled_from(sorted(DELIMITERS)),
     cells=st.lists(st.tuples(WORDS, WORDS, st.integers(-99, 99)), min_size=2, max_size=12),
@@ -82,6 +96,10 @@ def test_the_wrong_delimiter_is_noticed(tmp_path: Path) -> None:
     [
         ({"delimiter": ";;"}, "delimiter must be one character; got ';;'"),
         ({"delimiter": ""}, "delimiter must be one character"),
+        ({"delimiter": "\n"}, "not a quote or a line end"),
+        ({"delimiter": '"'}, "not a quote or a line end"),
+        ({"delimiter": "\0"}, "not a quote or a line end"),
+        ({"delimiter": "\ud800"}, "not a quote or a line end"),
         ({"decimal": "x"}, "decimal must be '.' or ',', and not the delimiter; got 'x'"),
         ({"decimal": ","}, "decimal must be '.' or ',', and not the delimiter; got ','"),
         ({"encoding": "klingon"}, "encoding must be known to Python; got 'klingon'"),

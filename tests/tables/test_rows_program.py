@@ -61,6 +61,20 @@ def test_the_same_numbers_as_predict(folder: Path) -> None:
     assert main(["export", "t.safetensors", "--onnx", "other.onnx", "-q"]) == 2  # other_rows.py is there
 
 
+def test_a_column_that_no_row_has_is_an_error() -> None:
+    """Its missing value was filled in silence: a byte order mark, or a space after a comma, was enough."""
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "city": ["a", "b", "a"]})
+    schema, _ = learn_schema(frame)
+    columns, wanted = schema.as_json(), schema.encode(frame).numbers
+    for names in (["\ufeffsize", " city"], ['\ufeff"size"', "city "]):
+        rows = [dict(zip(names, row, strict=True)) for row in frame.to_numpy().tolist()]
+        np.testing.assert_array_equal(encode_rows(columns, rows), wanted)
+    with pytest.raises(KeyError, match="no row has the column 'city'; there are: 'size', 'town'"):
+        encode_rows(columns, [{"size": 1.0, "town": "a"}])
+    assert len(encode_rows(columns, [{"size": 1.0, "city": "a"}, {"size": 2.0}])) == 2
+    assert encode_rows(columns, []) == []
+
+
 def test_the_exported_program_knows_every_kind() -> None:
     """`mlayer export` writes a program that encodes rows without pandas: a new kind belongs there too."""
     cells = {

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from decorated import DECORATED
+from hidden import HIDDEN, HIDDEN_LOADERS
 from problems import product
 from torch import Tensor, nn
 from torch.utils.data import (
@@ -361,10 +362,10 @@ LOADERS: dict[str, Kind] = {
     "own loader": ("data", OwnLoader(0), OwnLoader(5)),
     "validation": ("validation", DataLoader(ROWS, 16), DataLoader(OTHER_ROWS, 16)),
 }
-for _what, (_one, _other, _number) in (HELD | DECORATED).items():
+for _what, (_one, _other, _number) in (HELD | DECORATED | HIDDEN).items():
     CALLABLES[f"holds: {_what}"] = ("augment", holding(_one, _number), holding(_other, _number))
 KINDS = {
     f"{group}: {name}": kind
-    for group, kinds in (("model", MODELS), ("code", CALLABLES), ("loader", LOADERS))
+    for group, kinds in (("model", MODELS), ("code", CALLABLES), ("loader", LOADERS | HIDDEN_LOADERS))
     for name, kind in kinds.items()
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from problems import layer, product, same_weights
 
 from hostile import no_hang
 from mlayer.errors import ArgumentError
+from mlayer.tensorfile import DamagedError
 from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and no pipes")
@@ -140,3 +143,53 @@ def test_what_is_left_of_two_runs_is_not_mixed(tmp_path: Path) -> None:
     state.unlink()
     with pytest.raises(ArgumentError, match="starts from other weights"):
         run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL"])
+def test_a_disk_without_locks(
+    number: str, tmp_path: Path, alone: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some network disks: a file stands for the lock, and a second run is refused all the same."""
+    import fcntl
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    folder = tmp_path / "run"
+
+    def second(epoch: int) -> None:
+        if epoch == 2:
+            with pytest.raises(CheckpointError, match=r"no other run trains.*no locks.*delete .*lock"):
+                run(folder)
+
+    assert same_weights(run(folder, second), alone)
+    assert {path.name for path in folder.iterdir()} == set(FILES), "the lock is gone with its run"
+    assert same_weights(run(folder), alone)
+
+
+@pytest.mark.parametrize("after", ["read_header", "check_seal"])
+def test_a_file_that_is_replaced_while_it_is_read(
+    after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content is that under the digest, or it is refused; never a mixture of two files."""
+    from mlayer.training import checkpoints
+
+    train(layer(), product(), Settings(epochs=1), checkpoint=tmp_path / "one")
+    train(layer(seed=1), product(), Settings(epochs=1), checkpoint=tmp_path / "two")
+    files = [tmp_path / name / "state.safetensors" for name in ("one", "two")]
+    wanted = checkpoints._read(files[0])["model"]
+    step = getattr(checkpoints, after)
+
+    def replaced(*arguments: Any) -> Any:
+        found = step(*arguments)
+        shutil.copy(files[1], files[0])
+        return found
+
+    monkeypatch.setattr(checkpoints, after, replaced)
+    if after == "read_header":
+        with pytest.raises(DamagedError, match="another file than a moment ago"):
+            checkpoints._read(files[0])
+    else:
+        found = checkpoints._read(files[0])["model"]
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from problems import layer, product, same_weights
 
 from mlayer.errors import ArgumentTypeError
 from mlayer.training import Settings, Trained, train, train_many
+from mlayer.training.lost import RunFailedError, sendable
 from mlayer.training.many import RunsLostError
 
 HERE = Path(__file__).parent
@@ -159,6 +161,49 @@ def test_a_process_that_ends_itself_is_named_and_the_others_are_kept() -> None:
         train_many(ending_its_process, product(), SETTINGS, seeds=[0, 1, 2], n_jobs=2)
     assert [run.settings.seed for run in caught.value.finished] == [0, 2]
     assert all(same_weights(r.model, layer_trained(r.settings.seed)) for r in caught.value.finished)
+
+
+class NoWordsError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), NoWordsError(), StopIteration("x"), GeneratorExit()])
+def test_errors_that_would_end_the_caller_are_told(error: BaseException) -> None:
+    """`sys.exit` of a worker ended the program that waited for it, with code 0."""
+    told = sendable(error, "run 1 (seed 1)")
+    assert isinstance(told, RunFailedError)
+    assert f"run 1 (seed 1) ended with {type(error).__name__}" in str(told)
+    stopped = KeyboardInterrupt()
+    assert sendable(stopped, "run 1") is stopped
+
+
+def failing(settings: Settings) -> torch.nn.Module:
+    if settings.seed == 1:
+        raise ZeroDivisionError("in build")
+    return layer(seed=settings.seed)
+
+
+def leaving(settings: Settings) -> torch.nn.Module:
+    if settings.seed == 1:
+        time.sleep(1)
+        sys.exit(0)
+    return layer(seed=settings.seed)
+
+
+def test_an_error_of_one_run_keeps_those_that_have_ended() -> None:
+    with pytest.raises(ZeroDivisionError, match="in build") as caught:
+        train_many(failing, product(), SETTINGS, seeds=[0, 1, 2], n_jobs=1)
+    finished: Any = caught.value.finished  # type: ignore[attr-defined]
+    assert [run.settings.seed for run in finished] == [0]
+    assert same_weights(finished[0].model, layer_trained(0))
+    assert "run 1 (seed 1)" in caught.value.__notes__
+
+
+@pytest.mark.slow
+def test_a_worker_that_leaves_is_named() -> None:
+    with pytest.raises(RunFailedError, match=r"run 1 \(seed 1\) ended with SystemExit: 0"):
+        train_many(leaving, product(), SETTINGS, seeds=[0, 1, 2], n_jobs=2)
 
 
 def layer_trained(seed: int) -> torch.nn.Module:

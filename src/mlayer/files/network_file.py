@@ -25,7 +25,7 @@ from mlayer.checks import file_path
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MLayerError
 from mlayer.nn.layer import MLayer
-from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
+from mlayer.tensorfile import DamagedError, Header, check_seal, distinct, read_header, sealed, tensors_in
 
 FORMAT = 1
 _KEY = "mlayer_network"
@@ -81,9 +81,9 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
     if not where.is_file():
         raise absent(where, (".safetensors",), "`mlayer reproduce certified_networks` writes such files.")
     try:
-        header = _header(where)
-        check_seal(where)
-        tensors = read_tensors(where)
+        file = read_header(where)
+        header = _header(where, file)
+        tensors = tensors_in(check_seal(where, file))
         network = nn.Sequential(
             *(
                 _built(entry, _below(tensors, place))
@@ -105,11 +105,10 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
     return network.eval(), notes
 
 
-def _header(where: Path) -> dict[str, Any]:
-    found = read_header(where)
+def _header(where: Path, found: Header) -> dict[str, Any]:
     if _KEY not in found.metadata:
         raise FileFormatError(where, _MUST_BE, "another safetensors file", "Load it with mlayer.load.")
-    header: dict[str, Any] = json.loads(found.metadata[_KEY])
+    header: dict[str, Any] = json.loads(found.metadata[_KEY], object_pairs_hook=distinct)
     version = header["format"]
     if type(version) is not int or version < 1:
         raise DamagedError(f"format {version!r}")

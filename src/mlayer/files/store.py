@@ -32,7 +32,7 @@ from mlayer.nn.arguments import check_device, check_stored, check_values
 from mlayer.nn.initializers import INITIALIZERS
 from mlayer.nn.layer import MLayer, check_layer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
-from mlayer.tensorfile import DamagedError, Header, read_header, read_tensors
+from mlayer.tensorfile import DamagedError, Header, distinct, read_header, read_tensors
 
 FORMAT = 2
 _PLAIN = 1  # files without notes stay readable for every mlayer
@@ -196,9 +196,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
                 path, must_be, "a safetensors file that mlayer did not write", "Load it with its own program."
             )
         # JSON has no NaN and no infinity; `save` writes none, and what is read may be written as JSON again.
-        header = json.loads(file.metadata[_KEY], parse_constant=_finite, parse_float=_finite)
+        header = json.loads(
+            file.metadata[_KEY], parse_constant=_finite, parse_float=_finite, object_pairs_hook=distinct
+        )
         version = header["format"]
-        if not isinstance(version, int) or version < 1:
+        if type(version) is not int or version < 1:
             raise FileFormatError(path, must_be, f"format {version!r}", "Get it again.")
         if version > FORMAT:
             raise FileFormatError(

@@ -75,7 +75,11 @@ def near_columns(name: str, names: Sequence[str]) -> str:
     "Did you mean 'price'?"
     >>> near_columns("zzz", ["price", "size"])
     'The columns are: price, size.'
+    >>> near_columns("zzz", [])
+    'The table has no such columns.'
     """
+    if not names:
+        return "The table has no such columns."
     shown = ", ".join(names[:12])
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
     return did_you_mean(str(name), names, f"The columns are: {shown}{more}.", most=3)

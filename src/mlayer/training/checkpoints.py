@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlayer.disk import make_folder, remove_left_over, replace_bytes
+from mlayer.disk import has_locks, make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError
-from mlayer.tensorfile import DamagedError, check_seal, read_header, read_tensors, sealed
+from mlayer.tensorfile import DamagedError, check_seal, distinct, read_header, sealed, tensors_in
 
-FORMAT = 4  # 3 had other digests of the data
+FORMAT = 5  # 3 had other digests of the data, 4 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
 _LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"
@@ -54,9 +54,8 @@ class Checkpoints:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Nobody else may train in this folder for the time of a block; the lock ends with its process."""
-        from filelock import FileLock, Timeout
+        from filelock import FileLock, SoftFileLock, Timeout
 
-        lock = FileLock(self.folder / "lock")
         for file in (self.folder / "lock", self.file, self.before, self.history):
             # A link in a folder from others would have its target overwritten; a pipe would be waited for.
             if _is_no_file(file):
@@ -71,11 +70,18 @@ class Checkpoints:
             )
         try:
             make_folder(self.folder)
+            soft = not has_locks(self.folder)
+            lock = (SoftFileLock if soft else FileLock)(self.folder / "lock")
             lock.acquire(timeout=0)
         except Timeout:
+            dead = (
+                " This disk has no locks, so a killed process of another machine leaves its own there: if no "
+                f"run trains there, delete {self.folder / 'lock'}."
+            )
             raise CheckpointError(
                 f"checkpoint: {self.folder} must be a folder where no other run trains; another process or "
                 "thread trains there now. Nothing was trained: wait for its end, or give another folder."
+                f"{dead if soft else ''}"
             ) from None
         except (OSError, NotImplementedError) as error:
             raise self._unwritable(error) from None
@@ -86,7 +92,7 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """Remove the half-written files of a run that was killed."""
-        for file in (self.file, self.before, self.history):
+        for file in (self.file, self.before, self.history, self.folder / "lock"):
             remove_left_over(file)
 
     def read(self) -> dict[str, Any] | None:
@@ -177,13 +183,13 @@ def _read(file: Path) -> dict[str, Any]:
     about = _about(header.metadata.get(_KEY, ""))
     if about.get("format") == 1:  # of a mlayer that did not seal its files
         raise FileFormatError(file, f"of format {FORMAT}", "format 1", "Use the mlayer that wrote it.")
-    check_seal(file)
+    data = check_seal(file, header)
     if about.get("format") != FORMAT:
         raise FileFormatError(
             file, f"of format {FORMAT}", f"format {about.get('format')}", "Use the mlayer that wrote it."
         )
     try:
-        tree = _unflatten(about["tree"], read_tensors(file))
+        tree = _unflatten(about["tree"], tensors_in(data))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DamagedError(f"an inconsistent state: {error!r}"[:300]) from None
     if not isinstance(tree, dict):
@@ -228,7 +234,7 @@ def _holds_something(lock: Path) -> bool:
 
 def _about(text: str) -> dict[str, Any]:
     try:
-        about = json.loads(text)
+        about = json.loads(text, object_pairs_hook=distinct)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"a header that is not JSON ({error})"[:300]) from None
     if not isinstance(about, dict):

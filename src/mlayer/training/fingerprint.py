@@ -12,17 +12,14 @@ not that of the run. What their functions hold counts, though: decorators such a
 from __future__ import annotations
 
 import copyreg
-import dis
 import hashlib
 import json
-import os
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from types import (
     BuiltinFunctionType,
-    CodeType,
     FunctionType,
     GeneratorType,
     MappingProxyType,
@@ -30,20 +27,25 @@ from types import (
     ModuleType,
 )
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mlayer.training.bulk_digest import array_digest, tensor_digest
+from mlayer.training.code_fingerprint import (
+    LONGEST_INTEGER,
+    code_digest,
+    filled,
+    is_library_file,
+    named_by,
+    of_a_library,
+)
 
 CHANGING = "(changes during the run)"
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
-_INSTALLED = ("site-packages", "dist-packages")
-_LIBRARIES = tuple(
-    os.path.dirname(str(module.__file__)) + os.sep for module in (os, torch, np, sys.modules["mlayer"])
-)
 # What torch keeps in every module: weights and parts have their own place here, the rest is bookkeeping.
 _BOOKKEEPING = set(vars(nn.Module()))
 # What Python keeps in every class that says nothing of what it does.
@@ -58,7 +60,10 @@ _GIVEN = (
     *(*_SCALARS, dict, list, tuple, MappingProxyType, Tensor, np.ndarray),
     *(FunctionType, BuiltinFunctionType, partial, type, nn.Module, torch.jit.ScriptFunction),
 )
-_LONGEST_INTEGER = 1000  # bits; Python refuses to write those of thousands of digits
+# What is read by its content, to which the attributes of a subclass come.
+_CONTENT = (Tensor, nn.Parameter, np.ndarray, bytes, bytearray, set, frozenset, partial)
+# What a module that is passed around is taken to define, besides functions and classes.
+_VALUES = (*_SCALARS, list, tuple, dict, set, frozenset, Tensor, np.ndarray)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -121,6 +126,8 @@ class _ObjectWalk:
             return ["deep", _name(type(value))]
         self.above.append(id(value))
         found = self._parts(value)
+        if isinstance(value, _CONTENT) and (type(value) not in _CONTENT or _attributes_of_content(value)):
+            found = [found, self.read(type(value)), self.read(_attributes_of_content(value))]
         self.above.pop()
         text = json.dumps(found)
         if len(text) > _LONGEST:
@@ -130,7 +137,7 @@ class _ObjectWalk:
 
     def _parts(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return ["tensor", value.requires_grad, _tensor_digest(value)]
+            return ["tensor", value.requires_grad, _tensor_digest(value), *self._hooks_of(value)]
         if isinstance(value, np.memmap):  # may be larger than the memory
             return ["memmap", str(value.dtype), list(value.shape), str(value.filename), value.offset]
         if isinstance(value, np.ndarray):
@@ -138,8 +145,10 @@ class _ObjectWalk:
             if value.dtype.hasobject:
                 return [*kind, self.read(value.tolist())]
             return [*kind, array_digest(value)]
-        if isinstance(value, bytes | bytearray):
-            return ["bytes", hashlib.sha256(value).hexdigest()]
+        if isinstance(value, bytes | bytearray | memoryview):
+            return ["bytes", hashlib.sha256(bytes(value)).hexdigest()]
+        if isinstance(value, ref):
+            return ["reference", self.read(value())]
         if type(value) in (tuple, list):
             if all(type(one) in (bool, int, float, str) for one in value):
                 return list(map(_scalar, value))
@@ -165,13 +174,14 @@ class _ObjectWalk:
             ]
             return ["script", value.code, self.read(tensors)]
         if isinstance(value, GeneratorType):
-            return ["iterator", _code_digest(value.gi_code)]
+            held = {} if value.gi_frame is None else value.gi_frame.f_locals
+            return ["iterator", code_digest(value.gi_code), self.read(dict(held))]
         if isinstance(value, type):
             return ["class", _name(value), *self._class(value)]
         if isinstance(value, nn.Module):
             return self.module(value, weights=True)
         if isinstance(value, ModuleType):
-            return ["module", value.__name__]
+            return ["module", value.__name__, *self._module_of_the_run(value)]
         if isinstance(value, torch.Generator):  # where it stands changes with every draw
             return ["generator", value.initial_seed()]
         if isinstance(value, np.random.Generator):
@@ -182,34 +192,34 @@ class _ObjectWalk:
             owner = value.__self__
             return ["built in", _name(value), None if isinstance(owner, ModuleType) else self.read(owner)]
         wrapped = getattr(value, "__wrapped__", None)
-        if callable(wrapped):  # functools.cache, for one: written in C, known by a name otherwise
+        if callable(wrapped) and of_a_library(type(value)):  # functools.cache: in C, or known by a name
             return [_name(type(value)), self.read(wrapped)]
         return [_name(type(value)), *self._state(value)]
 
     def _function(self, function: FunctionType) -> list[Any]:
-        if _is_library_file(function.__code__.co_filename):
+        if is_library_file(function.__code__.co_filename):
             return [function.__module__, *self._held_by_a_library(function)]
         attributes = {k: v for k, v in vars(function).items() if k != "__wrapped__"}
         held = [
-            self.read(cell.cell_contents) if _filled(cell) else None for cell in function.__closure__ or ()
+            self.read(cell.cell_contents) if filled(cell) else None for cell in function.__closure__ or ()
         ]
         return [
-            _code_digest(function.__code__),
+            code_digest(function.__code__),
             self.read(function.__defaults__),
             self.read(function.__kwdefaults__),
             held,
-            [[name, self.read(used)] for name, used in sorted(_globals(function).items())],
+            [[name, self.read(used)] for name, used in sorted(named_by(function).items())],
             self.read(attributes),
         ]
 
     def _held_by_a_library(self, function: FunctionType) -> list[Any]:
         """The objects given to a function of a library when it was made; its own by their scalars."""
-        held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        held = [cell.cell_contents for cell in function.__closure__ or () if filled(cell)]
         held += [value for _, value in sorted(vars(function).items())]
         found = []
         for value in held:
             owner = value.__self__ if isinstance(value, MethodType) else value
-            if isinstance(owner, _GIVEN) or not _of_a_library(type(owner)):
+            if isinstance(owner, _GIVEN) or not of_a_library(type(owner)):
                 found.append(self.read(value))
             else:
                 about = getattr(owner, "__dict__", {})
@@ -219,29 +229,49 @@ class _ObjectWalk:
 
     def _class(self, kind: type) -> list[Any]:
         """The code of its methods, its own constants and its bases; those of libraries by name."""
-        if _of_a_library(kind):
+        if of_a_library(kind):
             return []
         members = []
         for name, given in sorted(vars(kind).items()):
             member = given.__func__ if isinstance(given, staticmethod | classmethod) else given
             if isinstance(member, property):
-                members.append([name, [self.read(f) for f in (member.fget, member.fset)]])
+                members.append([name, [self.read(f) for f in (member.fget, member.fset, member.fdel)]])
             elif not (name in _OF_EVERY_CLASS or name.startswith("_abc_") or _slot(member)):
                 members.append([name, self.read(member)])
         return [members, [self.read(base) for base in (*kind.__bases__, type(kind))]]
 
+    def _module_of_the_run(self, module: ModuleType) -> list[Any]:
+        """What a module that is no library defines: numbers, texts, containers, functions, classes."""
+        file = getattr(module, "__file__", None)
+        if module.__name__.partition(".")[0] in sys.stdlib_module_names or (file and is_library_file(file)):
+            return []
+        own = [
+            [name, self.read(value)]
+            for name, value in sorted(vars(module).items())
+            if not name.startswith("__")
+            and (isinstance(value, _VALUES) or getattr(value, "__module__", None) == module.__name__)
+        ]
+        return [own]
+
+    def _hooks_of(self, tensor: Tensor) -> list[Any]:
+        """Functions that change the gradient of a tensor on its way."""
+        hooks = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+        return [self.read(list(several.values())) for several in hooks if several]
+
     def _state(self, value: Any) -> list[Any]:
-        """The class of an object and what it would be stored as; of one that cannot be stored, the class."""
+        """The class of an object and what it would be stored as, or where that is not all, its attributes."""
+        kind = type(value)
+        own = [] if of_a_library(kind) or not _stores_in_its_own_way(kind) else [self.read(attributes(value))]
         try:
-            reduce = copyreg.dispatch_table.get(type(value))
+            reduce = copyreg.dispatch_table.get(kind)
             stored = value.__reduce_ex__(4) if reduce is None else reduce(value)
         except Exception:  # locks, files, what not: any error, for any code may be called here
-            return [self.read(type(value))]
+            return [self.read(kind), *own]
         if isinstance(stored, str):
-            return [stored]
+            return [stored, *own]
         make, arguments, state, several, pairs = (*stored, *[None] * 5)[:5]
         items = [None if iterator is None else list(iterator) for iterator in (several, pairs)]
-        return [self.read(part) for part in (make, arguments, type(value), state, *items)]
+        return [*(self.read(part) for part in (make, arguments, kind, state, *items)), *own]
 
     def module(self, module: nn.Module, *, weights: bool) -> Any:
         """A module's tree; ``weights``: with the numbers of parameters and persistent buffers."""
@@ -251,7 +281,10 @@ class _ObjectWalk:
         names: dict[int, list[str]] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
-        trained = [[shared, p.requires_grad] for p, shared in _by_id(module, names)]
+        trained = [
+            [shared, p.requires_grad, self.read(_attributes_of_content(p)), *self._hooks_of(p)]
+            for p, shared in _by_id(module, names)
+        ]
         parts = [[name, *self._one_module(one, weights)] for name, one in module.named_modules()]
         return {"parts": parts, "parameters": trained}
 
@@ -266,6 +299,36 @@ class _ObjectWalk:
         }
         hooks = [list(getattr(module, name, {}).values()) for name in _HOOKS]
         return [self.read(part) for part in (type(module), module.training, own, buffers, numbers, hooks)]
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """What an object holds under names, also in slots.
+
+    >>> attributes(type("A", (), {"__slots__": "k"})())
+    {}
+    """
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            inside = f"_{kind.__name__.lstrip('_')}{name}"  # of a name that is private to its class
+            for each in {name, inside} - {"__dict__", "__weakref__"}:
+                if each in kind.__dict__ and hasattr(value, each):
+                    found[each] = getattr(value, each)
+    return found
+
+
+def _attributes_of_content(value: Any) -> dict[str, Any]:
+    """Those of a tensor, an array and so on, without the marks of its library."""
+    if isinstance(value, np.memmap):
+        return {}
+    return {name: held for name, held in attributes(value).items() if not name.startswith("_dynamo")}
+
+
+def _stores_in_its_own_way(kind: type) -> bool:
+    """Whether a class decides what of its objects is stored, and may leave something out."""
+    names = ("__reduce_ex__", "__reduce__", "__getstate__")
+    return any(getattr(kind, name, None) is not getattr(object, name, None) for name in names)
 
 
 def _by_id(module: nn.Module, names: Mapping[int, list[str]]) -> Iterator[tuple[nn.Parameter, list[str]]]:
@@ -285,7 +348,7 @@ def _scalar(value: Any) -> Any:
     """A number or text as JSON has it; long ones as a digest."""
     if isinstance(value, str) and len(value) > _LONGEST:
         return _digest(value)
-    if type(value) is int and value.bit_length() > _LONGEST_INTEGER:
+    if type(value) is int and value.bit_length() > LONGEST_INTEGER:
         return ["integer", _digest(hex(value))]
     return value
 
@@ -308,86 +371,3 @@ def _seed(generator: np.random.Generator) -> int | None:
     """The seed of a generator; None if it was random, for then no two processes have the same."""
     seed = getattr(generator.bit_generator.seed_seq, "entropy", None)
     return seed if isinstance(seed, int) and seed < 2**64 else None
-
-
-def _of_a_library(kind: type) -> bool:
-    """Whether a class is one of an installed package; a class made by a script may only say so."""
-    module = sys.modules.get(kind.__module__)
-    found: Any = module
-    for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    if found is not kind:
-        return False
-    file = getattr(module, "__file__", None)
-    return (
-        kind.__module__.split(".")[0] in sys.builtin_module_names if file is None else _is_library_file(file)
-    )
-
-
-@cache
-def _is_library_file(file: str) -> bool:
-    if file.startswith("<frozen "):
-        return True
-    path = file.replace("\\", "/")
-    return any(f"/{name}/" in path for name in _INSTALLED) or file.startswith(_LIBRARIES)
-
-
-def _globals(function: FunctionType) -> dict[str, Any]:
-    """The globals that its code names, also as ``module.name``; not what is built in."""
-    found: dict[str, Any] = {}
-    for names in _paths(function.__code__):
-        path, value = names[0], function.__globals__.get(names[0], _filled)
-        for name in names[1:]:
-            if not isinstance(value, ModuleType):
-                break
-            path, value = f"{path}.{name}", getattr(value, name, _filled)
-        if value is not _filled:
-            found[path] = value
-    return found
-
-
-def _paths(code: CodeType) -> Iterator[list[str]]:
-    """Globals that the code loads, each with the attributes that are taken of it right away."""
-    path: list[str] = []
-    # Without the constants, which dis would write out.
-    for step in dis.get_instructions(code.replace(co_consts=(None,) * len(code.co_consts))):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and path:
-            path.append(step.argval)
-            continue
-        if path:
-            yield path
-        path = [step.argval] if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else []
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _paths(constant)
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - asked for whether it raises
-    except ValueError:
-        return False
-    return True
-
-
-def _constant(value: Any) -> str:
-    if type(value) is int and value.bit_length() > _LONGEST_INTEGER:
-        return hex(value)
-    if type(value) is tuple and any(type(one) in (int, tuple) for one in value):
-        return f"({', '.join(map(_constant, value))}{',' if len(value) == 1 else ''})"
-    return repr(value)
-
-
-def _code_digest(code: CodeType) -> str:
-    """The digest of what the code does, without its place and its name."""
-    digest = hashlib.sha256(code.co_code)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            digest.update(_code_digest(constant).encode())
-        elif isinstance(constant, frozenset):
-            digest.update(repr(sorted(map(repr, constant))).encode())
-        else:
-            digest.update(f"{type(constant).__name__} {_constant(constant)}".encode())
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_kwonlyargcount)
-    digest.update(repr(names).encode())
-    return digest.hexdigest()

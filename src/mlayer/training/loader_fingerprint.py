@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, Subset, TensorDataset
 
-from mlayer.training.fingerprint import plain, tensors_fingerprint
+from mlayer.training.code_fingerprint import of_a_library
+from mlayer.training.fingerprint import attributes, plain, tensors_fingerprint
 
 _SAMPLES = 8
+_LISTS = (list, tuple, range, Tensor, np.ndarray)  # of indices, in the place of a sampler
 # Where a sampler finds the data set again; and a generator, which is seeded by the run.
 _NOT_OF_A_SAMPLER = ("data_source", "generator")
 
@@ -33,18 +36,25 @@ def loader_fingerprint(loader: Any) -> list[Any]:
         return ["batches", batches]
     known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
     if not isinstance(loader, DataLoader):
-        return [*known, _dataset_fingerprint(getattr(loader, "dataset", loader))]
+        # The attributes of a loader of a library are its own business, such as queues and workers.
+        inner = getattr(loader, "dataset", loader) if of_a_library(type(loader)) else loader
+        return [*known, _dataset_fingerprint(inner)]
+    if not of_a_library(type(loader)):
+        held = {
+            key: _held(value) for key, value in _attributes(loader).items() if key not in _of_every_loader()
+        }
+        known += [plain(type(loader)), held]
     makes = [plain(getattr(loader, name)) for name in ("collate_fn", "worker_init_fn", "drop_last")]
     order = [_sampler_fingerprint(getattr(loader, name)) for name in ("sampler", "batch_sampler")]
     return [*known, makes, order, _dataset_fingerprint(loader.dataset)]
 
 
 def _sampler_fingerprint(sampler: Any) -> Any:
-    if sampler is None:
-        return None
+    if sampler is None or isinstance(sampler, _LISTS):
+        return plain(sampler)
     held = {
         name: _sampler_fingerprint(value) if isinstance(value, Sampler | BatchSampler) else plain(value)
-        for name, value in getattr(sampler, "__dict__", {}).items()
+        for name, value in attributes(sampler).items()
         if name not in _NOT_OF_A_SAMPLER and not isinstance(value, Dataset)
     }
     return [plain(type(sampler)), held]
@@ -56,11 +66,7 @@ def _dataset_fingerprint(dataset: Any) -> list[Any]:
         return [name, count, tensors_fingerprint(dataset.tensors)]
     if type(dataset) is Subset:
         return [name, count, plain(list(dataset.indices)), _dataset_fingerprint(dataset.dataset)]
-    held = {
-        key: _held(value)
-        for key, value in getattr(dataset, "__dict__", {}).items()
-        if not isinstance(value, dict | torch.Generator)
-    }
+    held = {key: _held(value) for key, value in _attributes(dataset).items()}
     known = [name, count, plain(type(dataset)), held]
     if not count or not hasattr(dataset, "__getitem__") or not isinstance(dataset, Dataset):
         return known
@@ -68,6 +74,17 @@ def _dataset_fingerprint(dataset: Any) -> list[Any]:
         places = sorted({round(k * (count - 1) / (_SAMPLES - 1)) for k in range(_SAMPLES)})
         once, again = ([plain(_example(dataset, k)) for k in places] for _ in range(2))
     return [*known, once if once == again else "random"]
+
+
+def _attributes(of: Any) -> dict[str, Any]:
+    """What a data set or loader holds, but for caches, and generators, which are seeded by the run."""
+    return {k: v for k, v in attributes(of).items() if not isinstance(v, dict | torch.Generator)}
+
+
+@cache
+def _of_every_loader() -> set[str]:
+    """What torch keeps in every loader: what of it matters is asked for by name."""
+    return {*vars(DataLoader(TensorDataset(torch.zeros(1)))), "_iterator"}
 
 
 def _held(value: Any) -> Any:

@@ -12,29 +12,51 @@ from mlayer.errors import ArgumentTypeError, MLayerError
 # First all together, then what is missing once more, then each alone: one that kills its process every time
 # must not end the others.
 _TOGETHER = 2
+# What would end a loop over results instead of being raised by it.
+_ENDS = (StopIteration, StopAsyncIteration)
 
 
 class RunFailedError(MLayerError, RuntimeError):
     """A run in another process ended with an error that cannot be brought back; this is its message."""
 
 
-def sendable(error: Exception, what: str) -> Exception:
-    """``error``, or one that says the same if it cannot be carried to another process and back.
+def sendable(error: BaseException, what: str) -> BaseException:
+    """``error`` with a note of the run, or one that says the same if it cannot be carried back as it is.
 
     A worker that cannot send its error, or whose error cannot be built again, would look like a killed one.
+    ``sys.exit`` of a worker would end the program that waits for it, with whatever code; so would the other
+    errors that only ask for an end, and StopIteration would end the loop over results.
     """
+    if isinstance(error, KeyboardInterrupt):
+        return error
     from multiprocessing.reduction import ForkingPickler
 
     from joblib.externals.loky.backend.reduction import dumps
 
     try:
+        error.add_note(what)
         came = ForkingPickler.loads(dumps(error))
+        str(came)
     except Exception:  # whatever the methods of a foreign class raise
         came = None
-    if type(came) is type(error):
+    if type(came) is type(error) and isinstance(error, Exception) and not isinstance(error, _ENDS):
         return error
-    told = "".join(format_exception(error))
-    return RunFailedError(f"{what} ended with {type(error).__name__}: {error}\n{told[-2000:]}")
+    return RunFailedError(f"{what} ended with {type(error).__name__}: {words(error)}\n{_told(error)[-2000:]}")
+
+
+def words(error: BaseException) -> str:
+    """The message of an error, whatever its class makes of that."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(no message: its __str__ raises {type(another).__name__})"
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return "".join(format_exception(error))
+    except Exception as another:  # of a class that has other errors inside, say
+        return f"(no traceback: {type(another).__name__})"
 
 
 def check_sendable(argument: str, value: Any, what: str) -> None:
@@ -47,27 +69,26 @@ def check_sendable(argument: str, value: Any, what: str) -> None:
         raise ArgumentTypeError(
             argument,
             f"a callable that returns {what} can be pickled, to come back from another process",
-            f"one with a part that cannot ({type(error).__name__}: {str(error)[:200]})",
+            f"one with a part that cannot ({type(error).__name__}: {words(error)[:200]})",
             "Keep locks, files and generators out of the model, or use n_jobs=1.",
         ) from None
 
 
-def all_done(tasks: Sequence[Any], n_jobs: int | None) -> dict[int, Any]:
-    """The results of joblib's tasks by number; a number is missing if its process was killed every time.
+def all_done(tasks: Sequence[Any], n_jobs: int | None, found: dict[int, Any]) -> None:
+    """Fill ``found`` with the results of joblib's tasks; one is missing if its process was killed every time.
 
     Args:
         tasks: made by ``joblib.delayed``; task i returns (i, result).
         n_jobs: as joblib has it.
+        found: results by number, filled as they come.
     """
-    found: dict[int, Any] = {}
     for _ in range(_TOGETHER):
         missing = [task for i, task in enumerate(tasks) if i not in found]
         if not missing or _gathered(missing, n_jobs, found):
-            return found
+            return
     for i, task in enumerate(tasks):
         if i not in found:
             _gathered([task], n_jobs, found)
-    return found
 
 
 def _gathered(tasks: Iterable[Any], n_jobs: int | None, found: dict[int, Any]) -> bool:

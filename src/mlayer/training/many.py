@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,6 +79,8 @@ def train_many(
     A run that diverges is given back with its best weights and ``result.stopped == "diverged"``; the
     others continue. A run whose process is killed (out of memory, say) is tried again, finally with nothing
     else running; what cannot be saved that way is named by a :class:`RunsLostError`, which holds the others.
+    An error inside a run, ``sys.exit`` included, ends the call; the runs that had ended are in the error's
+    ``finished``, and its notes name the run.
 
     Args:
         build: makes the model of a run; should draw its weights from ``settings.seed``.
@@ -143,7 +146,12 @@ def train_many(
         joblib.delayed(_one)(i, build, arrays, s, checked, f, augment, several, os.getpid())
         for i, (s, f) in enumerate(zip(runs, folders, strict=True))
     ]
-    found = all_done(tasks, n_jobs)
+    found: dict[int, Trained] = {}
+    try:
+        all_done(tasks, n_jobs, found)
+    except Exception as error:
+        _keep(error, [found[i] for i in sorted(found)], len(runs))
+        raise
     trained = [found[i] for i in sorted(found)]
     if len(found) < len(runs):
         lost = [i for i in range(len(runs)) if i not in found]
@@ -152,6 +160,13 @@ def train_many(
         for one in trained:
             on_done(one)
     return trained
+
+
+def _keep(error: Exception, finished: list[Trained], count: int) -> None:
+    """Tie the runs that have ended to the error of another one: their work is not lost with it."""
+    with suppress(Exception):  # an error that takes no attributes
+        error.finished = finished  # type: ignore[attr-defined]
+        error.add_note(f"{len(finished)} of the {count} runs had ended; they are in the error's `finished`.")
 
 
 def _are_tensors(data: object) -> bool:
@@ -211,9 +226,11 @@ def _one(  # noqa: PLR0917 - a task for another process
         if elsewhere:
             check_sendable("build", trained, "a model that, once trained,")
         return number, trained
-    except Exception as error:
-        if several:
-            raise sendable(error, f"run {number} (seed {settings.seed})") from error
+    except BaseException as error:
+        run = f"run {number} (seed {settings.seed})"
+        if elsewhere or (several and isinstance(error, Exception)):
+            raise sendable(error, run) from error
+        error.add_note(run)
         raise
     finally:
         torch.set_num_threads(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ _CLASSES = {
     if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name != "Optimizer"
 }
 SPARSE = torch.optim.SparseAdam
+_KERNELS = ("fused", "foreach", "capturable", "differentiable", "amsgrad")
 OPTIMIZERS = tuple(sorted(set(_CLASSES) - {SPARSE.__name__.lower()}))
 
 
@@ -103,6 +105,32 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
 def _fuses(weight: nn.Parameter) -> bool:
     """Whether torch's fused CPU kernel takes it; it would silently train one with gaps in memory wrongly."""
     return weight.is_floating_point() and weight.device.type == "cpu" and weight.is_contiguous()
+
+
+def same_kernels(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two groups of an optimizer have the same options that decide which of torch's kernels run."""
+    return all(old.get(name) is new.get(name) for name in _KERNELS)
+
+
+def check_state(optimizer: torch.optim.Optimizer) -> None:
+    """Raise a ValueError unless what was loaded has the shapes of the weights where kernels rely on that.
+
+    Torch's fused kernels walk through memory from the first number of a weight to its last, whatever the
+    length of the other tensors: a shorter one from a file would have them read and write beyond its end.
+    """
+    for group in optimizer.param_groups:
+        if not (group.get("fused") or isinstance(optimizer, RMSprop)):
+            continue
+        for weight in group["params"]:
+            for name, value in optimizer.state.get(weight, {}).items():
+                alike = isinstance(value, torch.Tensor) and (
+                    value.dim() == 0
+                    if name == "step"
+                    else (value.shape, value.dtype, value.layout, value.device, value.is_contiguous())
+                    == (weight.shape, weight.dtype, weight.layout, weight.device, True)
+                )
+                if not alike and value is not None:
+                    raise ValueError(f"{name} of an optimizer that does not fit its weights")
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:

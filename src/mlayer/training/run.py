@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import World
 from mlayer.training.fingerprint import merged, model_fingerprint, plain, same
 from mlayer.training.learning_rate import LearningRate
-from mlayer.training.optimizers import build_optimizer
+from mlayer.training.optimizers import build_optimizer, check_state, same_kernels
 from mlayer.training.result import Record, Stopped, TrainingResult
 from mlayer.training.settings import Settings
 
@@ -151,7 +152,9 @@ class Run:
                 raise ValueError(f"{name} = {state[name]!r:.60}")
         if not isinstance(state["history"], list) or not all(isinstance(e, dict) for e in state["history"]):
             raise TypeError("a history that is no list of records")
-        if not _alike(self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]):
+        json.dumps(state["history"])  # a TypeError where a line of it could not be written
+        groups = self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]
+        if not (_alike(*groups) and all(map(same_kernels, *groups))):
             raise ValueError("an optimizer with other options")
         shapes = _shapes(self.model.state_dict())
         if not all(
@@ -161,6 +164,7 @@ class Run:
         self.model.load_state_dict(state["model"])
         self._load_others(state.get("others", {}))
         self.optimizer.load_state_dict(state["optimizer"])
+        check_state(self.optimizer)
         self.rate.load_state(state["rate"])
         self.best.load_state(state["best"])
         self.epoch_start = state["epoch_start"]
@@ -183,6 +187,7 @@ class Run:
             "data": self.source.fingerprint(),
             "validation": None if self.validation is None else self.validation.fingerprint(),
             "start": digest_of(self.model.state_dict() | self._others()),
+            "around": _surroundings(self.device.type),
         }
 
     def _others(self) -> dict[str, Tensor]:
@@ -260,6 +265,8 @@ class Run:
         changed = [_difference(k, old.get(k), v) for k, v in new.items() if not _agree(old.get(k), v)]
         if not changed and not same(about["optimizer"], self._about["optimizer"]):
             changed.append("the optimizer trains other parameters, or with other options")
+        if about["around"] != self._about["around"]:
+            changed.append(f"torch computed with {about['around']} and does with {self._about['around']}")
         for name in ("data", "validation"):
             if not same(about[name], self._about[name]):
                 what = "data are others" if name == "data" else "validation data are others, or new, or gone"
@@ -315,6 +322,15 @@ class Run:
 
 # What a state of another shape raises where it is compared or loaded.
 _MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+
+
+def _surroundings(device: str) -> str:
+    """What torch was told for the whole process that numbers depend on."""
+    kept = str(torch.get_default_dtype()).removeprefix("torch.")
+    if not torch.is_autocast_enabled(device):
+        return f"the default dtype {kept}, without autocast"
+    autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return f"the default dtype {kept}, under autocast to {autocast}"
 
 
 def _alike(old: Any, new: Any) -> bool:

@@ -112,6 +112,13 @@ def approximate(
         per_side = max(3 * degree + 2, round(_LEAST_POINTS ** (1 / count)))
         grid = _grid(sides, min(per_side, int(_MOST_POINTS ** (1 / count))))
         wanted = _values(f, grid)
+        if wanted.shape[1] != coefficients.shape[-1]:
+            raise ArgumentError(
+                "f",
+                "a function with the same number of outputs at all points",
+                f"{coefficients.shape[-1]} for some and {wanted.shape[1]} for others",
+                "It is called with many points at once.",
+            )
         # The least share of the tolerance that leaves room for what the grid does not see in the series.
         kept = _truncated(coefficients, 0.5 * tolerance)
         layer = _wired(kept, sides, largest, dtype)
@@ -149,7 +156,7 @@ def _sides(box: Any) -> list[tuple[float, float]]:
         if _is_short(sides):
             several = all(_is_short(side) for side in sides)
             pairs = [tuple(float(x) for x in side) for side in (sides if several else [sides])]
-    except (TypeError, ValueError, RuntimeError, OverflowError):
+    except Exception:  # whatever __float__ of a foreign class raises
         pairs = []
     good = all(len(p) == 2 and -math.inf < p[0] < p[-1] < math.inf for p in pairs)
     if not pairs or not good or len(pairs) > MOST_VARIABLES:
@@ -179,18 +186,23 @@ def _values(f: Callable[[Tensor], Any], points: Tensor) -> Tensor:
         raise ArgumentError(
             "f",
             "a function of many points at once, a float64 tensor (count, variables)",
-            f"one that raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            f"one that raises {type(error).__name__}: {_first_line(error)}",
             "A float32 model can be converted first: model.double().",
         ) from error
     try:
-        values = torch.as_tensor(given, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
+        values = torch.as_tensor(given).detach()
+        dense = values.layout == torch.strided and not (values.is_nested or values.is_meta)
+        if values.is_complex() or not dense or np.ma.isMaskedArray(given):
+            raise TypeError("a real part, or what is not masked, is not what was given")
+        values = values.to(dtype=torch.float64)
+    except Exception:  # whatever __float__ of a foreign class raises
+        kind = str(given.dtype) if isinstance(given, Tensor) else brief(given)
         raise ArgumentTypeError(
-            "f", "a function that returns numbers", brief(given), "It is called with many points at once."
+            "f", "a function that returns real numbers", kind, "It is called with many points at once."
         ) from None
     if values.dim() == 1:
         values = values[:, None]
-    if values.dim() != 2 or len(values) != len(points):
+    if values.dim() != 2 or len(values) != len(points) or not values.shape[1]:
         raise ArgumentError(
             "f",
             "a function of points (count, variables) to (count,) or (count, outputs)",
@@ -200,6 +212,13 @@ def _values(f: Callable[[Tensor], Any], points: Tensor) -> Tensor:
     if not values.isfinite().all():
         raise ArgumentError("f", "finite on the box", "nan or infinity", "Choose a box without poles.")
     return values
+
+
+def _first_line(error: Exception) -> str:
+    try:
+        return (str(error).splitlines() or [""])[0]
+    except Exception:  # a class whose errors have no words
+        return ""
 
 
 def _grid(sides: Sequence[tuple[float, float]], per_side: int) -> Tensor:

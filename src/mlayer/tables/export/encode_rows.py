@@ -34,13 +34,32 @@ def encode_rows(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
     Args:
         columns: of the model, as its file has them.
         rows: dictionaries from the names of columns to cells: text, numbers, dates, or None for missing.
+
+    Raises:
+        KeyError: a column is in none of the rows.
     """
     kinds = {"number": _measured, "truth value": _measured, "date": _measured, "category": _category}
-    columns = list(columns)
+    columns, rows = list(columns), list(rows)
+    there = dict.fromkeys(name for row in rows for name in row)
+    names = [_name(column["name"], there) if there else column["name"] for column in columns]
     return [
-        [value for column in columns for value in kinds[column["kind"]](column, row.get(column["name"]))]
+        [
+            value
+            for column, name in zip(columns, names, strict=True)
+            for value in kinds[column["kind"]](column, row.get(name))
+        ]
         for row in rows
     ]
+
+
+def _name(name: str, there: Mapping[str, Any]) -> str:
+    """The name of a column in the rows: that of the model, or one with spaces or a byte order mark around."""
+    if name in there:
+        return name
+    for other in there:
+        if str(other).strip("\ufeff").strip().strip('"') == name:
+            return other
+    raise KeyError(f"no row has the column {name!r}; there are: {', '.join(map(repr, list(there)[:20]))}")
 
 
 def _text(cell: Any) -> str:

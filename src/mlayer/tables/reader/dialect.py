@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,9 @@ _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
 # The encoding of spreadsheets on Windows in western Europe and America.
 WINDOWS = "cp1252"
-_LINE_END = re.compile(r"\r\n|\r|\n")
+# With its end, which may stand inside a quoted name. Not what else ends a line for Python, such as U+2028.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_NO_DELIMITERS = '\r\n\0"'
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
@@ -61,8 +64,8 @@ def sniff(
         FileFormatError: empty, not text, of another encoding, or one column with a delimiter inside.
     """
     wish = _WORDS.get(delimiter, delimiter) if isinstance(delimiter, str) else delimiter
-    if wish is not None and (not isinstance(wish, str) or len(wish) != 1):
-        hint = did_you_mean(str(delimiter), _WORDS, "For example ';' or tab.")
+    if wish is not None and (not isinstance(wish, str) or len(wish) != 1 or _delimits_nothing(wish)):
+        hint = did_you_mean(str(delimiter), _WORDS, "For example ';' or tab; not a quote or a line end.")
         raise ArgumentError("delimiter", "one character", brief(delimiter), hint)
     size = _HEAD
     while True:
@@ -87,7 +90,7 @@ def sniff(
             f"a name of more than {csv.field_size_limit()} characters",
             "Check for a quote that is not closed, or shorten the name.",
         )
-    encoding, lines = encoding_used, lines[:_LINES]
+    encoding, lines = encoding_used, [line for line in lines if line.strip()][:_LINES]
     header = rows[0]
     if len(header) == 1:
         inside = [other for other in DELIMITERS if other != sign and other in header[0]]
@@ -105,22 +108,24 @@ def sniff(
         raise ArgumentError(
             "decimal", "'.' or ',', and not the delimiter", repr(decimal), "Leave it out to have it guessed."
         )
-    width = sum(len(line.encode(encoding, "replace")) + 1 for line in lines[1:]) / max(1, len(lines) - 1)
+    width = sum(len(line.encode(encoding, "replace")) for line in lines[1:]) / max(1, len(lines) - 1)
     return Dialect(encoding, sign, decimal, header, tuple(rows[1:]), max(width, 1.0))
 
 
+def _delimits_nothing(sign: str) -> bool:
+    return sign in '\r\n\0"' or unicodedata.category(sign) == "Cs"
+
+
 def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list[str], bool]:
-    """Encoding, complete lines that are not blank, and whether they are all there are."""
+    """Encoding, complete lines with their ends, and whether they are all there are."""
     head, whole = _head(path, size)
     if not head.strip() and whole:
         raise FileFormatError(path, "a table", "an empty file", "Check how it was written.")
     encoding, text = _decode(path, head, whole, encoding)
     if "\0" in text:
         raise FileFormatError(path, "a text table or parquet", "binary data", "Save it as csv or parquet.")
-    lines = _LINE_END.split(text)  # not at what else ends a line for Python, such as U+2028 in a name
-    if not whole:
-        lines = lines[:-1]  # cut in the middle
-    return encoding, [line for line in lines if line.strip()], whole
+    lines = _LINE.findall(text)
+    return encoding, lines if whole else lines[:-1], whole  # the last is cut in the middle
 
 
 def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int]]:
@@ -129,6 +134,8 @@ def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int]
     reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
     try:
         for row in reader:
+            if len(row) < 2 and not "".join(row).strip():  # a blank line
+                continue
             rows.append(tuple(field.strip() for field in row))
             ends.append(reader.line_num)
             if len(rows) == _LINES:
