@@ -18,7 +18,7 @@ from mlayer.certificates.bounds.paper import lambert_w
 from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic
 from mlayer.certificates.bounds.remainder import (
     ReadoutRemainder,
-    coarse_remainders,
+    readout_remainders,
     exponential_tail,
     norm_remainder,
 )
@@ -96,7 +96,7 @@ def test_remainders_hold(kind: str, norm: str) -> None:
     for row in rows_of(kind, 11, norm=norm):
         model = row.model
         pair = row.pair((row.label + 1) % len(row.outputs))
-        readout, (coarse,) = ReadoutRemainder(pair), coarse_remainders([pair])
+        readout, (coarse,) = ReadoutRemainder(pair), readout_remainders([pair], coarse=True)
         for eps in (0.02, 0.3, 1.0):
             for _ in range(3):
                 step = random.choice([-1.0, 1.0], len(row.x))

@@ -9,6 +9,7 @@ from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlayer.certificates.derivatives.ending import degree_of
 from mlayer.certificates.derivatives.jets import sorted_pairs
@@ -105,10 +106,15 @@ class Model:
         return result
 
     @cached_property
+    def used_inputs(self) -> NDArray[np.bool_]:
+        """The inputs that M depends on.  (m,)"""
+        return np.asarray((self.white.rows != 0).any(1))
+
+    @cached_property
     def plain_ellipsoid(self) -> tuple[Array, Array]:
         """Weights of the inputs in use, where fits of a shift begin, and the factor of their ellipsoid."""
-        rows = self.white.rows[(self.white.rows != 0).any(1)]
-        w = self.white.w[(self.white.rows != 0).any(1)] + _COLD / max(len(rows), 1)
+        rows = self.white.rows[self.used_inputs]
+        w = self.white.w[self.used_inputs] + _COLD / max(len(rows), 1)
         w = w / w.sum()
         return w, ellipsoid(rows, w)
 
