@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlayer.certificates.derivatives.ending import degree_of
 from mlayer.certificates.derivatives.jets import sorted_pairs
-from mlayer.certificates.linalg import INFLATE, frobenius, ridge, top_eigenvalue
+from mlayer.certificates.linalg import INFLATE, frobenius, frobenius_each, ridge, top_eigenvalue
 from mlayer.certificates.problem.constants import Constants
 from mlayer.certificates.problem.coordinates import Whitened
 from mlayer.certificates.problem.region import Region
@@ -189,15 +189,10 @@ def log_norms(M: Array) -> Array:
     M = np.where(finite[:, None, None], M, 0.0)
     symmetric = (M + M.mT) / 2
     # top_eigenvalue is cut at 0; mu may be negative, so shift first.
-    shift = np.array([frobenius(one) for one in symmetric])
+    shift = frobenius_each(symmetric.reshape(len(M), -1))
     top = top_eigenvalue(symmetric + shift[:, None, None] * np.eye(M.shape[-1])) - shift
     result: Array = np.where(finite, top, math.inf)
     return result
-
-
-def log_norm(M: Array) -> float:
-    """The same for one matrix."""
-    return float(log_norms(M[None])[0])
 
 
 def exponential_sum(x: float, degree: float) -> float:

@@ -172,8 +172,8 @@ def expensive_proof(bounds: Bounds, eps: float) -> str | None:
             # The fit of a shift only where it can help.
             if bounds.second.plain_level(eps) > rest or (ceiling > rest and bounds.second.level(eps) > rest):
                 return order.name
-        if box and _tangent_pays(order, eps) and bounds.tangent(order, eps) > 0:
-            return "tangent"
+    if box and _tangent_pays(bounds.third, eps) and bounds.tangent(bounds.third, eps) > 0:
+        return "tangent"
     if box and bounds.caps.levels(eps) < MOST_EXPECTED_CAPS and bounds.caps.passes(eps):
         return "caps"
     if bounds.fourth.lower(eps) > 0:
@@ -231,6 +231,8 @@ def _likely(rivals: Rivals) -> tuple[Rivals, dict[int, float]]:
             aim = corner_radius(pair, guess)
             if math.isinf(broken) and math.isfinite(aim):
                 settled = settled_together(pair.row, aim * _BEYOND_BROKEN)
+                unsettled = [other for other, _ in rivals if other.pair.rival not in settled]
+                _readouts_together(unsettled, aim * _BEYOND_BROKEN)
             broken = min(broken, aim)
         found.append((aim, bounds, guess))
     return [(bounds, guess) for _, bounds, guess in sorted(found, key=lambda item: item[0])] + aside, proved
