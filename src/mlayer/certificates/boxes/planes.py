@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates.boxes.directions import Directions
-from mlayer.certificates.boxes.enclosed import Enclosed, frobenius, gamma, largest, spectral, top, top_singular
+from mlayer.certificates.boxes.enclosed import (
+    Enclosed,
+    frobenius,
+    gamma,
+    largest,
+    spectral,
+    top,
+    top_singular,
+)
 from mlayer.certificates.boxes.jets import jet, trace_products
 from mlayer.certificates.linalg import UNIT, VANISHED, proves_positive
 
@@ -245,7 +253,7 @@ def _value(e: Enclosed, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nuclear(W: Tensor) -> Tensor:
-    """Upper bounds of the nuclear norms: the root of n times the Frobenius norm, or the singular values.  (k,)"""
+    """Upper bounds of the nuclear norms, by singular values and by Frobenius norms.  (k, n, n) -> (k,)"""
     n, unit = W.shape[-1], largest(W)
     values = torch.linalg.svdvals(W / unit[..., None, None])
     found = unit * (values.sum(-1) + 1e-9 * n * values.amax(-1)) * _MORE
