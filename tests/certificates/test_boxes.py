@@ -17,6 +17,7 @@ import mlayer
 from certificate_families import FAMILIES
 from certificate_truth import BITS, outputs, stored
 from mlayer.certificates.boxes.planes import tail
+from mlayer.certificates.boxes.splitting import Parts, refined
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
 WIDTHS = (0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0, 30.0)
@@ -172,13 +173,55 @@ def test_huge_boxes_have_no_bound_but_no_nan() -> None:
 def test_the_tail_of_the_exponential_series() -> None:
     q = torch.tensor([0.0, 1e-9, 0.5, 3.0, 80.0, 299.0, 1e4]).double()
     for first in (2, 3):
-        found = tail(q, first)
+        found = tail(q, q, first)
         for value, bound in zip(q[:-1].tolist(), found[:-1].tolist(), strict=True):
             exact = math.fsum(value**j / math.factorial(j) for j in range(first, first + 120))
             assert exact * (1 - 1e-12) <= bound
             if value <= 3:
                 assert bound <= exact * (1 + 1e-8) + 1e-280
         assert found[-1] == torch.inf
+
+
+def test_the_tail_with_a_smaller_growth() -> None:
+    q, nu = torch.tensor([0.5, 3.0, 400.0]).double(), torch.tensor([0.0, 2.0, 0.1]).double()
+    for first in (2, 3):
+        for a, b, bound in zip(q.tolist(), nu.tolist(), tail(q, nu, first).tolist(), strict=True):
+            exact = a**first * math.fsum(b**j / math.factorial(first + j) for j in range(100))
+            assert exact * (1 - 1e-12) <= bound <= exact * (1 + 1e-8)
+
+
+def wave(size: float, frequency: float) -> mlayer.MLayer:
+    """size sin(frequency x), by rotations."""
+    rotation = torch.tensor([[[0.0, frequency], [-frequency, 0.0]]]).double()
+    readout = torch.tensor([[[0.0, size], [0.0, 0.0]]]).double()
+    return mlayer.MLayer.from_weights(generators=rotation, readout=readout)
+
+
+@pytest.mark.parametrize("width", [1.0, 10.0, 1e4])
+def test_waves_over_several_periods(width: float) -> None:
+    """Rotations do not grow, however wide the box is: the interval is that of the readout."""
+    low = torch.tensor([[-0.3]]).double()
+    found = mlayer.bounds(wave(8.0, 20.0), low, low + width)
+    assert -8.0 * (1 + 1e-5) <= float(found.lower) <= -8.0
+    assert 8.0 <= float(found.upper) <= 8.0 * (1 + 1e-5)
+
+
+def test_splits_end_where_the_interval_is_that_of_the_values() -> None:
+    # Between a trough and the next crest of 8 sin(20 x), both inside, with room on one side.
+    low, high = (torch.tensor([[end * math.pi / 20]]).double() for end in (-0.7, 0.4))
+    truth = -8.0, 8 * math.sin(0.4 * math.pi)
+    exact = mlayer.bounds(wave(8.0, 20.0), low, high, splits=100)
+    assert truth[0] - 0.016 <= float(exact.lower) <= truth[0]
+    assert truth[1] <= float(exact.upper) <= truth[1] + 0.016
+    calls = []
+
+    def straight(a: torch.Tensor, b: torch.Tensor) -> Parts:
+        calls.append(len(a))
+        return Parts(a[:, 0], b[:, 0], a[:, 0].clone(), b[:, 0].clone())
+
+    ends = refined(straight, low, high, torch.ones(1).double(), 100)
+    assert calls == [1]
+    assert [float(end) for end in ends] == [float(low), float(high)]
 
 
 @pytest.mark.parametrize(

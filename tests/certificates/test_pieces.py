@@ -14,15 +14,20 @@ from certificate_layers import random_layer
 from mlayer.certificates import Certifier, certify
 from mlayer.certificates.bounds.cubic_norm import flat_norm, symmetric_norm
 from mlayer.certificates.bounds.first_order import FirstOrder, first_order_lower
+from mlayer.certificates.bounds.fourth_order import FourthOrder
+from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.paper import lambert_w
 from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic
 from mlayer.certificates.bounds.remainder import (
     ReadoutRemainder,
-    coarse_remainders,
+    _cells,
     exponential_tail,
     norm_remainder,
+    readout_remainders,
 )
+from mlayer.certificates.bounds.second_order import SecondOrder
 from mlayer.certificates.bounds.second_order_together import quick_second_order
+from mlayer.certificates.bounds.third_order import ThirdOrder
 from mlayer.certificates.derivatives.divided_differences import differences
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
@@ -96,7 +101,7 @@ def test_remainders_hold(kind: str, norm: str) -> None:
     for row in rows_of(kind, 11, norm=norm):
         model = row.model
         pair = row.pair((row.label + 1) % len(row.outputs))
-        readout, (coarse,) = ReadoutRemainder(pair), coarse_remainders([pair])
+        readout, (coarse,) = ReadoutRemainder(pair), readout_remainders([pair], coarse=True)
         for eps in (0.02, 0.3, 1.0):
             for _ in range(3):
                 step = random.choice([-1.0, 1.0], len(row.x))
@@ -119,6 +124,53 @@ def test_remainders_hold(kind: str, norm: str) -> None:
                     assert rest <= norm_remainder(pair, eps, K) + size
                     assert rest <= readout(eps, K) + size
                     assert rest <= coarse(eps, K) + size
+
+
+def test_remainders_of_several_rivals_are_those_of_each() -> None:
+    for row in rows_of("full", 11):
+        pairs = [row.pair(k) for k in range(len(row.outputs)) if k != row.label]
+        for pair, found in zip(pairs, readout_remainders(pairs), strict=True):
+            np.testing.assert_allclose(found.coefficients, ReadoutRemainder(pair).coefficients, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_cells_hold_a_function_of_known_curvature(count: int) -> None:
+    """Sin(3 s) on [0, 1], whose second derivative is at most 9 in size."""
+    nodes = np.linspace(0.0, 1.0, 6)
+    h = nodes[1]
+    found = _cells(np.sin(3 * nodes), np.full(5, h * h / 8 * 9), count)
+    assert found.shape == (5 * count,)
+    fine = np.sin(3 * np.linspace(0.0, 1.0, 5 * count * 20 + 1))
+    for k, bound in enumerate(found):
+        true = fine[20 * k : 20 * k + 21].max()
+        assert true <= bound <= true + h * h / 8 * 9 + 3 * h / count
+
+
+def test_charges_of_an_order_end_with_its_rest() -> None:
+    """From cheap to expensive: each holds, the last one is the order's own."""
+    for row in rows_of("full", 11):
+        bounds = Bounds(row.pair((row.label + 1) % len(row.outputs)))
+        for eps in (0.02, 0.3, 1.0):
+            for order in (bounds.second, ThirdOrder(SecondOrder(bounds.pair)), FourthOrder(bounds.third)):
+                charges = list(order.rests(row.radius(eps)))
+                assert charges[-1] == order.rest(row.radius(eps))
+                assert len(charges) >= 2
+            assert bounds.second.plain_level(eps) <= bounds.pair.margin
+
+
+def test_a_wrong_eigenvalue_is_no_shift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fit guesses eigenvalues by LAPACK; what it keeps is proved, or computed in another way."""
+    eigh = np.linalg.eigh
+    for row in rows_of("full", 11):
+        pair = row.pair((row.label + 1) % len(row.outputs))
+        low, high = -np.ones(len(row.x)), np.ones(len(row.x))
+        rows = row.model.white.rows
+        for lie in (1.0, 0.5, 0.0):
+            monkeypatch.setattr(np.linalg, "eigh", lambda A, lie=lie: (eigh(A)[0] * lie, eigh(A)[1]))
+            shift = BoxQuadratic(pair, low, high).shift
+            monkeypatch.undo()
+            form = rows @ pair.second @ rows.T + np.diag(shift)
+            assert np.linalg.eigvalsh(form)[0] >= -1e-12 * np.abs(form).max()
 
 
 def test_quadratic_bounds_hold_and_are_near() -> None:

@@ -108,10 +108,9 @@ class BoxQuadratic:
         """
         rows, H, slopes = self._rows, self._form, self._pair.slopes
         m, width = len(rows), high - low
-        used = (rows != 0).any(1)
-        best, shift = np.inf, np.zeros(m)
+        used = self._pair.row.model.used_inputs
         if not used.any():
-            return shift
+            return np.zeros(m)
         corner = np.where(slopes > 0, low, high)
         resistance = np.sign(slopes) * (slopes + 2 * rows @ (H @ (rows.T @ corner)))
         if not used.all():
@@ -123,6 +122,7 @@ class BoxQuadratic:
         else:
             w, L = self._pair.row.model.plain_ellipsoid
         kept = wanted = np.log(w)
+        best, found = np.inf, (H, np.inf, 0.0, w)
         step, margin = _STEP["warm" if warm else "cold"], self._pair.margin
         for k in range(rounds):
             if L is None:
@@ -130,19 +130,17 @@ class BoxQuadratic:
             form = -L.T @ H @ L
             form = (form + form.T) / 2
             values, vectors = np.linalg.eigh(form)
-            top = float(values[-1]) + 1e-11 * len(values) * float(np.abs(values).max())
-            if not proves_positive(-form, top):
-                top = float(top_eigenvalue(form))
             # The entries of the form are sums of products, too.
-            top += (2 * len(H) + 8) * UNIT * float(np.sum(L * L)) * self._form_size
-            if top <= 0:  # convex already
-                return np.zeros(m)
+            rounding = (2 * len(H) + 8) * UNIT * float(np.sum(L * L)) * self._form_size
+            claim = float(values[-1]) + 1e-11 * len(values) * float(np.abs(values).max())
+            top = claim + rounding
             d = top * w
             loss = float(np.maximum(width * d - resistance, 0.0) @ width)
-            if k == 0 or loss < best:
-                gain, best, shift = best - loss, loss, np.zeros(m)
-                shift[used] = d
-                if k == rounds - 1 or loss <= _ACCURACY * margin or gain <= _GAIN * margin:
+            if k == 0 or loss < best or top <= 0:
+                gain, best, found = best - loss, loss, (form, claim, rounding, w)
+                convex_already = top <= 0
+                enough = loss <= _ACCURACY * margin or gain <= _GAIN * margin
+                if k == rounds - 1 or convex_already or enough:
                     break
                 share = np.exp(_SHARPNESS * (values - values[-1]) / top)  # the largest is 1
                 share /= share.sum()
@@ -157,6 +155,11 @@ class BoxQuadratic:
             log_w = kept + step * (wanted - kept)
             w, L = np.exp(log_w - log_w.max()), None
             w /= w.sum()
+        # Guessed on the way, proved for the weights that are kept.
+        form, claim, rounding, w = found
+        proved = claim if proves_positive(-form, claim) else float(top_eigenvalue(form))
+        shift = np.zeros(m)
+        shift[used] = max(proved + rounding, 0.0) * w
         return shift
 
     @cached_property

@@ -122,7 +122,7 @@ class _Total:
         # Scaled, so that nothing of weight falls out of the narrower range. Seen as real arrays, with real
         # and imaginary parts next to each other.
         one, other = [
-            (part / norm).astype(np.complex64).view(np.float32)
+            (part.view(np.float64) / norm).astype(np.float32)
             for part, norm in ((left, norms[0]), (right, norms[1]))
         ]
         self.sum += (one @ other.T) * np.float32(size / self.unit)

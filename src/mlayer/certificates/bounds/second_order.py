@@ -35,6 +35,7 @@ class SecondOrder:
         self._plain: BoxQuadratic | None = None
         self._fitted_at = 0.0
         self._remainder: ReadoutRemainder | None = None
+        self._level = math.nan, math.nan  # the last eps and `plain_level` there
 
     def quadratic_terms(self, eps: float) -> float:
         """Lower bound of the linear and quadratic terms over the region."""
@@ -58,6 +59,14 @@ class SecondOrder:
         """The remainder with the readout inside."""
         self._remainder = self._remainder or ReadoutRemainder(self.pair)
         return self._remainder
+
+    def wants_readout(self, eps: float) -> bool:
+        """Whether `quickly_passes` computes the remainder with the readout inside, and it is not known yet."""
+        return self._remainder is None and 0 < self.plain_level(eps) <= self._plain_rest(eps)
+
+    def set_readout(self, remainder: ReadoutRemainder) -> None:
+        """Take a remainder that was computed together with those of other rivals."""
+        self._remainder = remainder
 
     def remainder(self, radius: float, K: int) -> float:
         """The smaller of the two remainders from order K on."""
@@ -92,20 +101,37 @@ class SecondOrder:
     def quickly_passes(self, eps: float) -> bool:
         """Whether a weaker bound, at a fraction of the cost, is positive; for rivals far from binding."""
         pair, row = self.pair, self.pair.row
-        radius = row.radius(eps)
-        level = pair.margin - pair.value_slack(eps)
-        rest = norm_remainder(pair, radius, 3) + pair.tensor_slack(radius, 2)
-        if row.model.region.norm == "l2":
-            level += self.quadratic_terms(eps)
-        else:
+        radius, rest = row.radius(eps), self._plain_rest(eps)
+        if row.model.region.norm == "linf":
             # The two terms apart: no shift to fit.
+            level = pair.margin - pair.value_slack(eps)
             if level + pair.linear_term(eps) - pair.fall * radius**2 - rest > 0:
                 return True
-            low, high = row.model.region.interval(row.x, eps)
-            self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
-            level += self._plain.lower(low, high)
+        level = self.plain_level(eps)
         # The readout's remainder is more expensive: only where it can help.
         return level > rest or (level > 0 and level > self.rest(radius))
+
+    def _plain_rest(self, eps: float) -> float:
+        radius = self.pair.row.radius(eps)
+        return norm_remainder(self.pair, radius, 3) + self.pair.tensor_slack(radius, 2)
+
+    def plain_level(self, eps: float) -> float:
+        """A lower bound of the margin without what is beyond the quadratic terms; no shift is fitted."""
+        if self._level[0] != eps:
+            pair, row = self.pair, self.pair.row
+            level = pair.margin - pair.value_slack(eps)
+            if row.model.region.norm == "l2":
+                level += self.quadratic_terms(eps)
+            else:
+                low, high = row.model.region.interval(row.x, eps)
+                self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
+                level += self._plain.lower(low, high)
+            self._level = eps, level
+        return self._level[1]
+
+    def level(self, eps: float) -> float:
+        """The same with a fitted shift."""
+        return self.pair.margin + self.quadratic_terms(eps) - self.pair.value_slack(eps)
 
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""

@@ -26,26 +26,36 @@ class ThirdOrder:
 
     def __init__(self, second: SecondOrder, symmetrize: bool = True) -> None:
         self.second, self.pair = second, second.pair
-        self._norm: float | None = None
+        self._norm: float | None = None  # the best one so far
         self._may_symmetrize = symmetrize  # at other centers the simple norm is enough
 
     def cubic_norm(self, radius: float) -> float:
         """C with |C[y, y, y]| <= c |y|^3."""
-        pair = self.pair
+        if self._symmetrizes(radius):
+            self._norm, self._may_symmetrize = symmetric_norm(self.pair.third), False
+        return self._known_norm
+
+    @property
+    def _known_norm(self) -> float:
         if self._norm is None:
-            self._norm = flat_norm(pair.third)
-        if self._may_symmetrize and self._norm * radius**3 > _SYMMETRIZE_FROM * pair.margin:
-            self._norm, self._may_symmetrize = symmetric_norm(pair.third), False
+            self._norm = flat_norm(self.pair.third)
         return self._norm
+
+    def _symmetrizes(self, radius: float) -> bool:
+        return self._may_symmetrize and self._known_norm * radius**3 > _SYMMETRIZE_FROM * self.pair.margin
 
     def rest(self, radius: float) -> float:
         """A bound of how far the terms beyond the quadratic ones fall below 0, rounding included."""
-        cubic = self.cubic_norm(radius) * radius**3
-        return cubic + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
+        return self._rest_with(self.cubic_norm(radius), radius)
+
+    def _rest_with(self, norm: float, radius: float) -> float:
+        return norm * radius**3 + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
 
     def rests(self, radius: float) -> Iterator[float]:
         """Such bounds, from cheap to expensive; the last one is `rest`."""
         yield from self.second.rests(radius)
+        if self._symmetrizes(radius):
+            yield self._rest_with(self._known_norm, radius)
         yield self.rest(radius)
 
     def curvature(self, radius: float) -> float:

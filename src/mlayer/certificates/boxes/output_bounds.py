@@ -12,7 +12,7 @@ from mlayer.certificates.arguments import as_combinations, as_ends, of_known_fun
 from mlayer.certificates.boxes.directions import Directions
 from mlayer.certificates.boxes.enclosed import frobenius, gamma
 from mlayer.certificates.boxes.planes import Expansion, Planes
-from mlayer.certificates.boxes.splitting import refined
+from mlayer.certificates.boxes.splitting import Parts, refined
 from mlayer.certificates.conditions import own_conditions
 from mlayer.certificates.linalg import UNIT, VANISHED
 from mlayer.certificates.modules import check_agreement
@@ -87,9 +87,8 @@ class BoxBounds:
         for rows, of_rows in parts:
             for k in range(len(of_rows)):
 
-                def evaluate(a: Tensor, b: Tensor, one: Tensor = of_rows[k : k + 1]) -> tuple[Tensor, Tensor]:
-                    part = self(a, b, one)
-                    return part.lower[:, 0], part.upper[:, 0]
+                def evaluate(a: Tensor, b: Tensor, one: Tensor = of_rows[k : k + 1]) -> Parts:
+                    return _seen(self(a, b, one), a, b)
 
                 ends = refined(evaluate, low[rows], high[rows], self._directions.input_norms, splits)
                 lower[rows, k] = torch.maximum(lower[rows, k], ends[0])
@@ -164,6 +163,14 @@ def _finished(plane: Planes, unread: Tensor, trusted: Tensor, center: Tensor, re
     return least, torch.where(proved[..., None], slopes, 0.0), constant
 
 
+def _seen(found: OutputBounds, low: Tensor, high: Tensor) -> Parts:
+    """The bounds of one combination, and where its values are: between the two planes at their extremes."""
+    below, above = found.lower_slopes[:, 0], found.upper_slopes[:, 0]
+    seen_low = (above * torch.where(below > 0, low, high)).sum(1) + found.upper_constant[:, 0]
+    seen_high = (below * torch.where(above > 0, high, low)).sum(1) + found.lower_constant[:, 0]
+    return Parts(found.lower[:, 0], found.upper[:, 0], seen_low, seen_high)
+
+
 def _joined(parts: list[OutputBounds]) -> OutputBounds:
     names = [field.name for field in fields(OutputBounds)]
     return OutputBounds(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
@@ -184,7 +191,8 @@ def bounds(
         high: upper ends, likewise.
         C: (k, out_features), or (rows, k, out_features) with one for each row; None for the outputs.
         splits: cut each box into up to this many parts more for tighter numbers, at up to that many times the
-            cost. The affine functions stay those of the whole box.
+            cost, until they are within a thousandth of the interval's width of the extremes. The affine
+            functions stay those of the whole box.
 
     >>> import torch, mlayer
     >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()

@@ -1,7 +1,8 @@
 """Affine functions below <W, exp(M(x))> + b on boxes, sound for the exact function of the stored weights.
 
 docs/theory/certificates-boxes.md. A point of the box is x_i = c_i + r_i t_i, |t_i| <= 1. Each of these is
-sound: first order; second order with the tangent at the center; second order with the tangent at a corner.
+sound: no expansion at all; first order; second order with the tangent at the center; second order with the
+tangent at a corner.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates.boxes.directions import Directions
-from mlayer.certificates.boxes.enclosed import Enclosed, frobenius, gamma, spectral, top, top_singular
+from mlayer.certificates.boxes.enclosed import (
+    Enclosed,
+    frobenius,
+    gamma,
+    largest,
+    spectral,
+    top,
+    top_singular,
+)
 from mlayer.certificates.boxes.jets import jet, trace_products
 from mlayer.certificates.linalg import UNIT, VANISHED, proves_positive
 
@@ -22,7 +31,7 @@ from mlayer.certificates.linalg import UNIT, VANISHED, proves_positive
 _RIDGE = 1e-9
 _CORNERS = 3  # tries of the corner
 _MORE = 1 + 1e-6  # on every sum of error bounds
-_LARGEST_Q = 300.0  # beyond e^300 squares overflow: the bound is infinite
+_LARGEST_NU = 300.0  # beyond e^300 squares overflow: the bound is infinite
 
 
 @dataclass(frozen=True)
@@ -50,22 +59,23 @@ class Planes:
         )
 
 
-def tail(q: Tensor, first: int) -> Tensor:
-    """An upper bound of sum_{j >= first} q^j / j!; infinite for q > 300.
+def tail(q: Tensor, nu: Tensor, first: int) -> Tensor:
+    """An upper bound of q^first sum_{j >= 0} nu^j / (first + j)!; infinite for nu > 300.
 
-    >>> float(tail(torch.tensor([1.0], dtype=torch.float64), 2)) - 0.7182818284 < 1e-8
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> float(tail(one, one, 2)) - 0.7182818284 < 1e-8
     True
     """
     term = torch.ones_like(q)
     for j in range(1, first + 1):
         term = term * q / j
     total = torch.zeros_like(q)
-    # From j = 2 q on each term is at most half of the one before.
-    last = int(2 * float(q.nan_to_num(0.0).clamp_max(_LARGEST_Q).max())) + 60 if q.numel() else first
+    # From j = 2 nu on each term is at most half of the one before.
+    last = int(2 * float(nu.nan_to_num(0.0).clamp_max(_LARGEST_NU).max())) + 60 if nu.numel() else first
     for j in range(first, first + last):
         total = total + term
-        term = term * q / (j + 1)
-    return torch.where(q <= _LARGEST_Q, (total + 2 * term) * (1 + 1e-9) + VANISHED, torch.inf)
+        term = term * nu / (j + 1)
+    return torch.where(nu <= _LARGEST_NU, (total + 2 * term) * (1 + 1e-9) + VANISHED, torch.inf)
 
 
 class Expansion:
@@ -92,11 +102,16 @@ class Expansion:
         mu = _growth_rate(M)
         self._ellipsoid(directions.T)
         self.size = torch.exp(mu)[:, None] * torch.minimum(top_singular(W), spectral(W)) * _MORE  # (rows, k)
+        growth = torch.exp(mu + self.nu) * _MORE  # of ||exp(M)||_2 on the box
         # Times ||dW||_F: what an error dW of W can do.
-        self.unread = torch.exp(mu + self.q) * (W.shape[-1] ** 0.5 * _MORE)
+        self.unread = growth * (W.shape[-1] ** 0.5 * _MORE)
+        self.b, self.range = b, growth[:, None] * _nuclear(W)
 
     def _ellipsoid(self, T: Enclosed) -> None:
-        """Weights w with sum <= 1, L with L L^T >= sum u_i u_i^T / w_i, and q >= ||N(t)||_F over the box."""
+        """Weights w with sum <= 1, L with L L^T >= sum u_i u_i^T / w_i, and over the box q >= ||N(t)||_F.
+
+        Also nu, at least the largest eigenvalue of (N + N^T) / 2.
+        """
         _, m, d = self.U.shape
         wanted = self.reach * self.directions.input_norms
         moving = (self.reach > 0) & (self.U != 0).any(-1)
@@ -122,17 +137,23 @@ class Expansion:
         ]
         fine = torch.tensor(proved, dtype=torch.bool)
         self.L = torch.where(fine[:, None, None], L, 0.0)
-        flat = T.mid.flatten(-2)
-        error = frobenius(self.L.abs().mT @ flat.abs()) * gamma(d)
-        error = error + frobenius(self.L) * torch.linalg.vector_norm(T.error)
-        delta = top_singular(self.L.mT @ flat) + error * _MORE + VANISHED
         still = ~moving.any(1)
-        self.q = torch.where(still, 0.0, torch.where(fine, delta, torch.inf))
+
+        def largest_norm(generators: Tensor) -> Tensor:
+            """Of sum_a z_a T_a, T_a right to T.error, in Frobenius norm; 0 for boxes of one point."""
+            flat = generators.flatten(-2)
+            error = frobenius(self.L.abs().mT @ flat.abs()) * gamma(d)
+            error = error + frobenius(self.L) * torch.linalg.vector_norm(T.error)
+            delta = top_singular(self.L.mT @ flat) + error * _MORE + VANISHED
+            return torch.where(still, 0.0, torch.where(fine, delta, torch.inf))
+
+        self.q = largest_norm(T.mid)
+        self.nu = torch.minimum(self.q, largest_norm((T.mid + T.mid.mT) / 2))
 
     def negated(self) -> Expansion:
         """The same for -f."""
         other = copy(self)
-        other.f, other.g, other.H = -self.f, -self.g, -self.H
+        other.f, other.g, other.H, other.b = -self.f, -self.g, -self.H, -self.b
         return other
 
     def planes(self) -> list[Planes]:
@@ -140,8 +161,12 @@ class Expansion:
         return [self.first_order(), *self.second_order()]
 
     def below(self) -> Planes:
-        """The best of all planes below f."""
-        return reduce(Planes.better, self.planes())
+        """The best of all planes below f, the constant one among them."""
+        return reduce(Planes.better, [*self.planes(), self.constant()])
+
+    def constant(self) -> Planes:
+        """The bias less the largest that <W, exp(M)> can be."""
+        return Planes(self.b - self.range - 4 * UNIT * self.b.abs(), torch.zeros_like(self.g @ self.U.mT))
 
     def first_order(self) -> Planes:
         """Value and gradient at the center, the rest by norms."""
@@ -152,7 +177,7 @@ class Expansion:
         """A bound of the terms from this order on.  (rows, k)"""
         if self.directions.degree < order:  # theorem 10 of certificates.md
             return torch.zeros_like(self.size)
-        return torch.where(self.q[:, None] == 0, 0.0, self.size * tail(self.q, order)[:, None])
+        return torch.where(self.q[:, None] == 0, 0.0, self.size * tail(self.q, self.nu, order)[:, None])
 
     def second_order(self) -> list[Planes]:
         """The tangents at the center and at corners."""
@@ -225,6 +250,14 @@ def _value(e: Enclosed, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     value = product + b
     rounding = gamma(n * n) * frobenius(e.mid) * frobenius(W) + 4 * UNIT * (b.abs() + value.abs())
     return value, (e.error * frobenius(W) + rounding) * _MORE + VANISHED
+
+
+def _nuclear(W: Tensor) -> Tensor:
+    """Upper bounds of the nuclear norms, by singular values and by Frobenius norms.  (k, n, n) -> (k,)"""
+    n, unit = W.shape[-1], largest(W)
+    values = torch.linalg.svdvals(W / unit[..., None, None])
+    found = unit * (values.sum(-1) + 1e-9 * n * values.amax(-1)) * _MORE
+    return torch.minimum(found.nan_to_num(nan=torch.inf), n**0.5 * frobenius(W) * _MORE)
 
 
 def _growth_rate(M: Enclosed) -> Tensor:

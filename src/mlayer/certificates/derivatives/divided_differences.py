@@ -43,6 +43,11 @@ def sorted_tuples(n: int, order: int) -> tuple[Indices, Indices]:
     return np.stack(np.unravel_index(unique, (n,) * order)), place.reshape((n,) * order)
 
 
+def _divided(numbers: Complex, by: float) -> Complex:
+    """The quotients by a real number: real and imaginary parts apart, which is faster."""
+    return (numbers.view(np.float64) / by).view(np.complex128)
+
+
 def differences(nodes: Complex, order: int) -> Differences:
     """Divided differences of exp over all multisets of up to ``order`` (2, 3 or 4) of the ``nodes``.
 
@@ -62,7 +67,7 @@ def differences(nodes: Complex, order: int) -> Differences:
     (i, j, k), place3 = sorted_tuples(n, 3)
     q = sorted_tuples(n, 4)[0] if order > 3 else np.zeros((4, 0), np.intp)
     first, last = place3[q[0], q[1], q[2]], place3[q[1], q[2], q[3]]
-    x3, x4 = x[k], x[q[3]]
+    x3, x4, ij = x[k], x[q[3]], i * n + j
 
     # Complete homogeneous polynomials: f[x_0..x_r] = sum_p h_p(x_0..x_r) / (p + r)!.
     h1 = np.ones(n, complex)
@@ -77,11 +82,13 @@ def differences(nodes: Complex, order: int) -> Differences:
         fact = [fact[r] * (p + r) for r in range(4)]
         f1, f2 = f1 + h1 / fact[0], f2 + h2 / fact[1]
         if order > 2:
-            h3 = h2[i, j] + x3 * h3
-            f3 = f3 + h3 / fact[2]
+            h3 *= x3
+            h3 += h2.reshape(-1)[ij]
+            f3 += _divided(h3, fact[2])
         if order > 3:
-            h4 = h3[first] + x4 * h4
-            f4 = f4 + h4 / fact[3]
+            h4 *= x4
+            h4 += h3[first]
+            f4 += _divided(h4, fact[3])
     # These are the differences over the scaled nodes of exp(x); over the nodes themselves of exp(t x)
     # each order has one more factor t.
     f2, f3, f4 = f2 * t, f3 * t**2, f4 * t**3

@@ -78,9 +78,9 @@ class SpectralPath:
 
     @cached_property
     def _rows(self) -> Array:
-        """T~_b,jk of the same j: the real parts over minus the imaginary ones.  (2 j k, d)"""
+        """T~_b,jk of the same j: below each real part minus the imaginary one.  (2 j k, d)"""
         flat = self.generators[:, self.half, :].reshape(len(self.generators), -1).T
-        return np.concatenate([flat.real, -flat.imag])
+        return np.stack([flat.real, -flat.imag], 1).reshape(2 * len(flat), -1)
 
     def _f(self, order: int) -> Differences:
         f = self._differences
@@ -137,7 +137,7 @@ class SpectralPath:
         Z = f[:, :, None] * Wt.transpose(2, 0, 1)  # (j, i, readouts, k)
         X = self._columns @ Z.reshape(len(half), n, count * n)  # (j, d, (readouts, k))
         left = X.reshape(len(half), d, count, n).transpose(2, 1, 0, 3).reshape(count * d, -1)
-        H = (np.hstack([left.real, left.imag]) @ self._rows).reshape(count, d, d)
+        H = (left.view(np.float64) @ self._rows).reshape(count, d, d)
         result: Array = (H + H.mT) / 2
         return result
 

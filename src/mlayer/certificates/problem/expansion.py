@@ -19,7 +19,7 @@ from mlayer.certificates.problem.model import (
     exponentials,
     gradients,
     growth_of,
-    log_norm,
+    log_norms,
     rounded_up_exp,
 )
 from mlayer.numerics.arrays import Array
@@ -54,7 +54,13 @@ class Row:
     @cached_property
     def log_norm(self) -> float:
         """The logarithmic norm of M itself, without the gauge."""
-        return log_norm(self.M)
+        return self._log_norms[0]
+
+    @cached_property
+    def _log_norms(self) -> tuple[float, float]:
+        """The logarithmic norms without the gauge and in it."""
+        own, in_gauge = log_norms(np.stack([self.M, self.M_gauge])).tolist()
+        return own, in_gauge
 
     @cached_property
     def M_gauge_norm(self) -> float:  # noqa: N802
@@ -82,7 +88,7 @@ class Row:
     @cached_property
     def mu(self) -> float:
         """||exp(s M)||_2 <= e^(s mu) for s >= 0 in the gauge."""
-        return log_norm(self.M_gauge) + self.off
+        return self._log_norms[1] + self.off
 
     @cached_property
     def unit(self) -> float:

@@ -9,10 +9,11 @@ from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlayer.certificates.derivatives.ending import degree_of
 from mlayer.certificates.derivatives.jets import sorted_pairs
-from mlayer.certificates.linalg import INFLATE, frobenius, ridge, top_eigenvalue
+from mlayer.certificates.linalg import INFLATE, frobenius, frobenius_each, ridge, top_eigenvalue
 from mlayer.certificates.problem.constants import Constants
 from mlayer.certificates.problem.coordinates import Whitened
 from mlayer.certificates.problem.region import Region
@@ -105,10 +106,15 @@ class Model:
         return result
 
     @cached_property
+    def used_inputs(self) -> NDArray[np.bool_]:
+        """The inputs that M depends on.  (m,)"""
+        return np.asarray((self.white.rows != 0).any(1))
+
+    @cached_property
     def plain_ellipsoid(self) -> tuple[Array, Array]:
         """Weights of the inputs in use, where fits of a shift begin, and the factor of their ellipsoid."""
-        rows = self.white.rows[(self.white.rows != 0).any(1)]
-        w = self.white.w[(self.white.rows != 0).any(1)] + _COLD / max(len(rows), 1)
+        rows = self.white.rows[self.used_inputs]
+        w = self.white.w[self.used_inputs] + _COLD / max(len(rows), 1)
         w = w / w.sum()
         return w, ellipsoid(rows, w)
 
@@ -183,15 +189,10 @@ def log_norms(M: Array) -> Array:
     M = np.where(finite[:, None, None], M, 0.0)
     symmetric = (M + M.mT) / 2
     # top_eigenvalue is cut at 0; mu may be negative, so shift first.
-    shift = np.array([frobenius(one) for one in symmetric])
+    shift = frobenius_each(symmetric.reshape(len(M), -1))
     top = top_eigenvalue(symmetric + shift[:, None, None] * np.eye(M.shape[-1])) - shift
     result: Array = np.where(finite, top, math.inf)
     return result
-
-
-def log_norm(M: Array) -> float:
-    """The same for one matrix."""
-    return float(log_norms(M[None])[0])
 
 
 def exponential_sum(x: float, degree: float) -> float:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named, rank, taylor_bounds
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.protocol import TaylorBound
+from mlayer.certificates.bounds.remainder import readout_remainders
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.solve.corner import broken_at_corner, broken_by_descent, corner, corner_radius
@@ -112,10 +113,13 @@ def _best_at(row: Row, eps: float) -> Answer:
         if pair.broken.get(eps):
             return Answer(0.0, pair.rival, easiest, False)
     hardest = max(settled_by.values(), key=rank, default=easiest)
-    left = []
-    for bounds, _ in _rivals(row, settled_by):
+    rivals = [bounds for bounds, _ in _rivals(row, settled_by)]
+    for bounds in rivals:
         if broken_at_corner(bounds.pair, eps):
             return Answer(0.0, bounds.pair.rival, easiest, False)
+    _readouts_together(rivals, eps)
+    left = []
+    for bounds in rivals:
         settled = cheap_proof(bounds, eps)
         if settled is None:
             left.append(bounds)
@@ -130,6 +134,14 @@ def _best_at(row: Row, eps: float) -> Answer:
             return Answer(0.0, bounds.pair.rival, "caps", False)
         hardest = max(hardest, settled, key=rank)
     return Answer(eps, -1, hardest, True)
+
+
+@unless_out_of_range(None)
+def _readouts_together(rivals: list[Bounds], eps: float) -> None:
+    """Remainders with the readout inside for all rivals of a row whose cheap proofs will ask for them."""
+    wanted = [bounds.second for bounds in rivals if bounds.second.wants_readout(eps)]
+    for second, remainder in zip(wanted, readout_remainders([k.pair for k in wanted]), strict=True):
+        second.set_readout(remainder)
 
 
 def first_proof(bounds: Bounds, eps: float) -> str | None:
@@ -156,10 +168,12 @@ def expensive_proof(bounds: Bounds, eps: float) -> str | None:
     ceiling = pair.margin + float(pair.first @ y) + float(y @ pair.second @ y)
     orders: tuple[TaylorBound, ...] = (bounds.second, bounds.third)
     for order in orders:
-        if ceiling > order.rest(radius) and order.lower(eps) > 0:
-            return order.name
-        if box and _tangent_pays(order, eps) and bounds.tangent(order, eps) > 0:
-            return "tangent"
+        for rest in order.rests(radius):
+            # The fit of a shift only where it can help.
+            if bounds.second.plain_level(eps) > rest or (ceiling > rest and bounds.second.level(eps) > rest):
+                return order.name
+    if box and _tangent_pays(bounds.third, eps) and bounds.tangent(bounds.third, eps) > 0:
+        return "tangent"
     if box and bounds.caps.levels(eps) < MOST_EXPECTED_CAPS and bounds.caps.passes(eps):
         return "caps"
     if bounds.fourth.lower(eps) > 0:
@@ -217,6 +231,8 @@ def _likely(rivals: Rivals) -> tuple[Rivals, dict[int, float]]:
             aim = corner_radius(pair, guess)
             if math.isinf(broken) and math.isfinite(aim):
                 settled = settled_together(pair.row, aim * _BEYOND_BROKEN)
+                unsettled = [other for other, _ in rivals if other.pair.rival not in settled]
+                _readouts_together(unsettled, aim * _BEYOND_BROKEN)
             broken = min(broken, aim)
         found.append((aim, bounds, guess))
     return [(bounds, guess) for _, bounds, guess in sorted(found, key=lambda item: item[0])] + aside, proved

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlayer.certificates.bounds.first_order import first_order_lower
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form
-from mlayer.certificates.bounds.remainder import coarse_remainders
+from mlayer.certificates.bounds.remainder import readout_remainders
 from mlayer.certificates.bounds.second_order_together import quick_second_order
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import frobenius_each, top_eigenvalue
@@ -145,7 +145,8 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
     lower, without = quick_second_order(_margins(row).take(left), H, falls, slack, eps)
     # The remainder with the readout inside is more expensive: only where it can help.
     likely = without > _LIKELY_SHARE * (without - lower)
-    coarse = coarse_remainders([pair for k, pair in enumerate(pairs) if likely[k] and not lower[k] > 0])
+    unsettled = [pair for k, pair in enumerate(pairs) if likely[k] and not lower[k] > 0]
+    coarse = readout_remainders(unsettled, coarse=True)
     passed = [pair for k, pair in enumerate(pairs) if lower[k] > 0]
     passed += [found.pair for found in coarse if without[pairs.index(found.pair)] > found(radius, 3)]
     row.settled[1].update((pair.rival, "second_order") for pair in passed)

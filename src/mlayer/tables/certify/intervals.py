@@ -25,7 +25,10 @@ from mlayer.tables.remarks import Remark, near_columns
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_SPLITS = 12  # parts more that a box is cut into where numbers move
+# Parts more that a box is cut into at most where numbers move. Few are needed but for waves of which a box
+# holds several; in more dimensions parts halve their width too slowly for many of them to pay.
+_SPLITS, _SPLITS_OF_FEW = 12, 100
+_FEW = 3  # columns that move
 _BOXES = 512  # bounded in one call
 _MOST_COMBINATIONS = 1000  # of categories, for one row
 
@@ -91,7 +94,8 @@ def interval_table(
     predicted = model.predict(frame)
     inputs, remarks = model.encode(frame)
     reach = eps * column_scale(model, moving)
-    splits = _SPLITS if bool((reach > 0).any()) else 0
+    count = int((reach > 0).sum())
+    splits = 0 if count == 0 else _SPLITS_OF_FEW if count <= _FEW else _SPLITS
     lower, upper = [np.zeros(0)], [np.zeros(0)]
     rounding = 4 * cell_rounding(model, inputs)
     ends = [_boxes(row, reach, off, options) for row, off in zip(inputs, rounding, strict=True)]
