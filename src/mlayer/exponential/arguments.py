@@ -54,11 +54,24 @@ _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """An ordinary tensor with memory behind it, not a fake, meta or batched one."""
-    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta:
+    """An ordinary tensor with memory behind it, not a fake, meta or batched one.
+
+    Nor while `make_fx` records operations: it would take a result from elsewhere for a constant.
+    """
+    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta or is_recording():
         return False
     try:
         tensor.data_ptr()
     except RuntimeError:  # the stand-ins of torch.autograd.grad(is_grads_batched=True)
         return False
     return True
+
+
+def is_recording() -> bool:
+    """Whether torch makes a graph of the operations that it sees (`torch.fx.experimental.proxy_tensor`)."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
+def owned(result: Tensor) -> Tensor:
+    """The result of an autograd function as no view: torch would not let the user change that in place."""
+    return result.detach() if result._is_view() else result
