@@ -73,3 +73,23 @@ def test_results_may_be_changed_in_place(
     y = torch.cat([y[..., :1, :] + 1, y[..., 1:, :]], -2)
     (expected,) = torch.autograd.grad(y.abs().sum(), a)
     assert torch.allclose(got, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["matrix", "batch", "sparse", "vector", "function"])
+def test_action_without_values(form: str) -> None:
+    """On meta the shape of the result is known, as those of the other functions are."""
+    a, v, t = torch.ones(2, 3, 3), torch.ones(3, 2), torch.ones(4)
+    if form in ("matrix", "sparse", "vector"):
+        a = a[0]
+    if form == "vector":
+        v = v[:, 0]
+    matrix = a.to_sparse() if form == "sparse" else a
+
+    def of(matrix: Tensor, v: Tensor) -> Tensor:
+        return mlayer.expm_action((lambda x: 2 * x) if form == "function" else matrix, v, t)
+
+    shape_only = of(matrix.to("meta"), v.to("meta").requires_grad_())
+    expected = of(matrix, v)
+    assert shape_only.is_meta
+    assert (shape_only.shape, shape_only.dtype) == (expected.shape, expected.dtype)
+    assert shape_only.requires_grad

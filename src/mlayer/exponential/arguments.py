@@ -28,18 +28,22 @@ def check_matrices(A: Tensor, argument: str = "A") -> None:
             f"shape {tuple(shape)}",
             "The last two dimensions must be equal.",
         )
-    if A.dtype not in _DTYPES:
-        raise ArgumentTypeError(
-            argument,
-            "of floating point or complex dtype",
-            str(A.dtype),
-            f"Convert it with {argument}.to(torch.complex64)."
-            if A.dtype == torch.complex32
-            else f"Convert it with {argument}.float() or {argument}.double().",
-        )
+    check_dtype(A, argument)
     if A.layout != torch.strided:
         raise ArgumentTypeError(
             argument, "a dense tensor", str(A.layout), f"Convert it with {argument}.to_dense()."
+        )
+
+
+def check_dtype(tensor: Tensor, argument: str) -> None:
+    """Raise unless the functions of matrices compute in this dtype, or in one that it is converted to."""
+    if tensor.dtype not in _DTYPES:
+        hint = f"{argument}.to(torch.complex64)" if tensor.dtype == torch.complex32 else None
+        raise ArgumentTypeError(
+            argument,
+            "of floating point or complex dtype",
+            str(tensor.dtype),
+            f"Convert it with {hint or f'{argument}.float() or {argument}.double()'}.",
         )
 
 
