@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sqrtm": mlayer.sqrtm,
     "expm_action": lambda a: mlayer.expm_action(a, torch.ones(a.shape[-1], 2, dtype=a.dtype)),
 }
+Mode = Literal["real", "fake", "symbolic"]
 OPERATORS = [name for name in FUNCTIONS if name != "expm_action"]
 
 
@@ -37,7 +39,7 @@ def gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_recorded_graph_computes_and_holds_no_constant(name: str, mode: str, path: str) -> None:
+def test_a_recorded_graph_computes_and_holds_no_constant(name: str, mode: Mode, path: str) -> None:
     """Of real tensors the kernel computed unseen, and the graph returned the numbers of the example."""
     example, other = positive(4, seed=1), positive(4, seed=2)
     for function in (FUNCTIONS[name], gradient(FUNCTIONS[name])):
@@ -73,6 +75,27 @@ def test_results_may_be_changed_in_place(
     y = torch.cat([y[..., :1, :] + 1, y[..., 1:, :]], -2)
     (expected,) = torch.autograd.grad(y.abs().sum(), a)
     assert torch.allclose(got, expected, rtol=1e-4)
+
+
+def test_action_in_compiled_code() -> None:
+    """One piece of Python between two graphs; without that every step was compiled, and compiled again."""
+    torch.compiler.reset()
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    def between(a: Tensor, v: Tensor) -> Tensor:
+        return mlayer.expm_action(a * 2, v, 0.5).sin()
+
+    compiled = torch.compile(between, backend=keep)
+    for norm in (0.1, 3.0, 30.0):
+        a, v = random_matrix(4, norm, seed=3).requires_grad_(), torch.ones(4, dtype=torch.float64)
+        assert torch.allclose(compiled(a, v), between(a, v))
+        got, expected = (torch.autograd.grad(f(a, v).sum(), a)[0] for f in (compiled, between))
+        assert torch.allclose(got, expected)
+    assert len(graphs) == 2
 
 
 @pytest.mark.parametrize("form", ["matrix", "batch", "sparse", "vector", "function"])
