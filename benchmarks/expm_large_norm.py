@@ -84,7 +84,7 @@ def balanced_matrices(n: int, norm: float, batch: int) -> Tensor:
 
 
 def balancing() -> int:
-    """What balancing costs in NumPy, where there is no kernel, matrices that need none; real, forward."""
+    """Measure the cost of balancing in NumPy for matrices that need none; real ones, forward."""
     rows: list[dict[str, Any]] = []
     for n, batch, norm in product(BALANCED_SIZES, BALANCED_BATCHES, BALANCED_NORMS):
         a = balanced_matrices(n, norm, batch)

@@ -40,7 +40,7 @@ def gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_recorded_graph_computes_and_holds_no_constant(name: str, mode: Mode, path: str) -> None:
-    """Of real tensors the kernel computed unseen, and the graph returned the numbers of the example."""
+    """The kernel computed real tensors unseen, and the graph returned the numbers of the example."""
     example, other = positive(4, seed=1), positive(4, seed=2)
     for function in (FUNCTIONS[name], gradient(FUNCTIONS[name])):
         graph = make_fx(function, tracing_mode=mode)(example)
@@ -100,7 +100,7 @@ def test_action_in_compiled_code() -> None:
 
 @pytest.mark.parametrize("form", ["matrix", "batch", "sparse", "vector", "function"])
 def test_action_without_values(form: str) -> None:
-    """On meta the shape of the result is known, as those of the other functions are."""
+    """The shape of the result is known on meta, as those of the other functions are."""
     a, v, t = torch.ones(2, 3, 3), torch.ones(3, 2), torch.ones(4)
     if form in ("matrix", "sparse", "vector"):
         a = a[0]
