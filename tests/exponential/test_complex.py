@@ -93,9 +93,8 @@ def test_every_size_is_that_of_the_real_form(dtype: torch.dtype, instruction_set
 
 
 def special(n: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Matrices that the kernel computes as real forms: balanced, with exact diagonals, or with care."""
+    """Matrices that the kernel computes as real forms, with exact diagonals or with care, and near ones."""
     a, real = drawn(n, 30.0, dtype), random_matrix(n, 30.0, 7, dtype=_PARTS[dtype]).to(dtype)
-    scale = 2.0 ** torch.arange(0, 2 * n, 2, dtype=_PARTS[dtype])
     corner = a.clone()
     corner[-1, 0] = corner[0, -1] = 0
     return {
@@ -107,7 +106,6 @@ def special(n: int, dtype: torch.dtype) -> dict[str, Tensor]:
         "zero": torch.zeros_like(a),
         "imaginary": 1j * real,
         "no entries in the corners": corner,
-        "badly scaled": scale[:, None] * a / scale,
         "overflow": a + torch.full((n,), 1e4 if dtype == torch.complex128 else 1e3, dtype=dtype).diag(),
         "NaN": torch.where(torch.eye(n, dtype=torch.bool).roll(1, 0), torch.nan, a),
         "infinite": torch.where(torch.eye(n, dtype=torch.bool).roll(1, 0), torch.inf, a),
@@ -124,6 +122,16 @@ def test_special_matrices_are_those_of_the_real_form(
         form = real_form(a)
         agree(native.expm(a), complex_form(native.expm(form)), form)
         agree(native.frechet(a, g), complex_form(native.frechet(form, real_form(g))), form)
+
+
+@pytest.mark.parametrize("dtype", list(_PARTS), ids=str)
+@pytest.mark.parametrize("n", [16, 20])
+def test_badly_scaled_matrices_are_balanced(n: int, dtype: torch.dtype, instruction_set: str) -> None:
+    """exp(D A D^-1) = D exp(A) D^-1, and powers of two lose no digit."""
+    a, g, d = drawn(n, 30.0, dtype), drawn(n, 1.0, dtype, 5), 2.0 ** torch.arange(0.0, 2 * n, 2)
+    there, back = (d[:, None] / d).to(_PARTS[dtype]), (d / d[:, None]).to(_PARTS[dtype])
+    agree(native.expm(a * there) * back, native.expm(a), a)
+    agree(native.frechet(a * there, g * there) * back, native.frechet(a, g), a)
 
 
 @pytest.mark.parametrize("dtype", list(_PARTS), ids=str)
