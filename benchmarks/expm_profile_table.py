@@ -1,4 +1,4 @@
-"""The tables of results/expm_profile.json, for benchmarks/write_tables.py."""
+"""The tables of results/expm_profile.json and expm_balancing.json, for benchmarks/write_tables.py."""
 
 from __future__ import annotations
 
@@ -67,3 +67,15 @@ def profile_tables(content: dict[str, Any], names: dict[str, str], told: str) ->
     for isa, entry in content["sets"].items():
         lines += [*shares_table(entry["cells"], names[isa]), ""]
     return "\n".join([*lines, *complex_table(content["sets"], names), "", told])
+
+
+def balancing_table(rows: list[dict[str, Any]]) -> list[str]:
+    """The time with balancing over that without, for each size and batch."""
+    norms = sorted({row["norm"] for row in rows})
+    found = {(row["n"], row["batch"], row["norm"]): row["ratio"] for row in rows}
+    heads = ["n", "batch", *(f"norm {norm:g}" for norm in norms)]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for n, batch in dict.fromkeys((row["n"], row["batch"]) for row in rows):
+        ratios = " | ".join(f"{found[n, batch, norm]:.2f}" for norm in norms)
+        lines.append(f"| {n} | {batch} | {ratios} |")
+    return lines

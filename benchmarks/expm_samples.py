@@ -25,10 +25,13 @@ PARTS = (PRODUCTS, SUMS, LAYOUT, SCHEDULE, AUTOGRAD, PYTHON, OTHER)
 # Functions of the kernel, the innermost first: the first that is listed names the part.
 _FUNCTIONS = (
     (SUMS, r"::apply|::terms|mirror|add_identity|each_diagonal"),
-    (PRODUCTS, r"accumulate|::tile|::panel|::part|for_blocks|with_size"),
-    (LAYOUT, r"LaneBlock|load_rows|store_rows|transpose|embed"),
-    (SCHEDULE, r"norm|schedule|row_plan|nilpotent|triangular|not_finite|imbalanced|LaneEntries|\bany<"),
-    (SUMS, r"polynomial|ordinary_block|one_matrix|twofold|TwofoldProducts"),
+    (PRODUCTS, r"accumulate|::tile|::panel|::part|::both|for_blocks|with_size"),
+    (LAYOUT, r"LaneBlock|load_\w+|store_\w+|transpose|embed"),
+    (
+        SCHEDULE,
+        r"norm|schedule|_plan|plan_of|nilpotent|triangular|is_real|not_finite|imbalanced|LaneEntries|\bany<",
+    ),
+    (SUMS, r"polynomial|squared|ordinary_block|one_matrix|complex_matrix|twofold|TwofoldProducts"),
 )
 _LIBRARIES = (
     (AUTOGRAD, r"torch|c10|_node"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from certified_table import certified_table
-from expm_profile_table import profile_tables
+from expm_profile_table import balancing_table, profile_tables
 from formulas import table as formulas_table
 
 from mlayer.experiments.running.comparison import all_rows
@@ -180,6 +180,12 @@ def large_norms() -> str:
         ratios = " | ".join(f"{cell['forward']:.1f}, {cell['forward+backward']:.1f}" for cell in cells)
         lines.append(f"| {'float64' if kind == 'real' else 'complex128'} | {n} | {ratios} |")
     return "\n".join([*lines, "", circumstances(content["circumstances"])])
+
+
+def balancing() -> str:
+    content = read("expm_balancing")
+    told = circumstances(content["circumstances"])
+    return "\n".join([*balancing_table(content["rows"]), "", *targets(content), "", told])
 
 
 def expm_profile() -> str:
@@ -414,6 +420,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "expm profile": expm_profile,
         "accuracy": accuracy,
         "large norms": large_norms,
+        "balancing": balancing,
     },
     "docs/layer.md": {"layer": layer},
     "docs/training.md": {"loop": loop},

@@ -73,6 +73,67 @@ def test_the_same_bits_whatever_stands_beside(n: int, dtype: torch.dtype, instru
         assert torch.equal(native.frechet(batch[k], g[k]), derivative[k])
 
 
+def complex_form(x: Tensor) -> Tensor:
+    """B + i C of [[B, -C], [C, B]]."""
+    n = x.shape[-1] // 2
+    return torch.complex(x[:n, :n], x[n:, :n])
+
+
+# One matrix at a time, real and imaginary parts are stored side by side; rows end with whole vectors, with
+# padded ones, or with a vector that both share. The real form is stored and computed in another way.
+@pytest.mark.parametrize("dtype", list(_PARTS), ids=str)
+def test_every_size_is_that_of_the_real_form(dtype: torch.dtype, instruction_set: str) -> None:
+    for n in (*range(2, 36), 41, 48, 52, 63):
+        a, g = drawn(n, (0.3, 3.0, 40.0)[n % 3], dtype, n), drawn(n, 1.0, dtype, seed=5)
+        form, direction = real_form(a), real_form(g)
+        agree(native.expm(a), complex_form(native.expm(form)), form)
+        agree(native.frechet(a, g), complex_form(native.frechet(form, direction)), form)
+        pullback = native.frechet(form, direction, adjoint=True)
+        agree(native.frechet(a, g, adjoint=True), complex_form(pullback), form)
+
+
+def special(n: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Matrices that the kernel computes as real forms, with exact diagonals or with care, and near ones."""
+    a, real = drawn(n, 30.0, dtype), random_matrix(n, 30.0, 7, dtype=_PARTS[dtype]).to(dtype)
+    corner = a.clone()
+    corner[-1, 0] = corner[0, -1] = 0
+    return {
+        "real": real,
+        "real, upper triangular": real.triu(),
+        "real, lower triangular": real.tril() / 8,
+        "strictly triangular": real.triu(1).tril(3),
+        "diagonal": torch.diag_embed(real.diagonal()),
+        "zero": torch.zeros_like(a),
+        "imaginary": 1j * real,
+        "no entries in the corners": corner,
+        "overflow": a + torch.full((n,), 1e4 if dtype == torch.complex128 else 1e3, dtype=dtype).diag(),
+        "NaN": torch.where(torch.eye(n, dtype=torch.bool).roll(1, 0), torch.nan, a),
+        "infinite": torch.where(torch.eye(n, dtype=torch.bool).roll(1, 0), torch.inf, a),
+    }
+
+
+@pytest.mark.parametrize("dtype", list(_PARTS), ids=str)
+@pytest.mark.parametrize("n", [16, 20])
+def test_special_matrices_are_those_of_the_real_form(
+    n: int, dtype: torch.dtype, instruction_set: str
+) -> None:
+    g = drawn(n, 1.0, dtype, seed=5)
+    for a in special(n, dtype).values():
+        form = real_form(a)
+        agree(native.expm(a), complex_form(native.expm(form)), form)
+        agree(native.frechet(a, g), complex_form(native.frechet(form, real_form(g))), form)
+
+
+@pytest.mark.parametrize("dtype", list(_PARTS), ids=str)
+@pytest.mark.parametrize("n", [16, 20])
+def test_badly_scaled_matrices_are_balanced(n: int, dtype: torch.dtype, instruction_set: str) -> None:
+    """exp(D A D^-1) = D exp(A) D^-1, and powers of two lose no digit."""
+    a, g, d = drawn(n, 30.0, dtype), drawn(n, 1.0, dtype, 5), 2.0 ** torch.arange(0.0, 2 * n, 2)
+    there, back = (d[:, None] / d).to(_PARTS[dtype]), (d / d[:, None]).to(_PARTS[dtype])
+    agree(native.expm(a * there) * back, native.expm(a), a)
+    agree(native.frechet(a * there, g * there) * back, native.frechet(a, g), a)
+
+
 @pytest.mark.parametrize("dtype", list(_PARTS), ids=str)
 def test_strides_and_conjugate_views(dtype: torch.dtype, path: str) -> None:
     z = torch.stack([drawn(4, norm, dtype, seed=3) for norm in NORMS[:3]])

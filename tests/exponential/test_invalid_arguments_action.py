@@ -118,6 +118,14 @@ WRONG: Cases = [
     ),
     (lambda: mlayer.expm_action(EYE, EYE.to("meta")), "V must be on the device of A, cpu; got meta"),
     (
+        lambda: mlayer.expm_action(EYE, EYE, torch.ones(2, device="meta")),
+        "t must be times with values; got a",
+    ),
+    (
+        lambda: mlayer.expm_action(EYE, EYE.to(torch.float8_e5m2)),
+        "V must be of floating point or complex dtype; got torch.float8_e5m2. Convert it with V.float()",
+    ),
+    (
         lambda: mlayer.expm_action(EYE, EYE, 1j),  # type: ignore[arg-type]
         "t must be a number or a tensor of real times; got 1j. Put a complex factor into A",
     ),

@@ -24,6 +24,10 @@ CHAINS = [
         "products",
     ),
     (["void one_matrix<double, false>(Job<double> const&, long)"], "linear combinations"),
+    (["void PlaneLayout<double>::accumulate<8, true>(double)", "PlaneLayout<double>::both<8>"], "products"),
+    (["void load_planes<double>(double const*)", "bool complex_matrix<double, false>"], "layout"),
+    (["RowNorms<double> plane_norms<double>(PlaneShape<double> const&)"], "norms and schedule"),
+    (["bool complex_matrix<double, false>(Job<double> const&, long)"], "linear combinations"),
     (["(anonymous namespace)::work(void*)"], "other"),
     ([], "other"),
 ]

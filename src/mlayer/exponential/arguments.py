@@ -28,18 +28,22 @@ def check_matrices(A: Tensor, argument: str = "A") -> None:
             f"shape {tuple(shape)}",
             "The last two dimensions must be equal.",
         )
-    if A.dtype not in _DTYPES:
-        raise ArgumentTypeError(
-            argument,
-            "of floating point or complex dtype",
-            str(A.dtype),
-            f"Convert it with {argument}.to(torch.complex64)."
-            if A.dtype == torch.complex32
-            else f"Convert it with {argument}.float() or {argument}.double().",
-        )
+    check_dtype(A, argument)
     if A.layout != torch.strided:
         raise ArgumentTypeError(
             argument, "a dense tensor", str(A.layout), f"Convert it with {argument}.to_dense()."
+        )
+
+
+def check_dtype(tensor: Tensor, argument: str) -> None:
+    """Raise unless the functions of matrices compute in this dtype, or in one that it is converted to."""
+    if tensor.dtype not in _DTYPES:
+        hint = f"{argument}.to(torch.complex64)" if tensor.dtype == torch.complex32 else None
+        raise ArgumentTypeError(
+            argument,
+            "of floating point or complex dtype",
+            str(tensor.dtype),
+            f"Convert it with {hint or f'{argument}.float() or {argument}.double()'}.",
         )
 
 
@@ -54,11 +58,24 @@ _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """An ordinary tensor with memory behind it, not a fake, meta or batched one."""
-    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta:
+    """An ordinary tensor with memory behind it, not a fake, meta or batched one.
+
+    Nor while `make_fx` records operations: it would take a result from elsewhere for a constant.
+    """
+    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta or is_recording():
         return False
     try:
         tensor.data_ptr()
     except RuntimeError:  # the stand-ins of torch.autograd.grad(is_grads_batched=True)
         return False
     return True
+
+
+def is_recording() -> bool:
+    """Whether torch makes a graph of the operations that it sees (`torch.fx.experimental.proxy_tensor`)."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
+def owned(result: Tensor) -> Tensor:
+    """The result of an autograd function as no view: torch would not let the user change that in place."""
+    return result.detach() if result._is_view() else result

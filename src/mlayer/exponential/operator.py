@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from mlayer.exponential import matmul, native, node
-from mlayer.exponential.arguments import is_plain
+from mlayer.exponential.arguments import is_plain, owned
 from mlayer.exponential.forward_modes import refuse_nested_forward_modes
 from mlayer.exponential.paths import uses_kernel
 
@@ -157,7 +157,7 @@ class _PlainExpm(torch.autograd.Function):
         if ctx.native:
             return native.expm(matrices)
         value, ctx.plan = matmul.expm_with_plan(matrices)
-        return value
+        return owned(value)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ class _Expm(torch.autograd.Function):
 
     @staticmethod
     def forward(matrices: Tensor) -> Tensor:
-        return _expm_value(matrices) if is_plain(matrices) else expm_op(matrices)
+        return owned(_expm_value(matrices)) if is_plain(matrices) else expm_op(matrices)
 
     setup_context = staticmethod(_save)
     vmap = staticmethod(_expm_vmap)
@@ -197,7 +197,7 @@ class _Frechet(torch.autograd.Function):
     @staticmethod
     def forward(matrices: Tensor, direction: Tensor) -> Tensor:
         if is_plain(matrices) and is_plain(direction):
-            return _frechet_value(matrices, direction)
+            return owned(_frechet_value(matrices, direction))
         return frechet_op(matrices, direction)
 
     setup_context = staticmethod(_save)

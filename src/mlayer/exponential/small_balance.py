@@ -6,6 +6,7 @@ exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both w
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,7 +31,11 @@ class Balancing(NamedTuple):
 
 def balance(a: AnyArray, e: AnyArray | None) -> Balancing | None:
     """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
-    imbalanced = _imbalanced(a)
+    row, column = _sums(a)
+    ratio = row / column
+    if ratio.max() <= _APART and ratio.min() >= 1 / _APART:  # false for a NaN, of an empty row and column
+        return None
+    imbalanced = np.any((row > _APART * column) | (column > _APART * row), axis=1)
     if not imbalanced.any():
         return None
     index = np.flatnonzero(imbalanced)
@@ -49,19 +54,21 @@ def balance(a: AnyArray, e: AnyArray | None) -> Balancing | None:
     return Balancing(index[good], factors[good], np.exp2(spread[good])[:, None, None]) if good.any() else None
 
 
-def _imbalanced(a: AnyArray) -> AnyArray:
-    """Whether a row and its column differ much in their norms off the diagonal.  -> (b,)
+def _sums(a: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Sums of the sizes of the entries off the diagonal, by rows and by columns.  -> (b, n) each
 
-    By products, which NumPy sums several times faster than short rows.
+    Sizes, not squares, which overflow. By products, which NumPy sums several times faster than short rows.
     """
     b, n, _ = a.shape
-    squares = np.square(a) if a.dtype.kind != "c" else np.square(a.real) + np.square(a.imag)
-    diagonal = squares.reshape(b, -1)[:, :: n + 1]
-    ones = np.ones(n)
-    row = (squares.reshape(-1, n) @ ones).reshape(b, n) - diagonal
-    column = ones @ squares - diagonal
-    found: AnyArray = np.any((row > _APART**2 * column) | (column > _APART**2 * row), axis=1)
-    return found
+    size: AnyArray = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
+    size.reshape(b, -1)[:, :: n + 1] = 0
+    ones = _ones(n)
+    return (size.reshape(-1, n) @ ones).reshape(b, n), ones @ size
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int) -> AnyArray:
+    return np.ones(n)
 
 
 def _exponents(a: AnyArray) -> AnyArray:

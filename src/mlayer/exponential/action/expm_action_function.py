@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -19,7 +20,7 @@ from mlayer.exponential.action.plan import Growth
 from mlayer.exponential.action.sparse import Pattern
 from mlayer.exponential.action.sweep import SweepProblem, sweep, sweep_carefully
 from mlayer.exponential.action.thresholds import precision_for
-from mlayer.exponential.arguments import HALVES, check_matrices, check_not_nested
+from mlayer.exponential.arguments import HALVES, check_dtype, check_matrices, check_not_nested
 
 Linear = Callable[[Tensor], Tensor]
 _SPARSE = (torch.sparse_coo, torch.sparse_csr)
@@ -64,13 +65,18 @@ def expm_action(
     >>> torch.allclose(states, torch.tensor([[1.0, 0.0], [0.0, 1.0]]), atol=1e-6)
     True
     """
+    if torch.compiler.is_compiling():  # steps that depend on values make no graph
+        outside = torch.compiler.disable(expm_action)
+        return outside(A, V, t, adjoint=adjoint, norm=norm, max_products=max_products)
     _refuse_transforms()
     _check_vectors(V)
     max_products = positive_integer("max_products", max_products)
     if not isinstance(A, Tensor):
         _check_function(A, V, adjoint, norm)
-        mapping = Function(A, adjoint, V.shape)
-        return _of_function(mapping, V, _times(t, V, V.dtype), norm, max_products)
+        times = _times(t, V, V.dtype)
+        if V.is_meta:
+            return _nothing(V.new_empty(*times.shape, *V.shape), V, times)
+        return _of_function(Function(A, adjoint, V.shape), V, times, norm, max_products)
     for name, value in (("adjoint", adjoint), ("norm", norm)):
         if value is not None:
             raise ArgumentError(name, "None for a matrix A", brief(value), "Leave it out.")
@@ -80,7 +86,7 @@ def expm_action(
         return expm_action(A.float(), V.float(), t, max_products=max_products).to(dtype)
     times = _times(t, V, dtype)
     A, V = A.to(dtype), V.to(dtype)
-    with torch.autocast(V.device.type, enabled=False):
+    with nullcontext() if V.is_meta else torch.autocast(V.device.type, enabled=False):
         if V.dim() == 1:
             return _of_matrix(A, V[:, None], times, max_products).squeeze(-1)
         return _of_matrix(A, V, times, max_products)
@@ -112,8 +118,9 @@ def _of_matrix(A: Tensor, V: Tensor, times: Tensor, max_products: int) -> Tensor
     n, k = V.shape[-2:]
     folded = A.dim() == 2  # one matrix: everything in V is its columns
     batch = V.shape[:-2] if folded else torch.broadcast_shapes(A.shape[:-2], V.shape[:-2])
-    if not n * k * batch.numel() * times.numel():
-        entries = A if A.layout == torch.strided else _entries(A)[2]
+    if V.is_meta or not n * k * batch.numel() * times.numel():
+        sparse = A.layout != torch.strided and not A.is_meta
+        entries = _entries(A)[2] if sparse else A
         return _nothing(V.new_empty(*batch, *times.shape, n, k), entries, V, times)
     if folded:
         v = V.movedim(-2, 0).reshape(1, n, -1)
@@ -130,7 +137,7 @@ def _of_matrix(A: Tensor, V: Tensor, times: Tensor, max_products: int) -> Tensor
 
 
 def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:
-    """An empty result as a function of its arguments: their gradients are 0 rather than missing."""
+    """A result without values as a function of its arguments: their gradients are 0 rather than missing."""
     for argument in arguments:
         empty = empty + argument.sum()
     return empty
@@ -328,9 +335,7 @@ def _check_vectors(V: Tensor) -> None:
     if not isinstance(V, Tensor):
         raise ArgumentTypeError("V", "a torch.Tensor", brief(V), "Convert it with torch.as_tensor(V).")
     check_not_nested(V, "V")
-    if not (V.is_floating_point() or V.is_complex()):
-        hint = "Convert it with V.float() or V.double()."
-        raise ArgumentTypeError("V", "of floating point or complex dtype", str(V.dtype), hint)
+    check_dtype(V, "V")
     if V.layout != torch.strided:
         raise ArgumentTypeError("V", "a dense tensor", str(V.layout), "Convert it with V.to_dense().")
     if V.dim() == 0:
@@ -374,12 +379,12 @@ def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
     if isinstance(t, Tensor):
         if t.is_complex() or t.dtype == torch.bool:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Put a complex factor into A: 1j * A.")
+        if t.is_meta and not V.is_meta:
+            raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
         times = t.to(device=V.device, dtype=real)
     else:
         times = torch.tensor(_real_number(t), dtype=real, device=V.device)
-    if times.device.type == "meta":
-        raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
-    if not bool(times.isfinite().all()):
+    if not times.is_meta and not bool(times.isfinite().all()):
         raise ArgumentError("t", "finite", "NaN or infinity among the times", "Leave those times out.")
     return times
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlayer.exponential.arguments import is_plain
+from mlayer.exponential.arguments import is_plain, owned
 from mlayer.exponential.forward_modes import refuse_nested_forward_modes
 
 Value = Callable[[Tensor], Tensor]
@@ -88,7 +88,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 class _Value(torch.autograd.Function):
     @staticmethod
     def forward(rule: Rule, matrices: Tensor) -> Tensor:
-        return rule.value(matrices) if is_plain(matrices) else rule.value_op(matrices)
+        return owned(rule.value(matrices)) if is_plain(matrices) else rule.value_op(matrices)
 
     setup_context = staticmethod(_save)
 
@@ -111,7 +111,7 @@ class _PrimaryFrechet(torch.autograd.Function):
     @staticmethod
     def forward(rule: Rule, matrices: Tensor, direction: Tensor) -> Tensor:
         if is_plain(matrices) and is_plain(direction):
-            return rule.frechet(matrices, direction)
+            return owned(rule.frechet(matrices, direction))
         return rule.frechet_op(matrices, direction)
 
     setup_context = staticmethod(_save)

@@ -29,23 +29,37 @@ static inline T magnitude(T x) {
 // As std::fmax, whose loop over floats as doubles crashes g++ 12 for ARM.
 static inline double larger(double most, double x) { return x > most ? x : most; }
 
-// Whether a row and its column differ much in their largest entries off the diagonal. Maxima, not sums: lanes.h
-// must decide the same way.
-template <typename T>
-static bool imbalanced(int n, const T* a, size_t row_length) {
-  T column[kLargestBalanced] = {}, row[kLargestBalanced] = {};
-  for (int i = 0; i < n; ++i) {
-    const T* from = a + i * row_length;
-    T most = 0;
-    for (int j = 0; j < n; ++j) {
-      const T size = j == i ? T(0) : magnitude(from[j]);
-      column[j] = size > column[j] ? size : column[j];
-      most = size > most ? size : most;
+// Where entry k of a row or column is, and, of a complex one, its imaginary part.
+struct Places {
+  int real, imaginary;
+};
+
+// Whether a row and its column differ much in their largest entries off the diagonal, of n rows with `used` vectors
+// each. Maxima, not sums: lanes.h must decide the same way. Imaginary parts are off the diagonal of the real form.
+template <typename T, class Where>
+static bool imbalanced(int n, int used, size_t row_vectors, const typename Simd<T>::V* a, const Where& places) {
+  using V = typename Simd<T>::V;
+  constexpr int lanes = Simd<T>::lanes;
+  V column[kLargestBalanced / lanes + 2] = {};
+  T row[kLargestBalanced];
+  for (int i = 0; i < n; ++i, a += row_vectors) {
+    const int on = places(i).real;
+    V most{};
+    for (int j = 0; j < used; ++j) {
+      V size = Simd<T>::absolute(a[j]);
+      if (j == on / lanes) size[on % lanes] = 0;
+      column[j] = Simd<T>::maximum(size, column[j]);
+      most = Simd<T>::maximum(size, most);
     }
-    row[i] = most;
+    row[i] = 0;
+    for (int lane = 0; lane < lanes; ++lane) row[i] = most[lane] > row[i] ? most[lane] : row[i];
   }
-  for (int i = 0; i < n; ++i)
-    if (row[i] > kApart * column[i] || column[i] > kApart * row[i]) return true;
+  const T* const columns = reinterpret_cast<const T*>(column);
+  for (int i = 0; i < n; ++i) {
+    const Places at = places(i);
+    const T most = columns[at.real] > columns[at.imaginary] ? columns[at.real] : columns[at.imaginary];
+    if (row[i] > kApart * most || most > kApart * row[i]) return true;
+  }
   return false;
 }
 

@@ -44,6 +44,7 @@ static void embedded_range(const Engine<T>& engine, const Job<T>& job, int64_t f
   T *a = forms, *direction = a + unit * entries, *out = direction + unit * entries;
   for (int64_t at = first; at < last; at += unit) {
     const int64_t count = last - at < unit ? last - at : unit;
+    if (unit == 1 && engine.complex_matrix(job, at, scratch)) continue;
     embed(job.a + at * complex_entries, count, job.n, a);
     if (job.direction) embed(job.direction + at * complex_entries, count, job.n, direction);
     const Job<T> real{a, job.direction ? direction : nullptr, out, count, job.n, job.transposed, job.table, true};

@@ -3,14 +3,11 @@
 #include <utility>
 
 #include "lanes.h"
+#include "planes.h"
 #include "rows.h"
 #include "run.h"
 
 namespace MLAYER_NAMESPACE {
-
-// Up to this size matrices go side by side in the lanes of a vector; measured against rows.h.
-template <typename T>
-constexpr int kLargestInLanes = sizeof(T) == 4 ? MLAYER_LANES_UP_TO_F32 : MLAYER_LANES_UP_TO_F64;
 
 template <typename T>
 static int64_t unit(int n) {
@@ -46,6 +43,12 @@ static void any_range(const Job<T>& job, int64_t first, int64_t last, void* scra
 }
 
 template <typename T>
-static constexpr Engine<T> engine = {unit<T>, scratch_bytes<T>, any_range<T>};
+static bool any_complex(const Job<T>& job, int64_t index, void* scratch) {
+  auto* memory = static_cast<typename Simd<T>::V*>(scratch);
+  return job.direction ? complex_matrix<T, true>(job, index, memory) : complex_matrix<T, false>(job, index, memory);
+}
+
+template <typename T>
+static constexpr Engine<T> engine = {unit<T>, scratch_bytes<T>, any_range<T>, any_complex<T>};
 
 }  // namespace MLAYER_NAMESPACE

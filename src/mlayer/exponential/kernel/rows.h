@@ -7,7 +7,7 @@
 #include "chain.h"
 #include "job.h"
 #include "nilpotent.h"
-#include "twofold.h"
+#include "squarings.h"
 
 namespace MLAYER_NAMESPACE {
 
@@ -110,32 +110,13 @@ static T smaller_norm(const RowShape<T>& shape, const typename Simd<T>::V* a) {
   return frobenius <= norms.one ? frobenius : norms.one;
 }
 
-// Degree and squarings for A, from A and A2.
-struct RowPlan {
-  int degree, squarings;
-  double norm2;  // ||A^2||
-};
+// The plan for A and A2 in rows.
 template <typename T, bool dual>
-static RowPlan row_plan(const RowShape<T>& shape, const mlayer_table& table, const Buffers<T>& b, T norm) {
-  const T norm2 = smaller_norm<T>(shape, b.a2.x);
+static RowPlan plan_of(const RowShape<T>& shape, const mlayer_table& table, const Buffers<T>& b, T norm) {
   const T* entry = reinterpret_cast<const T*>(b.a.x);
   const size_t row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   const int depth = nilpotent_depth(shape.n, [&](int i, int j) { return entry[i * row_length + j] != 0; });
-  const auto within = [&](int k) {
-    return norm2 <= T(table.theta[k] * table.theta[k]) || norm <= T(table.norm_theta[k]);
-  };
-  int degree = within(0) ? 2 : within(1) ? 4 : within(2) ? 8 : 16, squarings = 0;
-  if (depth >= 0) {  // strictly triangular
-    degree = degree < exact_degree(depth, dual) ? degree : exact_degree(depth, dual);
-  }
-  if (degree == 16 && !within(3)) {
-    const T excess = norm2 * T(1 / (table.theta[3] * table.theta[3]));
-    int exponent;
-    const T fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
-    if (fraction == T(0.5)) --exponent;
-    squarings = exponent > 0 ? (exponent + 1) / 2 : 0;
-  }
-  return {degree, squarings, double(norm2)};
+  return row_plan<T, dual>(table, norm, smaller_norm<T>(shape, b.a2.x), depth);
 }
 
 template <typename T, bool dual>
@@ -157,13 +138,14 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
 
   layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
-  RowPlan plan = row_plan<T, dual>(shape, table, b, norm);
+  RowPlan plan = plan_of<T, dual>(shape, table, b, norm);
   int exponents[kLargestBalanced], unbalanced = 0;
   bool balanced = false, upper = false, lower = false;
   T* const a = reinterpret_cast<T*>(b.a.x);
   const bool many = plan.squarings >= kWorthALook<T> && job.n <= kLargestBalanced;
   bool twofold = plan.squarings >= from_squarings<T>(job.n) && job.n <= kLargestBalanced;
-  if (many && imbalanced<T>(job.n, a, row_length)) {
+  const auto places = [](int k) { return Places{k, k}; };
+  if (many && imbalanced<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, b.a.x, places)) {
     // A and E move to `keep` and come back balanced; a second product decides whether that saves a squaring.
     const auto numbers = [](V* of) { return reinterpret_cast<T*>(of); };
     if (may_balance && balance<T>(job.n, a, row_length, exponents)) {
@@ -176,7 +158,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
         layout.rows = job.n;  // both halves of a real form may be scaled differently
         layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
         unbalanced = plan.squarings;
-        plan = row_plan<T, dual>(shape, table, b, row_norms<T>(shape, b.a.x).one);
+        plan = plan_of<T, dual>(shape, table, b, row_norms<T>(shape, b.a.x).one);
       }
       if (!balanced || plan.squarings >= unbalanced) return one_matrix<T, dual>(job, index, memory, false);
     }
@@ -191,56 +173,19 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     lower = !upper && a[job.n - 1] == 0 && triangular<T>(job.n, a, row_length, false);
   }
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
-  const bool sparingly = sparing(job.n, job.real_form);
-  // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.
-  const int squarings = twofold ? twofold_count(plan.norm2, sparingly) : plan.squarings;
-
-  int ordinary = 0;  // of these, in the usual precision
-
-  Pair<T> x = b.y;
-  V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
-  if (twofold || squarings > kFoldedSquarings) {  // as in lanes.h
-    for (size_t at = 0; at < layout.vectors(); ++at) {
-      b.a.x[at] *= sigma;
-      b.a2.x[at] *= sigma * sigma;
-      if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
-    }
-    sigma = Simd<T>::broadcast(1);
-  }
-  if (twofold) {
-    const auto count = [&](const V* fourth) {
-      return ordinary = sparingly ? ordinary_count(job.n, squarings, smaller_norm<T>(shape, fourth)) : 0;
-    };
-    // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
-    const bool plain_start = sparingly && squarings && smaller_norm<T>(shape, b.a.x) <= 2;
-    x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
-  } else {
-    const bool doubled = squarings >= kDoubledFrom<T>;  // then the first squaring is that without the identity, in chain.h
-    polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
-    Pair<T> other = b.left;
-    if (doubled) {
-      const auto first = [](V whole, V, V) { return whole; };
-      layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(first)>{other, x, b.a, first});
-      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
-      std::swap(x, other);
-    }
-    for (int k = doubled; k < squarings; ++k) {
-      if (upper || lower) exact.put(std::ldexp(1.0, k - squarings), reinterpret_cast<T*>(x.x), row_length);
-      if (dual && k == squarings - 1)
-        layout.template product<last_parts<dual>>(x, x, Store<T>{other});
-      else
-        layout.template product<all_parts<dual>>(x, x, Store<T>{other});
-      const Pair<T> squared = other;
-      other = x;
-      x = squared;
-    }
-  }
+  const Squared<T> found = squared<T, dual>(
+      layout, table, plan, twofold, sparing(job.n, job.real_form), b,
+      [&](const V* of) { return smaller_norm<T>(shape, of); },
+      [&](double t, const Pair<T>& x) {
+        if (upper || lower) exact.put(t, reinterpret_cast<T*>(x.x), row_length);
+      });
+  const Pair<T>& x = found.x;
   if (!dual && (upper || lower)) exact.put(1.0, reinterpret_cast<T*>(x.x), row_length);
 
   V* result = dual ? x.h : x.x;
   if (balanced && harmed<T>(job.n, reinterpret_cast<T*>(result), row_length, exponents,
-                          twofold && !ordinary ? unbalanced - plan.squarings + kTwofoldBits
-                                                   : unbalanced - (twofold ? ordinary : squarings)))
+                          twofold && !found.ordinary ? unbalanced - plan.squarings + kTwofoldBits
+                                                     : unbalanced - found.ordinary))
     return one_matrix<T, dual>(job, index, memory, false);
   const V odd = not_finite<T>(job.n, shape.padded_rows / Simd<T>::lanes, shape.row_vectors, result);
   for (int lane = 0; lane < Simd<T>::lanes; ++lane)

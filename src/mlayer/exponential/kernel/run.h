@@ -11,6 +11,7 @@ struct Engine {
   int64_t (*unit)(int n);                       // number of matrices processed together
   size_t (*scratch_bytes)(int n, bool dual);    // working memory of one thread
   void (*range)(const Job<T>& job, int64_t first, int64_t last, void* scratch);
+  bool (*complex_matrix)(const Job<T>& job, int64_t index, void* scratch);  // false: the real form is needed
 };
 
 struct Isa {

@@ -37,6 +37,10 @@ constexpr int kLaneRows = 4, kLaneColumns = 3;
 constexpr int kRowBlock[] = {8, 6, 4};
 #endif
 
+// Up to this size matrices go side by side in the lanes of a vector; measured against rows.h.
+template <typename T>
+constexpr int kLargestInLanes = sizeof(T) == 4 ? MLAYER_LANES_UP_TO_F32 : MLAYER_LANES_UP_TO_F64;
+
 // Calls body(start, size) for a split of n into the fewest nearly equal blocks of at most `most`.
 template <class Body>
 static inline void for_blocks(int n, int most, const Body& body) {

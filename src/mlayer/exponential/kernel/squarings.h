@@ -1,0 +1,85 @@
+// From a matrix and its square to the exponential: scale, polynomial, squarings. One matrix at a time, in rows.h as in
+// planes.h.
+#pragma once
+#include "twofold.h"
+
+namespace MLAYER_NAMESPACE {
+
+// Degree and squarings for A, from A and A2.
+struct RowPlan {
+  int degree, squarings;
+  double norm2;  // ||A^2||
+};
+
+// `depth` is that of a strictly triangular matrix, -1 of any other.
+template <typename T, bool dual>
+static RowPlan row_plan(const mlayer_table& table, T norm, T norm2, int depth) {
+  const auto within = [&](int k) {
+    return norm2 <= T(table.theta[k] * table.theta[k]) || norm <= T(table.norm_theta[k]);
+  };
+  int degree = within(0) ? 2 : within(1) ? 4 : within(2) ? 8 : 16, squarings = 0;
+  if (depth >= 0) degree = degree < exact_degree(depth, dual) ? degree : exact_degree(depth, dual);
+  if (degree == 16 && !within(3)) {
+    const T excess = norm2 * T(1 / (table.theta[3] * table.theta[3]));
+    int exponent;
+    const T fraction = std::frexp(excess, &exponent);  // excess = fraction 2^exponent, 1/2 <= fraction < 1
+    if (fraction == T(0.5)) --exponent;
+    squarings = exponent > 0 ? (exponent + 1) / 2 : 0;
+  }
+  return {degree, squarings, double(norm2)};
+}
+
+template <typename T>
+struct Squared {
+  Pair<T> x;
+  int squarings, ordinary;  // of these, in the usual precision
+};
+
+// exp(A), or its derivative, from A and A2 in b.a and b.a2. norm_of(X) is a norm of X; before(t, X) is called with
+// exp(t A) before an ordinary squaring.
+template <typename T, bool dual, class Layout, class Norm, class Before>
+static Squared<T> squared(const Layout& layout, const mlayer_table& table, const RowPlan& plan, bool twofold,
+                          bool sparingly, const Buffers<T>& b, const Norm& norm_of, const Before& before) {
+  using V = typename Simd<T>::V;
+  // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.
+  const int squarings = twofold ? twofold_count(plan.norm2, sparingly) : plan.squarings;
+  V sigma = Simd<T>::broadcast(T(std::ldexp(1.0, -squarings)));
+  if (twofold || squarings > kFoldedSquarings) {  // as in lanes.h
+    for (size_t at = 0; at < layout.vectors(); ++at) {
+      b.a.x[at] *= sigma;
+      b.a2.x[at] *= sigma * sigma;
+      if constexpr (dual) b.a.h[at] *= sigma, b.a2.h[at] *= sigma * sigma;
+    }
+    sigma = Simd<T>::broadcast(1);
+  }
+  if (twofold) {
+    int ordinary = 0;
+    const auto count = [&](const V* fourth) {
+      return ordinary = sparingly ? ordinary_count(layout.n, squarings, norm_of(fourth)) : 0;
+    };
+    // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
+    const bool plain_start = sparingly && squarings && norm_of(b.a.x) <= 2;
+    const Pair<T> x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
+    return {x, squarings, ordinary};
+  }
+  const bool doubled = squarings >= kDoubledFrom<T>;  // the first squaring is that without the identity, in chain.h
+  polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
+  Pair<T> x = b.y, other = b.left;
+  if (doubled) {
+    const auto first = [](V whole, V, V) { return whole; };
+    layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(first)>{other, x, b.a, first});
+    layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
+    std::swap(x, other);
+  }
+  for (int k = doubled; k < squarings; ++k) {
+    before(std::ldexp(1.0, k - squarings), x);
+    if (dual && k == squarings - 1)
+      layout.template product<last_parts<dual>>(x, x, Store<T>{other});
+    else
+      layout.template product<all_parts<dual>>(x, x, Store<T>{other});
+    std::swap(x, other);
+  }
+  return {x, squarings, squarings};
+}
+
+}  // namespace MLAYER_NAMESPACE
