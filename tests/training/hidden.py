@@ -191,7 +191,7 @@ def linear(change: Callable[[Any], Any]) -> nn.Module:
     return model
 
 
-# Copies have no hooks: made anew for each run.
+# Copies have no hooks: each run makes its model.
 HOOKED: dict[str, Callable[[float], nn.Module]] = {
     "hook": lambda by: linear(lambda weight: weight.register_hook(lambda gradient: gradient * by)),
     "hook after the gradient": lambda by: linear(
