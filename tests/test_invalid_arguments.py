@@ -153,7 +153,7 @@ CASES: Cases = [
     (lambda: mlayer.from_boolean([XY[0]], "x y z"), "callables or truth tables; got Tensor"),
     (
         lambda: mlayer.from_function(lambda x: None, (0, 1), 0.1),
-        "f must be a function that returns numbers; got",
+        "f must be a function that returns real numbers; got",
     ),
     (lambda: symbolic.determinant(2, dtype="float"), "dtype must be a real floating point torch.dtype"),  # type: ignore[arg-type]
     (lambda: symbolic.rotation(1.0, dtype=torch.int64), "dtype must be a real floating point torch.dtype"),

@@ -23,7 +23,7 @@ WORDS = st.text(
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("inside", ["\n", "\r\n", "\n\n", "\n \n"])
 def test_line_ends_in_names_are_kept(inside: str, end: str, tmp_path: Path) -> None:
-    """As spreadsheets write them. Names are what Python's own reader finds, which reads the rows later."""
+    """Spreadsheets write such names. Python's csv reader finds the same ones in rows that are read later."""
     file = tmp_path / "t.csv"
     text = f'{end}"Price{inside}(EUR)",Price(EUR),c{end}{end}1,2,3{end} {end}4,5,6{end}'
     file.write_text(text, encoding="utf-8", newline="")

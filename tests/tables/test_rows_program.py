@@ -62,7 +62,7 @@ def test_the_same_numbers_as_predict(folder: Path) -> None:
 
 
 def test_a_column_that_no_row_has_is_an_error() -> None:
-    """Its missing value was filled in silence: a byte order mark, or a space after a comma, was enough."""
+    """Its values were filled without a word: a byte order mark, or a space after a comma, was enough."""
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "city": ["a", "b", "a"]})
     schema, _ = learn_schema(frame)
     columns, wanted = schema.as_json(), schema.encode(frame).numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import types
 import weakref
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ ROWS = TensorDataset(X, Y)
 
 
 class Wrapper:
-    """As a decorator that is a class: it has what it wraps, and more."""
+    """A decorator that is a class: it has what it wraps, and more."""
 
     def __init__(self, function: Callable[..., float], by: float) -> None:
         functools.update_wrapper(self, function)
@@ -93,7 +94,7 @@ HIDDEN: dict[str, tuple[Any, Any, Callable[[Any], float]]] = {
     ),
     "left out when stored": of(Secret),
     "cannot be stored": of(NeverStored),
-    "view of memory": of(lambda by: memoryview(np.array([by])), lambda v: float(v[0])),
+    "view of memory": of(lambda by: memoryview(array("d", [by])), lambda v: float(v[0])),
     "weak reference": (weakref.ref(KEPT[0]), weakref.ref(KEPT[1]), lambda v: float(v().by)),
     "module": of(module),
     "values of a generator": of(numbers, lambda v: float(next(v))),
@@ -121,7 +122,7 @@ def other_code(factor: float) -> DataLoader[Any]:
 
 
 class AroundRows:
-    """A loader of one's own, with a data set that says nothing of it."""
+    """A user's loader, with a data set that says nothing of it."""
 
     def __init__(self, factor: float) -> None:
         self.dataset, self.factor = ROWS, factor
@@ -183,14 +184,14 @@ HIDDEN_LOADERS: dict[str, tuple[str, Any, Any]] = {
 }
 
 
-def linear(change: Callable[[nn.Parameter], Any]) -> nn.Module:
+def linear(change: Callable[[Any], Any]) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     change(model.weight)
     return model
 
 
-# Copies have no hooks: made anew for each run.
+# Copies have no hooks: each run makes its model.
 HOOKED: dict[str, Callable[[float], nn.Module]] = {
     "hook": lambda by: linear(lambda weight: weight.register_hook(lambda gradient: gradient * by)),
     "hook after the gradient": lambda by: linear(

@@ -149,7 +149,7 @@ def test_what_is_left_of_two_runs_is_not_mixed(tmp_path: Path) -> None:
 def test_a_disk_without_locks(
     number: str, tmp_path: Path, alone: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As some network disks: a file stands for the lock, and a second run is refused all the same."""
+    """A file stands for the lock there, and a second run is refused all the same."""
     import fcntl
 
     def refuse(descriptor: int, operation: int) -> None:

@@ -34,7 +34,7 @@ def run(optimizer: str, folder: Path, epochs: int) -> torch.nn.Module:
 
 
 def changes(state: dict[str, Any]) -> list[tuple[dict[Any, Any], Any, Any]]:
-    """Where something is put, under which name, and what."""
+    """The dictionary that is changed, the name in it, and the new value."""
     inner, (group,) = state["state"], state["param_groups"]
     found: list[tuple[dict[Any, Any], Any, Any]] = []
     for name, value in inner[0].items():

@@ -38,7 +38,7 @@ def test_what_is_tied_to_a_parameter_counts(kind: str, tmp_path: Path) -> None:
 def test_modules_that_a_function_imports_count(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that were not imported yet when the run began."""
+    """They count too if they were not imported yet when the run began."""
     package, name = tmp_path / "hidden_package", "hidden_import"
     package.mkdir()
     (package / "__init__.py").write_text("")

@@ -1,4 +1,4 @@
-"""What the code of a function does, and what it names: for the identity of a run.
+"""The code of a function and the objects that it names, for the identity of a run.
 
 Names of globals are followed through modules, and so are imports inside a function. Libraries (the standard
 one, and what is installed) are known by their files.

@@ -241,7 +241,7 @@ class _ObjectWalk:
         return [members, [self.read(base) for base in (*kind.__bases__, type(kind))]]
 
     def _module_of_the_run(self, module: ModuleType) -> list[Any]:
-        """What a module that is no library defines: numbers, texts, containers, functions, classes."""
+        """The numbers, texts, containers, functions and classes of a module that is no library."""
         file = getattr(module, "__file__", None)
         if module.__name__.partition(".")[0] in sys.stdlib_module_names or (file and is_library_file(file)):
             return []
@@ -302,7 +302,7 @@ class _ObjectWalk:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """What an object holds under names, also in slots.
+    """The attributes of an object, also those in slots.
 
     >>> attributes(type("A", (), {"__slots__": "k"})())
     {}
@@ -319,7 +319,7 @@ def attributes(value: Any) -> dict[str, Any]:
 
 
 def _attributes_of_content(value: Any) -> dict[str, Any]:
-    """Those of a tensor, an array and so on, without the marks of its library."""
+    """The attributes of a tensor, an array and so on, without the marks of its library."""
     if isinstance(value, np.memmap):
         return {}
     return {name: held for name, held in attributes(value).items() if not name.startswith("_dynamo")}

@@ -77,13 +77,13 @@ def _dataset_fingerprint(dataset: Any) -> list[Any]:
 
 
 def _attributes(of: Any) -> dict[str, Any]:
-    """What a data set or loader holds, but for caches, and generators, which are seeded by the run."""
+    """The attributes of a data set or loader, but for caches, and generators, which the run seeds."""
     return {k: v for k, v in attributes(of).items() if not isinstance(v, dict | torch.Generator)}
 
 
 @cache
 def _of_every_loader() -> set[str]:
-    """What torch keeps in every loader: what of it matters is asked for by name."""
+    """The attributes of every loader of torch: those that matter are asked for by name."""
     return {*vars(DataLoader(TensorDataset(torch.zeros(1)))), "_iterator"}
 
 

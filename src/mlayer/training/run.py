@@ -325,7 +325,7 @@ _MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, Runtime
 
 
 def _surroundings(device: str) -> str:
-    """What torch was told for the whole process that numbers depend on."""
+    """The settings of torch for the whole process that numbers depend on, in words."""
     kept = str(torch.get_default_dtype()).removeprefix("torch.")
     if not torch.is_autocast_enabled(device):
         return f"the default dtype {kept}, without autocast"

@@ -27,7 +27,6 @@ _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 WINDOWS = "cp1252"
 # With its end, which may stand inside a quoted name. Not what else ends a line for Python, such as U+2028.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_NO_DELIMITERS = '\r\n\0"'
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
