@@ -93,3 +93,13 @@ def test_lines_by_chance(phi: float, theta: float) -> None:
     slopes = np.polyfit(np.arange(count), values[:, -count:].T, 1)[0]
     wanted = float(slopes.std()) * count
     assert Persistence(phi, theta, 2.0).deviation_of_line(count) == pytest.approx(wanted, rel=0.2)
+
+
+def test_few_rows_leave_every_slope_in_doubt() -> None:
+    """A model of five numbers has made the residuals of 24 rows small by itself."""
+    y = two_slow_cycles(0.3)[:24]
+    x = (T[:24] - T[:24].mean()) / T[:24].std()
+    data = WaveRows(x[:, None], ((y - y.mean()) / y.std())[:, None], np.ones(24))
+    price = price_of_ways(ends(data, Past(data, 0).moments, None, {CALENDAR}))
+    line = Continuation(NONE, np.inf, 1.0, False)
+    assert price(line) == line.price

@@ -28,6 +28,7 @@ from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.scaling import Scale
 from mlayer.estimators.wandering import (
     has_shifted,
+    is_determined,
     persistence_of,
     price_of_ways,
     recurring,
@@ -179,7 +180,7 @@ class SeriesPart:
         models = {season: end.base for season, end in known.items() if season != FOUND}
         if (kept := recurring(waves, rows)) is not None:
             models[FOUND] = kept
-        if waves is not None and kept is not waves:
+        if waves is not None and kept is not waves and is_determined(known[FOUND]):
             models[_ALL_WAVES] = known[FOUND].base
         best = persistence_of(models, rows, past.moments)
         if best is not None and best[0] == _ALL_WAVES and best[1].wanders:

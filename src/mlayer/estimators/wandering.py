@@ -31,6 +31,8 @@ _BEYOND_EARLIER = 1.5
 _LATELY = 0.15
 # A slope of this number of standard errors is beyond doubt.
 _SURE = 5.0
+# With fewer moments for each of its numbers, a model has made its residuals small by itself.
+_MOMENTS_FOR_A_NUMBER = 10
 # Residuals whose level moves by no more than this over all moments, in errors one step ahead, are noise.
 _NOISE = 1.25
 # What a way must gain, in the logarithm of the mean squared error, over a model whose residuals are noise.
@@ -94,7 +96,7 @@ def price_of_ways(known: Mapping[str, End]) -> Callable[[Continuation], float]:
     sloped, regular = set(), set()
     for season, end in known.items():
         found = Persistence.of(_residuals(end.base, end.data, end.moments))
-        if found is not None and _has_sure_slope(end, found):
+        if found is not None and is_determined(end) and _has_sure_slope(end, found):
             sloped.add(season)
             count = len(end.moments.values)
             if found.deviations(np.array(float(count))) <= _NOISE * found.deviation:
@@ -106,6 +108,12 @@ def price_of_ways(known: Mapping[str, End]) -> Callable[[Continuation], float]:
         return way.price + change - PRICE_OF_A_DRIFT * free
 
     return price
+
+
+def is_determined(end: End) -> bool:
+    """Whether the moments are many for the numbers of the model."""
+    numbers = end.base.parameters(end.data.y.shape[1], end.data.x.shape[1])
+    return len(end.moments.values) >= _MOMENTS_FOR_A_NUMBER * numbers
 
 
 def _has_sure_slope(end: End, found: Persistence) -> bool:
