@@ -146,7 +146,8 @@ class SeriesPart:
                 self._compare(past, data, time)
         allowed = sound_ways(found, known[NONE])
         if past.losses or settled is None or not allowed(settled):
-            chosen = known[FOUND].base if FOUND in known else None
+            end = known.get(FOUND)
+            chosen = end.base if end is not None and is_determined(end) else None
             way = past.best(set(known), allowed, price_of_ways(known), chosen)
         else:
             way = settled
