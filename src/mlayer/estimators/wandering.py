@@ -32,7 +32,7 @@ _LATELY = 0.15
 # A slope of this number of standard errors is beyond doubt.
 _SURE = 5.0
 # With fewer moments for each of its numbers, a model has made its residuals small by itself.
-_MOMENTS_FOR_A_NUMBER = 10
+_MOMENTS_FOR_A_NUMBER = 15
 # Residuals whose level moves by no more than this over all moments, in errors one step ahead, are noise.
 _NOISE = 1.25
 # What a way must gain, in the logarithm of the mean squared error, over a model whose residuals are noise.
