@@ -30,7 +30,7 @@ from mlayer.tables.horizon import horizon_facts
 from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
-from mlayer.tables.remarks import Remark, merged
+from mlayer.tables.remarks import Remark, counted, merged
 from mlayer.tables.schema import Schema, check_frame, learn_schema
 from mlayer.tables.target import AUTO, Target
 from mlayer.version import __version__
@@ -93,7 +93,8 @@ def fit_table(
     if plan.strict:
         refuse(remarks)
     start = time.monotonic()
-    say(f"training on {len(schema.features)} numbers per row, from {len(schema.columns)} columns")
+    numbers, columns = counted(len(schema.features), "number"), counted(len(schema.columns), "column")
+    say(f"training on {numbers} per row, from {columns}")
     from mlayer.estimators.watch import Watch
 
     left = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from mlayer.checks import brief, did_you_mean, instance
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables.reader.damage import reading
+from mlayer.tables.reader.heading import heading
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}
@@ -38,13 +39,17 @@ class Dialect:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     line_bytes: float
+    # Numbers of the records of the file, blank ones included, that are neither names nor rows.
+    skipped: tuple[int, ...] = ()
+    head: str = ""  # what was done to the head
 
     @property
     def names(self) -> str:
         """For messages: "delimiter comma"."""
         said = f"delimiter {DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
         said += ", decimal comma" if self.decimal == "," else ""
-        return said + (f", encoding {WINDOWS}" if self.encoding == WINDOWS else "")
+        said += f", encoding {WINDOWS}" if self.encoding == WINDOWS else ""
+        return said + (f", {self.head}" if self.head else "")
 
     @property
     def header_looks_like_data(self) -> bool:
@@ -66,7 +71,7 @@ def sniff(
         raise ArgumentError("delimiter", "one character", brief(delimiter), hint)
     size = _HEAD
     while True:
-        encoding_used, lines, whole = _first_lines(path, size, encoding)
+        encoding_used, lines, places, whole = _first_lines(path, size, encoding)
         sign = wish or _likeliest(lines)
         rows, ends = _rows(lines, sign)
         # A header that reaches the end of what was read may continue: in its line, or inside a quoted name.
@@ -88,7 +93,9 @@ def sniff(
             "Check for a quote that is not closed, or shorten the name.",
         )
     encoding, lines = encoding_used, lines[:_LINES]
-    header = rows[0]
+    head = heading(rows)
+    first = head.titles + 1 + head.below
+    header = head.names
     if len(header) == 1:
         inside = [other for other in DELIMITERS if other != sign and other in header[0]]
         if inside:
@@ -100,17 +107,40 @@ def sniff(
                 f"Pass --delimiter {DELIMITERS[inside[0]]}, or leave it out.",
             )
     if decimal is None:
-        decimal = "," if sign != "," and _decimal_commas(rows[1:]) else "."
+        decimal = "," if sign != "," and _decimal_commas(rows[first:]) else "."
     elif not isinstance(decimal, str) or decimal not in (".", ",") or decimal == sign:
         raise ArgumentError(
             "decimal", "'.' or ',', and not the delimiter", repr(decimal), "Leave it out to have it guessed."
         )
     width = sum(len(line.encode(encoding, "replace")) + 1 for line in lines[1:]) / max(1, len(lines) - 1)
-    return Dialect(encoding, sign, decimal, header, tuple(rows[1:]), max(width, 1.0))
+    skipped: set[int] = set()
+    if head.titles or head.below:
+        skipped = _records(ends[:first], places) - {_record_of(head.titles, ends, places)}
+    return Dialect(
+        encoding,
+        sign,
+        decimal,
+        header,
+        tuple(rows[first:]),
+        max(width, 1.0),
+        tuple(sorted(skipped)),
+        head.said,
+    )
 
 
-def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list[str], bool]:
-    """Encoding, complete lines that are not blank, and whether they are all there are."""
+def _record_of(row: int, ends: list[int], places: list[int]) -> int:
+    """The number of a row among the records of the file, of which blank lines are some."""
+    lines_before = ends[row - 1] if row else 0
+    return places[lines_before] - (lines_before - row)
+
+
+def _records(ends: list[int], places: list[int]) -> set[int]:
+    """All records up to that of the last row."""
+    return set(range(_record_of(len(ends) - 1, ends, places) + 1))
+
+
+def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list[str], list[int], bool]:
+    """Encoding, complete lines that are not blank, their places, and whether they are all there are."""
     head, whole = _head(path, size)
     if not head.strip() and whole:
         raise FileFormatError(path, "a table", "an empty file", "Check how it was written.")
@@ -120,7 +150,8 @@ def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list
     lines = _LINE_END.split(text)  # not at what else ends a line for Python, such as U+2028 in a name
     if not whole:
         lines = lines[:-1]  # cut in the middle
-    return encoding, [line for line in lines if line.strip()], whole
+    places = [place for place, line in enumerate(lines) if line.strip()]
+    return encoding, [lines[place] for place in places], places, whole
 
 
 def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int]]:
@@ -201,13 +232,17 @@ def _windows_text(head: bytes) -> str | None:
 
 
 def _likeliest(lines: list[str]) -> str:
-    """The delimiter that splits most lines into as many fields as the header, and into more than one."""
+    """The delimiter that splits most lines into the same number of fields, and into more than one.
+
+    That number is the header's, or the most frequent one: the first line may be a title.
+    """
     best, best_score = ",", (0.0, 0)
     for sign in DELIMITERS:
         counts = [len(row) for row in _rows(lines, sign)[0]]
-        if counts and counts[0] > 1:
-            agree = Counter(counts)[counts[0]] / len(counts)
-            best, best_score = max((best, best_score), (sign, (agree, counts[0])), key=lambda pair: pair[1])
+        for fields in {*counts[:1], *(number for number, _ in Counter(counts).most_common(1))}:
+            if fields > 1:
+                score = Counter(counts)[fields] / len(counts), fields
+                best, best_score = max((best, best_score), (sign, score), key=lambda pair: pair[1])
     return best
 
 
