@@ -16,6 +16,7 @@ from mlayer.checks import brief, function
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
+from mlayer.numerics.conformal import pooled
 from mlayer.numerics.horizon import HorizonErrors
 from mlayer.numerics.persistence import Persistence
 from mlayer.numerics.spread import Spread
@@ -132,8 +133,8 @@ def fit_table(
     }
     if errors is not None:
         # Few held-out rows leave the quantile to chance: those of the training that were held out join them.
-        more = [trained.held_out] if trained.held_out is not None and split.date is None else []
-        facts |= {"errors": kept_errors(np.concatenate([errors, *more]))}
+        more = trained.held_out if trained.held_out is not None and split.date is None else np.empty(0)
+        facts |= {"errors": kept_errors(pooled(errors, more))}
     scores = None
     if errors is not None and trained.spread is not None and split.date is None:
         sizes = trained.spread.at(schema.encode(frame.iloc[test]).numbers, predictions.outputs)
