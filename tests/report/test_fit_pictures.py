@@ -85,7 +85,8 @@ def test_the_page_of_a_series(sales: FitResult) -> None:
 def test_a_loss_of_one_dot_is_not_shown(sales: FitResult) -> None:
     line = {"epoch": 1, "loss": 0.5}
     one = fit_page(replace(sales, history=[line]), "sales.csv", "sales.safetensors").html()
-    two = fit_page(
+    falling = replace(sales, history=[line, line | {"epoch": 2, "loss": 0.4}])
+    two = fit_page(falling, "s.csv", "s.safetensors").html()
         replace(sales, history=[line, line | {"epoch": 2, "loss": 0.4}]), "s.csv", "s.safetensors"
     ).html()
     assert ("Loss during training" in one, "Loss during training" in two) == (False, True)
