@@ -9,6 +9,7 @@ import torch
 from mlayer import MLayer, MLayerClassifier
 from mlayer.estimators import selection
 from mlayer.estimators.all_rows import Objective
+from mlayer.estimators.fitting import fit_layer
 from mlayer.estimators.penalty import Ridge
 
 
@@ -21,7 +22,6 @@ def rows(count: int) -> tuple[np.ndarray, np.ndarray]:
 def test_the_same_ridge_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(1500)
     dtypes: set[torch.dtype] = set()
-    fit_layer = selection.fit_layer
 
     def watched(layer: MLayer, data: object, *arguments: object, **named: object) -> object:
         dtypes.add(layer.generators.dtype)

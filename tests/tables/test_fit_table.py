@@ -99,7 +99,7 @@ def test_the_share_of_rows_that_an_interval_held_is_that_of_the_stated_width() -
     """Where errors of fits to fewer rows widen the interval, the share was that of a narrower one."""
     result = fit_table(frame(), Plan("y"), estimator=LeastSquares())
     errors = np.abs(result.predictions.outputs - result.truth)
-    facts = result.model.facts | {"errors": sorted([*errors, *(3 * errors), *(3 * errors)])}
+    facts = {**result.model.facts, "errors": sorted([*errors, *(3 * errors), *(3 * errors)])}
     wide = replace(result, model=replace(result.model, facts=facts), scores=None)
     half = wide.model.half_width(0.9)
     assert half > errors.max()
@@ -108,7 +108,7 @@ def test_the_share_of_rows_that_an_interval_held_is_that_of_the_stated_width() -
 
 def test_periods_of_the_same_length_are_written_once() -> None:
     result = fit_table(frame(), Plan("y"), estimator=LeastSquares())
-    facts = result.model.facts | {"periods": [(0, 0.5), (0, 0.5000001), (1, 0.25)]}
+    facts = {**result.model.facts, "periods": [(0, 0.5), (0, 0.5000001), (1, 0.25)]}
     assert len(replace(result, model=replace(result.model, facts=facts)).periods) == 2
 
 

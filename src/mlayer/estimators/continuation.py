@@ -352,9 +352,9 @@ class Past:
         ways = [way for way in every_way([NONE, CALENDAR, FOUND]) if way.season in {NONE, *seasons}]
         ways = [way for way in ways if allowed(way)]
         if not self.losses:  # too short, or no time to compare
-            waves = Continuation(FOUND, np.inf, 1.0, False)
-            kept = FOUND in seasons and allowed(waves)
-            return waves if kept else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
+            fitted = Continuation(FOUND, np.inf, 1.0, False)
+            kept = FOUND in seasons and allowed(fitted)
+            return fitted if kept else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
         best = min(ways, key=badness)
         alike = [] if waves is None or best.season != FOUND else self._found_before(waves)
         if len(alike) < _FEWEST_ORIGINS:
