@@ -152,7 +152,7 @@ def test_a_fitted_layer_is_read_back() -> None:
 
 
 def test_a_law_is_read_from_a_trained_layer_alone() -> None:
-    """Without targets: terms of high degree follow the departures of a layer, also at unseen points."""
+    """Terms of high degree follow the departures of a layer, also at unseen points."""
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(400, 3, dtype=torch.float64, generator=generator) - 1
     y = x[:, :1] * x[:, 1:2] + x[:, 2:]

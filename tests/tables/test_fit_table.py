@@ -96,7 +96,7 @@ def test_verdict() -> None:
 
 
 def test_the_share_of_rows_that_an_interval_held_is_that_of_the_stated_width() -> None:
-    """Where errors of fits to fewer rows widen the interval, the share was that of a narrower one."""
+    """Errors of fits to fewer rows widen the interval; the share was that of a narrower one."""
     result = fit_table(frame(), Plan("y"), estimator=LeastSquares())
     errors = np.abs(result.predictions.outputs - result.truth)
     facts = {**result.model.facts, "errors": sorted([*errors, *(3 * errors), *(3 * errors)])}

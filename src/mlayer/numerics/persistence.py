@@ -68,7 +68,7 @@ class Persistence:
         return np.asarray(self.deviation * np.sqrt(1 + (self.phi - self.theta) ** 2 * growth))
 
     def deviation_of_line(self, count: int) -> float:
-        """Standard deviation of the rise of a line fitted to so many values without one, from first to last.
+        """Standard deviation of the rise, first to last, of a line fitted to this many values without one.
 
         For an autoregression by its spectrum at frequency 0, as if it had no end; at most that of a walk.
         """

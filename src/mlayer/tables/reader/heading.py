@@ -18,7 +18,7 @@ _MOST_TITLES = 20  # lines
 _NUMBER = re.compile(r"^[+\-\u2212]?(\d[\d.,' ]*|\.\d+)([eE][+-]?\d+)?$")
 _LETTER = re.compile(r"[^\W\d_]|[%°]")
 _MISSING = frozenset({"na", "n/a", "nan", "null", "none", "-", "?", "nil", "missing", "unknown"})
-# A column is one of numbers if this part of its cells are, which are so many at least.
+# A column is one of numbers if this part of its cells are, of this number of cells or more.
 _MOSTLY, _FEWEST = 0.9, 3
 
 
@@ -40,7 +40,7 @@ class Heading:
 
 
 def heading(rows: Sequence[Row]) -> Heading:
-    """Where the names of the columns are; the first row, unless others look like titles, names or units."""
+    """The names of the columns: the first row, unless others look like titles, names or units."""
     titles = _titles(rows)
     top, rest = rows[titles], rows[titles + 1 :]
     said = (
