@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mlayer.estimators import MLayerRegressor
-from mlayer.estimators.continuation import Continuation, Moments, has_shifted
+from mlayer.estimators.continuation import Continuation, Moments
+from mlayer.estimators.wandering import has_shifted
 from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
 from mlayer.numerics.arrays import Array
 

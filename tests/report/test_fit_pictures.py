@@ -87,7 +87,8 @@ def test_the_page_of_a_series(sales: FitResult) -> None:
 def test_a_loss_of_one_dot_is_not_shown(sales: FitResult) -> None:
     line = {"epoch": 1, "loss": 0.5}
     one = fit_page(replace(sales, history=[line]), "sales.csv", "sales.safetensors").html()
-    two = fit_page(replace(sales, history=[line, line | {"epoch": 2}]), "s.csv", "s.safetensors").html()
+    falling = replace(sales, history=[line, line | {"epoch": 2, "loss": 0.4}])
+    two = fit_page(falling, "s.csv", "s.safetensors").html()
     assert ("Loss during training" in one, "Loss during training" in two) == (False, True)
 
 
@@ -110,6 +111,21 @@ def rare(rows: int = 600) -> pd.DataFrame:
 
 def fitted(**options: Any) -> FitResult:
     return fit_table(rare(), Plan(target="ill", training=QUICK, **options))
+
+
+def test_a_flat_loss_is_not_shown(sales: FitResult) -> None:
+    """Matplotlib wrote an offset, 1e-7+1.7842e-1, above a line of rounding."""
+    lines = [{"epoch": k, "step": k, "loss": 0.17842 - 1e-7 * k} for k in (1, 2)]
+    flat = replace(sales, history=lines)
+    assert "Loss during training" not in fit_page(flat, "a.csv", "a.safetensors").html()
+    steep = replace(sales, history=[lines[0], lines[1] | {"loss": 0.1}])
+    assert "Loss during training" in fit_page(steep, "a.csv", "a.safetensors").html()
+
+
+def test_lines_of_several_groups_are_said_to_be_means(sales: FitResult) -> None:
+    assert "means of the rows" not in fit_page(sales, "a.csv", "a.safetensors").html()
+    double = replace(sales, truth=np.tile(sales.truth, 2))
+    assert any("means of the rows" in words for _, _, words in fit._series(double))
 
 
 def test_of_rare_classes_the_curve_and_the_count_are_told() -> None:

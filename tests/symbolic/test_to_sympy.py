@@ -151,6 +151,25 @@ def test_a_fitted_layer_is_read_back() -> None:
     assert "error against the data" in str(explanation)
 
 
+def test_a_law_is_read_from_a_trained_layer_alone() -> None:
+    """Terms of high degree follow the departures of a layer, also at unseen points."""
+    generator = torch.Generator().manual_seed(0)
+    x = 3 * torch.rand(400, 3, dtype=torch.float64, generator=generator) - 1
+    y = x[:, :1] * x[:, 1:2] + x[:, 2:]
+    layer = full(1, 3, 8, embedding_size=None)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=80, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (layer(x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert 1e-4 < ((layer(x) - y).std() / y.std()).item() < 0.01
+    assert to_sympy(layer, "x y z", data=x) == X * Y + sympy.Symbol("z")
+
+
 def test_waves_are_fitted_where_they_are_not_exact() -> None:
     """A bias that nearly commutes: the wave is found on the data."""
     layer = sum_of_cosines([1.5], [4], [0.3], dtype=torch.float64).with_structure("full")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,23 @@ def test_verdict() -> None:
     assert ("It is no better than that" in poor.verdict) == (
         poor.metrics["accuracy"] <= poor.baseline["accuracy"]
     )
+
+
+def test_the_share_of_rows_that_an_interval_held_is_that_of_the_stated_width() -> None:
+    """Errors of fits to fewer rows widen the interval; the share was that of a narrower one."""
+    result = fit_table(frame(), Plan("y"), estimator=LeastSquares())
+    errors = np.abs(result.predictions.outputs - result.truth)
+    facts = {**result.model.facts, "errors": sorted([*errors, *(3 * errors), *(3 * errors)])}
+    wide = replace(result, model=replace(result.model, facts=facts), scores=None)
+    half = wide.model.half_width(0.9)
+    assert half > errors.max()
+    assert "held 100% of them" in wide.verdict
+
+
+def test_periods_of_the_same_length_are_written_once() -> None:
+    result = fit_table(frame(), Plan("y"), estimator=LeastSquares())
+    facts = {**result.model.facts, "periods": [(0, 0.5), (0, 0.5000001), (1, 0.25)]}
+    assert len(replace(result, model=replace(result.model, facts=facts)).periods) == 2
 
 
 def test_rows_without_target_and_single_classes_are_said() -> None:

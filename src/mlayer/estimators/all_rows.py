@@ -28,6 +28,8 @@ from mlayer.training.result import Record, Stopped
 STRIDE = 20
 # Over this many iterations the loss must fall by this part of itself, or the fit has converged.
 _LEAST_GAIN = 5e-4
+# Where the loss of more than two classes is smaller, in nats, nearly all rows are right already.
+_SMALL_LOG_LOSS = 0.5
 _MEMORY = 20  # pairs of steps and gradients
 _GRADIENT = 1e-7  # converged if no entry of the gradient is larger
 _LINE_SEARCH = 40  # evaluations
@@ -59,6 +61,11 @@ class Objective:
         """The weights as they are."""
         parts = [p.detach().double().reshape(-1).numpy() for p in self.parameters]
         return np.concatenate(parts)
+
+    @property
+    def scale(self) -> float:
+        """A loss below which gains are compared with it; 0 for squares, which may fall without end."""
+        return _SMALL_LOG_LOSS if self.ridge.loss == "cross_entropy" and self.layer.out_features > 2 else 0.0
 
     def put(self, weights: Array) -> None:
         """Set the weights."""
@@ -124,7 +131,7 @@ class _Journal:
         self.record()
         if len(self.history) > 1:
             before, now = (self.history[k]["loss"] for k in (-2, -1))
-            if before - now < _LEAST_GAIN * abs(now):
+            if before - now < _LEAST_GAIN * max(abs(now), self.objective.scale):
                 raise _ConvergedError
 
     def record(self) -> None:

@@ -12,7 +12,7 @@ and lines, and so M-layers: docs/theory/waves.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -45,17 +45,14 @@ _FIRST = 2
 _WEIGHT_OF_FIRST = 0.25
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor
 # them by chance.
-_PRICE_OF_A_DRIFT = 0.3
+PRICE_OF_A_DRIFT = 0.3
 _PRICES_OF_SEASONS = {NONE: 0.0, FOUND: 0.05, CALENDAR: 0.07}
 # Of the level of a series that is too short to be compared.
 _MEMORY_OF_FEW = 2.0
-# The level has shifted if the median of this number of last residuals is beyond the largest of earlier ones
-# by this factor. Earlier ones end this part of the moments before the end.
-_LAST_MOMENTS = 5
-_BEYOND_EARLIER = 1.5
-_LATELY = 0.15
 # Errors are measured from this part of the moments on.
 _FIRST_ORIGIN = 0.4
+# Two waves are one if their phases part by no more than this over the rows.
+_IN_PHASE = np.pi / 4
 # From this many origins at least, however late it is.
 _FEWEST_ORIGINS = 4
 
@@ -79,7 +76,12 @@ class Continuation:
     @property
     def price(self) -> float:
         """The gain that it needs to be preferred to the last value."""
-        return _PRICE_OF_A_DRIFT * (self.drift > 0) + _PRICES_OF_SEASONS[self.season]
+        return PRICE_OF_A_DRIFT * (self.drift > 0) + _PRICES_OF_SEASONS[self.season]
+
+    @property
+    def as_fitted(self) -> bool:
+        """Whether it is the model of all rows as it is."""
+        return bool(np.isinf(self.memory)) and self.drift == 1.0 and not self.local
 
     @property
     def from_the_last_rows(self) -> Continuation:
@@ -223,7 +225,7 @@ class End:
 
     def model(self, way: Continuation) -> WaveFit:
         """The model with the level and the slope of ``way``."""
-        if np.isinf(way.memory) and way.drift == 1.0 and not way.local:
+        if way.as_fitted:
             return self.base
         data, groups = self.data, self.moments.groups
         found = self.base.coefficients.copy()
@@ -252,18 +254,6 @@ def _local_slope(columns: Array, rest: Array, fade: Array, key: Indices) -> Arra
     root = np.sqrt(fade)[:, None]
     found = np.linalg.lstsq(np.column_stack([columns, level]) * root, rest * root, rcond=None)[0]
     return np.asarray(found[: columns.shape[1]])
-
-
-def has_shifted(model: WaveFit, data: WaveRows, moments: Moments) -> bool:
-    """Whether the level of the last moments is one that the residuals have not had before."""
-    left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
-    place = np.searchsorted(moments.values, data.x[:, moments.time])
-    means = np.bincount(place, left) / np.bincount(place)
-    early = int((1 - _LATELY) * len(means))
-    if early < 4 * _LAST_MOMENTS:
-        return False
-    middles = np.median(np.lib.stride_tricks.sliding_window_view(means[:early], _LAST_MOMENTS), axis=1)
-    return bool(abs(np.median(means[-_LAST_MOMENTS:])) > _BEYOND_EARLIER * np.abs(middles).max())
 
 
 def part(data: WaveRows, rows: Flags) -> WaveRows:
@@ -295,6 +285,7 @@ class Past:
         self.moments = Moments(data.x, time)
         # Of each origin and each way: the mean squared errors up to the horizon, and at the first moments.
         self.losses: dict[float, dict[Continuation, tuple[float, float]]] = {}
+        self._searched: dict[float, WaveFit | None] = {}
 
     def split(self, origin: float, horizon: float = HORIZON) -> tuple[Flags, Flags]:
         """Rows before the origin, a part of the moments, and those up to the horizon after it."""
@@ -316,7 +307,8 @@ class Past:
             if before.sum() < 2 * (self.data.x.shape[1] + 2) or not after.any():
                 continue
             past, moments = self._before(before)
-            known = ends(past, moments, search(origin), {CALENDAR, FOUND})
+            self._searched[origin] = search(origin)
+            known = ends(past, moments, self._searched[origin], {CALENDAR, FOUND})
             future = part(self.data, after)
             times = future.x[:, moments.time]
             first = times <= np.unique(times)[:_FIRST][-1]
@@ -337,27 +329,47 @@ class Past:
         return False
 
     def best(
-        self, seasons: set[str], allowed: Callable[[Continuation], bool] = lambda _: True
+        self,
+        seasons: set[str],
+        allowed: Callable[[Continuation], bool] = lambda _: True,
+        price: Callable[[Continuation], float] = lambda way: way.price,
+        waves: WaveFit | None = None,
     ) -> Continuation:
         """The least mean logarithm of the errors, with a penalty on complexity.
 
         Args:
             seasons: those that the model of all rows can have.
             allowed: whether a way may be chosen.
+            price: of a way.
+            waves: of all rows; if they are chosen, origins that knew them decide on level and slope.
         """
         tiny = np.finfo(np.float64).tiny
 
-        def badness(way: Continuation) -> float:
-            far, near = np.array([losses[way] for losses in self.losses.values()]).T + tiny
-            return float(np.log(far).mean() + _WEIGHT_OF_FIRST * np.log(near.mean())) + way.price
+        def badness(way: Continuation, origins: Collection[float] = self.losses.keys()) -> float:
+            far, near = np.array([self.losses[origin][way] for origin in origins]).T + tiny
+            return float(np.log(far).mean() + _WEIGHT_OF_FIRST * np.log(near.mean())) + price(way)
 
         ways = [way for way in every_way([NONE, CALENDAR, FOUND]) if way.season in {NONE, *seasons}]
         ways = [way for way in ways if allowed(way)]
         if not self.losses:  # too short, or no time to compare
-            waves = Continuation(FOUND, np.inf, 1.0, False)
-            kept = FOUND in seasons and allowed(waves)
-            return waves if kept else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
-        return min(ways, key=badness)
+            fitted = Continuation(FOUND, np.inf, 1.0, False)
+            kept = FOUND in seasons and allowed(fitted)
+            return fitted if kept else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
+        best = min(ways, key=badness)
+        alike = [] if waves is None or best.season != FOUND else self._found_before(waves)
+        if len(alike) < _FEWEST_ORIGINS:
+            return best
+        return min((way for way in ways if way.season == FOUND), key=lambda way: badness(way, alike))
+
+    def _found_before(self, waves: WaveFit) -> list[float]:
+        """The origins with all these waves among those of the rows before: in phase through these rows."""
+        times, found = self.data.x[:, self.moments.time], []
+        for origin, known in self._searched.items():
+            extent = self.moments.until(origin) - float(times.min())
+            if known is not None and origin in self.losses:
+                apart = np.abs(waves.frequencies[:, None] - known.frequencies).min(axis=1)
+                found += [origin] if (apart * extent <= _IN_PHASE).all() else []
+        return found
 
     def errors(self, way: Continuation, base: WaveFit, most: int) -> tuple[Array, Array, Array]:
         """Horizons (in units of the time), forecasts and absolute errors from up to ``most`` origins.

@@ -45,6 +45,10 @@ class Tensors:
         """The tensors in float64."""
         return Tensors(self.x.double(), self.y.double(), self.weight.double())
 
+    def float(self) -> Tensors:
+        """Inputs and weights in float32."""
+        return Tensors(self.x.float(), self.y, self.weight.float())
+
     def some(self, most: int, seed: int) -> Tensors:
         """Rows drawn at random, in their order, if there are more than ``most``."""
         if len(self) <= most:

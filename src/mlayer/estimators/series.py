@@ -22,12 +22,18 @@ from mlayer.estimators.continuation import (
     End,
     Past,
     ends,
-    has_shifted,
 )
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.scaling import Scale
-from mlayer.estimators.wandering import persistence_of, recurring, sound_ways
+from mlayer.estimators.wandering import (
+    has_shifted,
+    is_determined,
+    persistence_of,
+    price_of_ways,
+    recurring,
+    sound_ways,
+)
 from mlayer.estimators.watch import Listener, OutOfTimeError, Watch
 from mlayer.estimators.waves import (
     WaveFit,
@@ -43,6 +49,8 @@ from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
 from mlayer.training import TrainingResult
 
+# The waves that were found, those of few cycles too.
+_ALL_WAVES = "all waves"
 # With more inputs than these waves are looked for only along those that are spaced like times.
 _FEW_INPUTS = 3
 # Of the layer that competes with a model of waves on held-out rows.
@@ -138,7 +146,9 @@ class SeriesPart:
                 self._compare(past, data, time)
         allowed = sound_ways(found, known[NONE])
         if past.losses or settled is None or not allowed(settled):
-            way = past.best(set(known), allowed)
+            end = known.get(FOUND)
+            chosen = end.base if end is not None and is_determined(end) else None
+            way = past.best(set(known), allowed, price_of_ways(known), chosen)
         else:
             way = settled
         end = known.get(way.season, known[NONE])
@@ -171,7 +181,12 @@ class SeriesPart:
         models = {season: end.base for season, end in known.items() if season != FOUND}
         if (kept := recurring(waves, rows)) is not None:
             models[FOUND] = kept
+        if waves is not None and kept is not waves and is_determined(known[FOUND]):
+            models[_ALL_WAVES] = known[FOUND].base
         best = persistence_of(models, rows, past.moments)
+        if best is not None and best[0] == _ALL_WAVES and best[1].wanders:
+            models.pop(_ALL_WAVES)
+            best = persistence_of(models, rows, past.moments)
         if best is None or not best[1].wanders:
             return None if best is None else best[1]
         if best[0] != FOUND:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mlayer.estimators.continuation import Continuation, End, Moments
+from mlayer.estimators.continuation import PRICE_OF_A_DRIFT, Continuation, End, Moments
 from mlayer.estimators.waves import WaveFit, WaveRows, solved
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
@@ -24,6 +24,19 @@ _CYCLES = 2.9
 _LONGEST_MEMORY = 8.0
 # Of what a walk without a slope may have made of a line, in standard errors.
 _SIGMAS = 2.0
+# The level has shifted if the median of this number of last residuals is beyond the largest of earlier ones
+# by this factor. Earlier ones end this part of the moments before the end.
+_LAST_MOMENTS = 5
+_BEYOND_EARLIER = 1.5
+_LATELY = 0.15
+# A slope of this number of standard errors is beyond doubt.
+_SURE = 5.0
+# With fewer moments for each of its numbers, a model has made its residuals small by itself.
+_MOMENTS_FOR_A_NUMBER = 15
+# Residuals whose level moves by no more than this over all moments, in errors one step ahead, are noise.
+_NOISE = 1.25
+# What a way must gain, in the logarithm of the mean squared error, over a model whose residuals are noise.
+_PRICE_OF_A_CHANGE = 0.1
 
 
 def recurring(waves: WaveFit | None, data: WaveRows) -> WaveFit | None:
@@ -74,6 +87,55 @@ def _residuals(model: WaveFit, data: WaveRows, moments: Moments) -> list[Array]:
     return series
 
 
+def price_of_ways(known: Mapping[str, End]) -> Callable[[Continuation], float]:
+    """The price of each way, by what the residuals of the models show.
+
+    A slope beyond doubt costs nothing. If the residuals are noise besides, any other way than the model
+    itself costs something: forecasts from few origins, with fewer rows, may favor one by chance.
+    """
+    sloped, regular = set(), set()
+    for season, end in known.items():
+        found = Persistence.of(_residuals(end.base, end.data, end.moments))
+        if found is not None and is_determined(end) and _has_sure_slope(end, found):
+            sloped.add(season)
+            count = len(end.moments.values)
+            if found.deviations(np.array(float(count))) <= _NOISE * found.deviation:
+                regular.add(season)
+
+    def price(way: Continuation) -> float:
+        change = _PRICE_OF_A_CHANGE * (way.season in regular and not way.as_fitted)
+        free = way.drift > 0 and way.season in sloped and not way.local
+        return way.price + change - PRICE_OF_A_DRIFT * free
+
+    return price
+
+
+def is_determined(end: End) -> bool:
+    """Whether the moments are many for the numbers of the model."""
+    numbers = end.base.parameters(end.data.y.shape[1], end.data.x.shape[1])
+    return len(end.moments.values) >= _MOMENTS_FOR_A_NUMBER * numbers
+
+
+def _has_sure_slope(end: End, found: Persistence) -> bool:
+    """Whether the slope of a model, or of one of its groups, is far beyond what its residuals may make."""
+    model, data, moments = end.base, end.data, end.moments
+    time, products = 1 + moments.time, 1 + data.x.shape[1]
+    columns, line = model.columns(data.x), data.x[:, moments.time]
+    others = np.delete(columns, [time, *range(products, products + len(model.products))], axis=1)
+    # Slow waves take a part of the slope: what they leave of the line determines it.
+    left = line - others @ np.linalg.lstsq(others, line, rcond=None)[0]
+    whole = float(np.square(line - line.mean()).sum())
+    if not whole > 0.0 or not left.any():
+        return False
+    slopes = np.full(len(line), model.coefficients[time, 0])
+    for k, (i, j) in enumerate(model.products):
+        if moments.time in (i, j):
+            slopes += model.coefficients[products + k, 0] * data.x[:, i if j == moments.time else j]
+    rise = float(np.abs(slopes).max()) * float(np.ptp(moments.values))
+    by_chance = found.deviation_of_line(len(moments.values)) * np.sqrt(whole / float(np.square(left).sum()))
+    return rise > _SURE * by_chance
+
+
 def sound_ways(found: Persistence | None, end: End) -> Callable[[Continuation], bool]:
     """The ways to continue a series that are more than chance; all, unless it wanders."""
     if found is None or not found.wanders:
@@ -87,3 +149,15 @@ def sound_ways(found: Persistence | None, end: End) -> Callable[[Continuation], 
         return way.memory <= _LONGEST_MEMORY and (way.drift == 0.0 or (sloped and not way.local))
 
     return sound
+
+
+def has_shifted(model: WaveFit, data: WaveRows, moments: Moments) -> bool:
+    """Whether the level of the last moments is one that the residuals have not had before."""
+    left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
+    place = np.searchsorted(moments.values, data.x[:, moments.time])
+    means = np.bincount(place, left) / np.bincount(place)
+    early = int((1 - _LATELY) * len(means))
+    if early < 4 * _LAST_MOMENTS:
+        return False
+    middles = np.median(np.lib.stride_tricks.sliding_window_view(means[:early], _LAST_MOMENTS), axis=1)
+    return bool(abs(np.median(means[-_LAST_MOMENTS:])) > _BEYOND_EARLIER * np.abs(middles).max())

@@ -67,6 +67,17 @@ class Persistence:
         growth = more if square == 1.0 else (1 - square**more) / (1 - square)
         return np.asarray(self.deviation * np.sqrt(1 + (self.phi - self.theta) ** 2 * growth))
 
+    def deviation_of_line(self, count: int) -> float:
+        """Standard deviation of the rise, first to last, of a line fitted to this many values without one.
+
+        For an autoregression by its spectrum at frequency 0, as if it had no end; at most that of a walk.
+        """
+        walk = self.step * math.sqrt(1.2 * count)
+        if self.phi == 1.0:
+            return walk
+        noise = self.deviation * (1 - self.theta) / (1 - self.phi) * math.sqrt(12 / count)
+        return min(walk, noise) if self.step > 0 else noise
+
     @classmethod
     def of(cls, series: Sequence[Array]) -> Persistence | None:
         """Fitted to series with separate means; None where they are too short or constant."""

@@ -20,6 +20,8 @@ _MOMENTS_OF_A_LINE = 240
 _STRETCHES = 60
 _CLOSE = (30, 90)
 _PLUS_MINUS = "±\N{NO-BREAK SPACE}"
+# A loss that changes by less than this part of itself is a flat line.
+_FLAT = 1e-3
 
 
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
@@ -155,7 +157,9 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
                 "Importance: how much worse predictions get when a column of the held-out rows is shuffled.",
             )
         )
-    if len(result.history) > 1:  # one line of the history is a dot
+    losses = [record["loss"] for record in result.history]
+    # One line of the history is a dot, and a line without a fall shows rounding.
+    if len(losses) > 1 and not max(losses) - min(losses) < _FLAT * abs(losses[-1]):
         # An entry of the history can stand for several passes, as one of L-BFGS does.
         last, passes = result.history[-1], result.model.facts["epochs"]
         words = f"Loss over {passes} passes over the rows, {last['loss']:.3g} at the end"
@@ -170,6 +174,8 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
     half, count = result.series.half, len(after[0])
     words = f"{result.model.target.name} over {result.series.column}: {count} moments forecast"
     said = f"The last {count} moments of {result.series.column} were held out and forecast."
+    if len(result.truth) > count:
+        said += " The lines are means of the rows of each moment: of all groups that it has."
     band = ""
     if np.isfinite(half).all():
         band = (

@@ -56,6 +56,15 @@ def cut(text: str, longest: int = _LONGEST_CELL) -> str:
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "column"), counted(2000, "row")
+    ('1 column', '2000 rows')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def merged(remarks: Iterable[Remark]) -> list[Remark]:
     """One remark for each kind, column and sentence, counts added: for tables read in pieces."""
     sums: dict[tuple[str, str, str], Remark] = {}

@@ -26,6 +26,7 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
     check_outputs({"--onnx": onnx, "the Python file of --onnx": rows}, {"model": model}, force=force)
 
     from mlayer.tables.export.onnx_table import export_any_onnx
+    from mlayer.tables.remarks import counted
 
     features = export_any_onnx(model, onnx)
     if as_json:
@@ -37,6 +38,6 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
         show.out(f"rows    {rows}")
     shown = ", ".join(features[:12]) + (f" and {len(features) - 12} more" if len(features) > 12 else "")
     show.say(
-        f"its input x has a row of {len(features)} numbers: {shown}" if features else "",
+        f"its input x has a row of {counted(len(features), 'number')}: {shown}" if features else "",
         quiet or not features,
     )

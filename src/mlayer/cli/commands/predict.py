@@ -56,6 +56,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     from mlayer.tables import load_table_model, predict_table
     from mlayer.tables.predict import check_output
+    from mlayer.tables.remarks import counted
 
     if output is not None:
         check_output(output)
@@ -72,7 +73,7 @@ def command(  # noqa: PLR0917 - click passes them by name
             keep=keep,
             strict=strict,
             spreadsheet=spreadsheet,
-            on_rows=lambda rows: bar(rows, None, f"{rows} rows"),
+            on_rows=lambda rows: bar(rows, None, counted(rows, "row")),
         )
     show.remarks(done.remarks, quiet)
     if as_json:
@@ -87,6 +88,6 @@ def command(  # noqa: PLR0917 - click passes them by name
         )
         return
     if done.metrics and not (quiet and output is None):
-        show.metrics_table({f"{done.measured_rows} rows": done.metrics}, err=output is None)
+        show.metrics_table({counted(done.measured_rows, "row"): done.metrics}, err=output is None)
     if output is not None:
         show.out(f"{done.rows} predictions  {output}")

@@ -22,6 +22,8 @@ _MOST_CANDIDATES = 400
 _PARTS, _FEW = 5, 50
 _CLEARLY = 0.97
 _IN_VAIN = 3  # degrees without a gain: even functions gain at every second degree
+# What a term of a layer's own formula must gain in the logarithm of its error.
+_WORTH = 0.1
 # Relative to the spread of the targets: what no fit is asked to explain.
 _FLOOR = 1e-7
 
@@ -34,8 +36,16 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
     symbols: list[Any],
     degree: int | None,
     tolerance: float | None,
+    *,
+    own: bool = False,
 ) -> Formula:
-    """The sparse polynomial that fits the targets, its terms proposed by the layer's Taylor expansion."""
+    """The sparse polynomial that fits the targets, its terms proposed by the layer's Taylor expansion.
+
+    ``own``: the targets are the layer's outputs. They have no noise: a layer that has learned a law departs
+    from it smoothly, and terms of high degree follow these departures on unseen points too. So each term must
+    be worth it, however many points there are.
+    """
+    worth = _WORTH if own and degree is None else None
     variables = len(symbols)
     inside = (points.min(0) <= 0) & (points.max(0) >= 0)
     point = np.where(inside, 0.0, points.mean(0))
@@ -57,7 +67,9 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
         improved = False
         for m in range(layer.out_features):
             candidates = _candidates(shifted(expansion[m], point), points, len(points))
-            error, terms = _held_out_error(points, targets[:, m], candidates, judge, floors[m])
+            error, terms = _held_out_error(points, targets[:, m], candidates, judge, floors[m], worth)
+            if worth is not None:
+                error = max(error, floors[m]) * math.exp(worth * terms)
             before = best[m]
             # A higher degree must be clearly better, or as good with fewer terms: else the lower is simpler.
             fewer = before is not None and terms < before[1] and _CLEARLY * error <= before[0]
@@ -74,8 +86,8 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
             raise ArgumentError("degree", "0 or more", str(degree), "For example 3.")
         candidates = found[-1]
         columns = _columns(points, candidates)
-        chosen = select(columns, targets[:, m], floors[m])
-        values = snapped(columns, targets[:, m], chosen, floors[m])
+        chosen = select(columns, targets[:, m], floors[m], worth)
+        values = snapped(columns, targets[:, m], chosen, floors[m], worth)
         fit = columns[:, chosen.terms] @ np.array(values)
         square += float(((fit - targets[:, m]) ** 2).mean())
         expressions.append(
@@ -96,13 +108,18 @@ def _judges(count: int) -> Flags:
     return np.asarray(np.random.default_rng(0).permutation(count) % _PARTS == 0)
 
 
-def _held_out_error(
-    points: Array, target: Array, candidates: list[tuple[int, ...]], judge: Flags, floor: float
+def _held_out_error(  # noqa: PLR0917 - one caller
+    points: Array,
+    target: Array,
+    candidates: list[tuple[int, ...]],
+    judge: Flags,
+    floor: float,
+    worth: float | None,
 ) -> tuple[float, int]:
     """Root mean square error on the judging rows of what the others choose, and how many terms that are."""
     learn = np.ones_like(judge) if judge.all() else ~judge
     columns = _columns(points, candidates)
-    chosen = select(columns[learn], target[learn], floor)
+    chosen = select(columns[learn], target[learn], floor, worth)
     left = target[judge] - columns[judge][:, chosen.terms] @ chosen.coefficients
     # Few rows judge themselves; then each term has a price.
     price = math.exp(len(chosen.terms) / len(target)) if judge.all() else 1.0

@@ -42,13 +42,15 @@ class Selection:
     score: float
 
 
-def select(columns: Array, target: Array, floor: float) -> Selection:
+def select(columns: Array, target: Array, floor: float, worth: float | None = None) -> Selection:
     """The best set of columns for a target.
 
     Args:
         columns: (count, terms).
         target: (count,).
         floor: root mean square below which a residual counts as 0.
+        worth: what a term must gain in the logarithm of the error, where the target has no noise and any
+            number of points would support a term; None: by Schwarz's criterion, for noise.
     """
     count, total = columns.shape
     scales = np.sqrt((columns**2).mean(0))
@@ -57,7 +59,7 @@ def select(columns: Array, target: Array, floor: float) -> Selection:
     R: Any = np.linalg.qr(np.column_stack([columns[:, alive] / scales[alive], target]), mode="r")
     triangle, right = R[:, :-1], R[:, -1]
     # Each of many candidates may fit by chance: the price of a term knows how many there were.
-    price = math.log(count) + 2 * math.log(max(2, total))
+    price = math.log(count) + 2 * math.log(max(2, total)) if worth is None else 2 * count * worth
     best: Selection | None = None
     places = list(range(len(alive)))
     while True:
@@ -102,8 +104,17 @@ def _solve(triangle: Array, right: Array) -> tuple[Array, Array, Array]:
     return solution, inverse, right - triangle @ solution
 
 
-def snapped(columns: Array, target: Array, selection: Selection, floor: float) -> list[float]:
+def snapped(
+    columns: Array, target: Array, selection: Selection, floor: float, worth: float | None = None
+) -> list[float]:
     """The coefficients with those near a simple fraction moved there, the others refitted.
+
+    Args:
+        columns: (count, terms).
+        target: (count,).
+        selection: the terms and their coefficients.
+        floor: root mean square below which a residual counts as 0.
+        worth: as for :func:`select`; a fraction may cost as much as a term is worth.
 
     Returns:
         one number a term. Fractions come as exactly the double nearest to them.
@@ -113,15 +124,18 @@ def snapped(columns: Array, target: Array, selection: Selection, floor: float) -
     used = columns[:, selection.terms]
     fixed: dict[int, float] = {}
     base = _residual(used, target, values) ** 2 + floor**2
+    # A number that is moved by this many standard errors costs what a term is worth.
+    sigmas = _SIGMAS if worth is None else math.sqrt(count * math.expm1(2 * worth))
     for k in np.argsort(np.abs(selection.errors / np.where(values != 0, values, 1))):
-        width = max(_SIGMAS * float(selection.errors[k]), 1e-12 * abs(float(values[k])))
+        width = max(sigmas * float(selection.errors[k]), 1e-12 * abs(float(values[k])))
         near = near_fraction(float(values[k]), width)
         if near is None:
             continue
         attempt = _refitted(used, target, fixed | {int(k): near})
         mean = _residual(used, target, attempt) ** 2 + floor**2
         # Each fixed number costs about one unit of count * log(mean square) if it is right.
-        if count * math.log(mean / base) <= _SIGMAS**2 + len(fixed):
+        allowed = _SIGMAS**2 + len(fixed) if worth is None else 2 * count * worth * (1 + len(fixed))
+        if count * math.log(mean / base) <= allowed:
             fixed[int(k)] = near
             values = attempt
     return [float(value) for value in values]

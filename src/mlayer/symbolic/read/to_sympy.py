@@ -237,7 +237,9 @@ def _approximate(  # noqa: PLR0917 - one caller
                 "method", "'taylor' for this layer", "'fit'", "Its outputs are not a sum of few waves."
             )
         return found
-    formula = fitted_polynomial(layer, weights, points, wanted, symbols, degree, tolerance)
+    formula = fitted_polynomial(
+        layer, weights, points, wanted, symbols, degree, tolerance, own=targets is None
+    )
     if method == "auto" and degree is None:
         law = fitted_power_law(points, wanted, symbols)
         # A product of powers has a number or two where a polynomial has many: it need not be nearer.

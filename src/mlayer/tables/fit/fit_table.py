@@ -16,6 +16,7 @@ from mlayer.checks import brief, function
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
+from mlayer.numerics.conformal import pooled
 from mlayer.numerics.horizon import HorizonErrors
 from mlayer.numerics.persistence import Persistence
 from mlayer.numerics.spread import Spread
@@ -30,7 +31,7 @@ from mlayer.tables.horizon import horizon_facts
 from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
-from mlayer.tables.remarks import Remark, merged
+from mlayer.tables.remarks import Remark, counted, merged
 from mlayer.tables.schema import Schema, check_frame, learn_schema
 from mlayer.tables.target import AUTO, Target
 from mlayer.version import __version__
@@ -93,7 +94,8 @@ def fit_table(
     if plan.strict:
         refuse(remarks)
     start = time.monotonic()
-    say(f"training on {len(schema.features)} numbers per row, from {len(schema.columns)} columns")
+    numbers, columns = counted(len(schema.features), "number"), counted(len(schema.columns), "column")
+    say(f"training on {numbers} per row, from {columns}")
     from mlayer.estimators.watch import Watch
 
     left = None
@@ -131,8 +133,8 @@ def fit_table(
     }
     if errors is not None:
         # Few held-out rows leave the quantile to chance: those of the training that were held out join them.
-        more = [trained.held_out] if trained.held_out is not None and split.date is None else []
-        facts |= {"errors": kept_errors(np.concatenate([errors, *more]))}
+        more = trained.held_out if trained.held_out is not None and split.date is None else np.empty(0)
+        facts |= {"errors": kept_errors(pooled(errors, more))}
     scores = None
     if errors is not None and trained.spread is not None and split.date is None:
         sizes = trained.spread.at(schema.encode(frame.iloc[test]).numbers, predictions.outputs)

@@ -19,6 +19,7 @@ from mlayer.tables.columns.category import merged_remark, merged_variants
 from mlayer.tables.columns.cells import as_text
 from mlayer.tables.columns.truth_words import ordered_pair
 from mlayer.tables.fit.plan import Plan
+from mlayer.tables.fit.totals import without_totals
 from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
 from mlayer.tables.target import AUTO, REGRESSION, WITHOUT_TARGET, Target, learn_target, settle_task
@@ -106,8 +107,9 @@ def label(frame: DataFrame, target: str, task: str = AUTO) -> Labeled:
         raise ArgumentError(
             "the table", "of rows to learn from", "none: names of columns only", "Check how it was written."
         )
+    frame, said = without_totals(frame)
     column = frame[target]
-    return _labeled(frame, Settled(column, *settle_task(column, task), []))
+    return _labeled(frame, Settled(column, *settle_task(column, task), said))
 
 
 def read_with_target(source: Source, target: str, task: str = AUTO, rows: int | None = None) -> Labeled:
@@ -126,7 +128,9 @@ def read_with_target(source: Source, target: str, task: str = AUTO, rows: int | 
     frame = source.read(rows, verbatim=target)
     if source.dialect is None or not len(frame):  # parquet has types
         return label(frame, target, task)
-    return _labeled(frame, read_target(frame[target], task, source.dialect.decimal))
+    frame, said = without_totals(frame)
+    settled = read_target(frame[target], task, source.dialect.decimal)
+    return _labeled(frame, replace(settled, remarks=[*said, *settled.remarks]))
 
 
 def _labeled(frame: DataFrame, settled: Settled) -> Labeled:

@@ -116,7 +116,8 @@ class FitResult:
         starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
         found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
         # A wave that is much longer than the data is a bend: its period says nothing.
-        return [column.length(amount) for column, amount in found if amount <= _SEEN * column.extent]
+        said = [column.length(amount) for column, amount in found if amount <= _SEEN * column.extent]
+        return list(dict.fromkeys(said))  # waves of nearly the same length follow a season that changes
 
     def _places(self, column: Column) -> range:
         before = 0
@@ -167,6 +168,8 @@ class FitResult:
         if covered is None or not self.model.facts.get("errors"):
             return ""
         half = self.model.half_width(0.9)
+        if len(self.model.facts["errors"]) > len(self.errors):  # from more than the held-out rows
+            covered = float(np.mean(self.errors <= half))
         return f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
 
     def _intervals(self, scores: AnyArray) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from mlayer.checks import brief, did_you_mean, instance
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tables.reader.damage import reading
+from mlayer.tables.reader.heading import heading
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _WORDS = {name: sign for sign, name in DELIMITERS.items()} | {"\\t": "\t", "space": " "}
@@ -40,13 +41,17 @@ class Dialect:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     line_bytes: float
+    # Numbers of the records of the file, blank ones included, that are neither names nor rows.
+    skipped: tuple[int, ...] = ()
+    head: str = ""  # what was done to the head
 
     @property
     def names(self) -> str:
         """For messages: "delimiter comma"."""
         said = f"delimiter {DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
         said += ", decimal comma" if self.decimal == "," else ""
-        return said + (f", encoding {WINDOWS}" if self.encoding == WINDOWS else "")
+        said += f", encoding {WINDOWS}" if self.encoding == WINDOWS else ""
+        return said + (f", {self.head}" if self.head else "")
 
     @property
     def header_looks_like_data(self) -> bool:
@@ -70,7 +75,7 @@ def sniff(
     while True:
         encoding_used, lines, whole = _first_lines(path, size, encoding)
         sign = wish or _likeliest(lines)
-        rows, ends = _rows(lines, sign)
+        rows, ends, records = _rows(lines, sign)
         # A header that reaches the end of what was read may continue: in its line, or inside a quoted name.
         if whole or (rows and ends[0] < len(lines)):
             break
@@ -90,7 +95,9 @@ def sniff(
             "Check for a quote that is not closed, or shorten the name.",
         )
     encoding, lines = encoding_used, [line for line in lines if line.strip()][:_LINES]
-    header = rows[0]
+    head = heading(rows)
+    first = head.titles + 1 + head.below
+    header = head.names
     if len(header) == 1:
         inside = [other for other in DELIMITERS if other != sign and other in header[0]]
         if inside:
@@ -102,13 +109,25 @@ def sniff(
                 f"Pass --delimiter {DELIMITERS[inside[0]]}, or leave it out.",
             )
     if decimal is None:
-        decimal = "," if sign != "," and _decimal_commas(rows[1:]) else "."
+        decimal = "," if sign != "," and _decimal_commas(rows[first:]) else "."
     elif not isinstance(decimal, str) or decimal not in (".", ",") or decimal == sign:
         raise ArgumentError(
             "decimal", "'.' or ',', and not the delimiter", repr(decimal), "Leave it out to have it guessed."
         )
     width = sum(len(line.encode(encoding, "replace")) for line in lines[1:]) / max(1, len(lines) - 1)
-    return Dialect(encoding, sign, decimal, header, tuple(rows[1:]), max(width, 1.0))
+    skipped: set[int] = set()
+    if head.titles or head.below:
+        skipped = set(range(records[first - 1] + 1)) - {records[head.titles]}
+    return Dialect(
+        encoding,
+        sign,
+        decimal,
+        header,
+        tuple(rows[first:]),
+        max(width, 1.0),
+        tuple(sorted(skipped)),
+        head.said,
+    )
 
 
 def _delimits_nothing(sign: str) -> bool:
@@ -127,21 +146,27 @@ def _first_lines(path: Path, size: int, encoding: str | None) -> tuple[str, list
     return encoding, lines if whole else lines[:-1], whole  # the last is cut in the middle
 
 
-def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int]]:
-    """The first rows, up to one that cannot be split, and the number of lines up to the end of each."""
-    rows, ends = [], []
+def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int], list[int]]:
+    """The first rows, up to one that cannot be split.
+
+    Returns:
+        The rows; the number of lines up to the end of each; its number among the records of the file, of which
+        blank lines are some.
+    """
+    rows, ends, records = [], [], []
     reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
     try:
-        for row in reader:
+        for record, row in enumerate(reader):
             if len(row) < 2 and not "".join(row).strip():  # a blank line
                 continue
             rows.append(tuple(field.strip() for field in row))
             ends.append(reader.line_num)
+            records.append(record)
             if len(rows) == _LINES:
                 break
     except csv.Error:  # a field beyond csv's limit
         pass
-    return rows, ends
+    return rows, ends, records
 
 
 def _head(path: Path, size: int) -> tuple[bytes, bool]:
@@ -207,13 +232,17 @@ def _windows_text(head: bytes) -> str | None:
 
 
 def _likeliest(lines: list[str]) -> str:
-    """The delimiter that splits most lines into as many fields as the header, and into more than one."""
+    """The delimiter that splits most lines into the same number of fields, and into more than one.
+
+    That number is the header's, or the most frequent one: the first line may be a title.
+    """
     best, best_score = ",", (0.0, 0)
     for sign in DELIMITERS:
         counts = [len(row) for row in _rows(lines, sign)[0]]
-        if counts and counts[0] > 1:
-            agree = Counter(counts)[counts[0]] / len(counts)
-            best, best_score = max((best, best_score), (sign, (agree, counts[0])), key=lambda pair: pair[1])
+        for fields in {*counts[:1], *(number for number, _ in Counter(counts).most_common(1))}:
+            if fields > 1:
+                score = Counter(counts)[fields] / len(counts), fields
+                best, best_score = max((best, best_score), (sign, score), key=lambda pair: pair[1])
     return best
 
 

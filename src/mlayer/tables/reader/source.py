@@ -20,7 +20,7 @@ from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.dialect import Dialect, sniff
 from mlayer.tables.reader.metered import Metered
 from mlayer.tables.reader.parquet import batches, parquet_file, parquet_size, too_large, written_out
-from mlayer.tables.remarks import near_columns
+from mlayer.tables.remarks import counted, near_columns
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -77,7 +77,7 @@ class Source:
     def said(self) -> str:
         """A description for messages."""
         kind = "parquet" if self.dialect is None else f"csv, {self.dialect.names}"
-        return f"{self.path.name}: {kind}, {len(self.columns)} columns"
+        return f"{self.path.name}: {kind}, {counted(len(self.columns), 'column')}"
 
     def check_target(self, target: str) -> None:
         """Raise if there is no such column, before a large table is read."""
@@ -195,6 +195,7 @@ class Source:
                 low_memory=False,  # else a column may be part numbers, part text
                 index_col=False,  # else a row that is too long shifts all names
                 skipinitialspace=True,
+                skiprows=list(dialect.skipped) or None,
                 **options,
             )
 
