@@ -76,8 +76,7 @@ def differences(nodes: Complex, order: int) -> Differences:
     h4 = np.ones(len(first), complex)
     fact = [1.0, 1.0, 2.0, 6.0]  # p!, (p + 1)!, ...
     f1, f2 = h1 / 1, h2 / 1
-    f3: Complex = h3 / 2
-    f4: Complex = h4 / 6
+    f3, f4 = _divided(h3, 2.0), _divided(h4, 6.0)
     for p in range(1, _TERMS):
         h1 = h1 * x
         h2 = h1[:, None] + x[None, :] * h2
