@@ -61,7 +61,7 @@ class SecondOrder:
         return self._remainder
 
     def wants_readout(self, eps: float) -> bool:
-        """Whether `quickly_passes` computes the remainder with the readout inside, and it is not known yet."""
+        """Whether `quickly_passes` will compute the remainder with the readout inside."""
         return self._remainder is None and 0 < self.plain_level(eps) <= self._plain_rest(eps)
 
     def set_readout(self, remainder: ReadoutRemainder) -> None:

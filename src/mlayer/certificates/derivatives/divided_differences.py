@@ -75,7 +75,8 @@ def differences(nodes: Complex, order: int) -> Differences:
     h3 = np.ones(len(i) if order > 2 else 0, complex)
     h4 = np.ones(len(first), complex)
     fact = [1.0, 1.0, 2.0, 6.0]  # p!, (p + 1)!, ...
-    f1, f2, f3, f4 = h1 / 1, h2 / 1, h3 / 2, h4 / 6
+    f1, f2 = h1 / 1, h2 / 1
+    f3, f4 = _divided(h3, 2.0), _divided(h4, 6.0)
     for p in range(1, _TERMS):
         h1 = h1 * x
         h2 = h1[:, None] + x[None, :] * h2
