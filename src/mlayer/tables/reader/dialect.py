@@ -150,8 +150,8 @@ def _rows(lines: list[str], sign: str) -> tuple[list[tuple[str, ...]], list[int]
     """The first rows, up to one that cannot be split.
 
     Returns:
-        The rows; the number of lines up to the end of each; its number among the records of the file, blank lines
-        included.
+        The rows; the number of lines up to the end of each; its number among the records of the file, with
+        blank lines counted.
     """
     rows, ends, records = [], [], []
     reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
