@@ -85,7 +85,10 @@ CASES: Cases = [
     (layer(structure=nn.Skew), "got the class Skew. Make one: Skew(...)."),
     (layer(generator=0), "generator must be a torch.Generator or None; got 0. Use torch.Generator().manual"),
     (layer(device="cud"), "device must be a torch.device of this machine, or its name; got 'cud'"),
-    (layer(dtype="float32"), "dtype must be a real floating point torch.dtype; got float32"),
+    (
+        layer(dtype="float32"),
+        "dtype must be a real floating point torch.dtype of 16, 32 or 64 bits; got float32",
+    ),
     (lambda: LAYER(torch.ones(1, 3, device="meta")), "x must be on the device of the layer, cpu; got meta"),
     (lambda: nn.BlockDiagonal(3), "blocks must be positive integers; got 3"),  # type: ignore[arg-type]
     (lambda: nn.Skew(2.5), "size must be a positive integer; got float"),  # type: ignore[arg-type]

@@ -147,7 +147,7 @@ def test_cells_hold_a_function_of_known_curvature(count: int) -> None:
 
 
 def test_charges_of_an_order_end_with_its_rest() -> None:
-    """From cheap to expensive: each holds, the last one is the order's own."""
+    """Each one holds, the cheapest first; the last one is the order's own."""
     for row in rows_of("full", 11):
         bounds = Bounds(row.pair((row.label + 1) % len(row.outputs)))
         for eps in (0.02, 0.3, 1.0):

@@ -42,6 +42,11 @@ def test_what_is_written_is_read_back(options: dict[str, Any], tmp_path: Path) -
         assert [str(module) for module in same] == [str(module) for module in model]
 
 
+def _spoil(module: nn.Module) -> None:
+    for weight in module.parameters():
+        weight.fill_(torch.inf)
+
+
 @pytest.mark.parametrize(
     ("module", "error"),
     [
@@ -51,8 +56,10 @@ def test_what_is_written_is_read_back(options: dict[str, Any], tmp_path: Path) -
         (nn.Conv2d(2, 2, 3, groups=2), ArgumentError),
         (nn.Flatten(2), ArgumentError),
         (mlayer.MLayer(2, 2, 3, structure="skew"), ArgumentError),
+        (nn.Linear(2, 2).bfloat16(), ArgumentError),
+        (nn.Linear(2, 2).requires_grad_(False).apply(_spoil), ArgumentError),
     ],
-    ids=["tanh", "same", "strides", "groups", "flatten", "skew"],
+    ids=["tanh", "same", "strides", "groups", "flatten", "skew", "bfloat16", "infinite"],
 )
 def test_what_the_file_cannot_hold_is_refused(module: nn.Module, error: Any, tmp_path: Path) -> None:
     with pytest.raises(error, match="network must be"):

@@ -2,7 +2,7 @@
 
 Each module has its configuration (`Config`, `SCALES`), the data it needs (`needs`), `run`, its figures
 (`headline`), its rows of the comparison (`EXPECTED`, `ROWS`) and its picture (`plot`): see
-`running.protocol.Experiment`. To add one, write the file and its name in `running.registry`.
+`running.protocol.Experiment`. CONTRIBUTING.md names all files of a new one.
 
     running/    protocol, registry, runner, comparison, provenance
     shared/     what several experiments use: models, recipes, optimizers, colors

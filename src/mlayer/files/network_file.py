@@ -32,6 +32,7 @@ _KEY = "mlayer_network"
 _MUST_BE = "a network written by mlayer"
 _LARGEST_STRIDE = 1000
 _MOST_MODULES = 1000
+_DTYPES = (torch.float32, torch.float64)
 _WEIGHTS = (
     "generators",
     "readout",
@@ -67,6 +68,17 @@ def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Ma
             f"{place}.{name}": tensor.detach().to("cpu").contiguous()
             for name, tensor in _tensors_of(module).items()
         }
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES or not bool(tensor.isfinite().all()):
+            what = (
+                f"{name} of {tensor.dtype}" if tensor.dtype not in _DTYPES else f"{name} with other entries"
+            )
+            raise ArgumentError(
+                "network",
+                "of finite numbers in float32 or float64",
+                what,
+                "Convert it with network.float(); train anew where weights are not finite.",
+            )
     header = {"format": FORMAT, "modules": modules, "notes": dict(notes)}
     replace_bytes(target, sealed(tensors, {_KEY: json.dumps(header, sort_keys=True, allow_nan=False)}))
 
@@ -178,7 +190,7 @@ def _built(entry: list[Any], tensors: dict[str, Tensor]) -> nn.Module:
     if len(numbers) != (2 if kind == "Conv2d" else 0):
         raise DamagedError(f"the module {str(entry)[:60]}")
     for name, tensor in tensors.items():
-        if tensor.dtype not in (torch.float32, torch.float64) or not bool(tensor.isfinite().all()):
+        if tensor.dtype not in _DTYPES or not bool(tensor.isfinite().all()):
             raise DamagedError(f"{name[:60]} that is not of finite numbers")
     if kind in ("ReLU", "Flatten"):
         return nn.ReLU() if kind == "ReLU" else nn.Flatten()

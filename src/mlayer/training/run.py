@@ -261,7 +261,7 @@ class Run:
         # A finished run may be prolonged, unless its schedule was made for its length.
         longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
         for name in (*_FREE, *(["epochs"] if longer else [])):
-            old.pop(name), new.pop(name)
+            old.pop(name, None), new.pop(name)
         changed = [_difference(k, old.get(k), v) for k, v in new.items() if not _agree(old.get(k), v)]
         if not changed and not same(about["optimizer"], self._about["optimizer"]):
             changed.append("the optimizer trains other parameters, or with other options")

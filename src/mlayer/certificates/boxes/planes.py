@@ -140,7 +140,7 @@ class Expansion:
         still = ~moving.any(1)
 
         def largest_norm(generators: Tensor) -> Tensor:
-            """Of sum_a z_a T_a, T_a right to T.error, in Frobenius norm; 0 for boxes of one point."""
+            """The largest Frobenius norm of sum_a z_a T_a, T_a right to T.error; 0 for boxes of one point."""
             flat = generators.flatten(-2)
             error = frobenius(self.L.abs().mT @ flat.abs()) * gamma(d)
             error = error + frobenius(self.L) * torch.linalg.vector_norm(T.error)

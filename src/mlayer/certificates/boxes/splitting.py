@@ -14,7 +14,7 @@ _ENOUGH = 1e-3
 
 @dataclass(frozen=True)
 class Parts:
-    """What is known of one function on boxes.  (boxes,) each
+    """Bounds and values of one function on boxes.  (boxes,) each
 
     Attributes:
         lower: bounds of its values.

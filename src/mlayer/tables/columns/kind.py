@@ -63,7 +63,8 @@ class Column(ABC):
 
     Class attributes:
         kind: its name in files and messages.
-        moves: whether a certificate may vary its value continuously.
+        moves: whether a certificate may vary its value continuously; its first feature is then the cell
+            plus a constant (`certify_table.cell_rounding`).
     """
 
     name: str
