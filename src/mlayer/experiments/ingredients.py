@@ -53,7 +53,12 @@ CHANGES: dict[str, Callable[[ImageRecipe], ImageRecipe]] = {
 DROPOUT_RATE = 0.1
 DROPOUT = {f"dropout {DROPOUT_RATE:g} on {place}": place for place in PLACES}
 ROWS = tuple(
-    PaperRow(f"{SET_TITLES[of]}, our recipe, {change}, %", "", f"ingredients.{of}.{change}", ".2f")
+    PaperRow(
+        f"{SET_TITLES[of]}, our recipe, {'' if change == 'no augmentation' else 'augmented, '}{change}, %",
+        "",
+        f"ingredients.{of}.{change}",
+        ".2f",
+    )
     for of in ("mnist", "cifar10")
     for change in (*CHANGES, *DROPOUT)
 )
@@ -141,7 +146,7 @@ def plot(results: Results) -> Figure:
         axes.axvline(0, color=ink(), lw=0.8)
         axes.set_yticks(range(len(others)), others)
         axes.invert_yaxis()
-        axes.set_xlabel("difference from the full recipe, percentage points")
+        axes.set_xlabel("difference, percentage points")
         axes.set_title(
             f"{SET_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
         )
