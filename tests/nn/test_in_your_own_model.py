@@ -66,8 +66,8 @@ def test_a_warning_names_the_line_that_called_the_model(depth: int) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         net(1e5 * X)
-    assert [each.category for each in caught] == [OverflowedOutputWarning]
-    assert caught[0].filename == __file__
+    ours = [each for each in caught if each.category is OverflowedOutputWarning]  # libraries may warn too
+    assert [each.filename for each in ours] == [__file__]
 
 
 @pytest.mark.parametrize(
