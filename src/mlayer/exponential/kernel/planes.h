@@ -110,8 +110,11 @@ struct PlaneLayout {
     V sum[R][2 - mixed] = {};
     both<R, mixed>(sum, left.x, right.template part<tangent>(), i0, j0);
     if constexpr (tangent) both<R, mixed>(sum, left.h, right.x, i0, j0);
-    for (int i = 0; i < R; ++i)
-      for (int j = 0; j < 2 - mixed; ++j) to[i][j] = sum[i][j];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      to[i][0] = sum[i][0];
+      if constexpr (!mixed) to[i][1] = sum[i][1];
+    }
   }
 
   template <bool mixed, bool tangent, class Epilogue>
