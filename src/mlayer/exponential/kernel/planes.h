@@ -103,7 +103,7 @@ struct PlaneLayout {
                            right + size_t(whole) * shape.row_vectors + j0, shape.full);
   }
 
-  // Apart from the epilogues, of which there are many: each tile is compiled once, which halves the build.
+  // Apart from the epilogues, of which there are many: each tile is compiled once, not once for each of them.
   template <int R, bool mixed, bool tangent>
   __attribute__((noinline)) void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0,
                                       V (*to)[2 - mixed]) const {
