@@ -12,6 +12,7 @@ from numbers import Integral, Number, Real
 from pathlib import Path
 from types import UnionType
 from typing import SupportsFloat, cast
+from unicodedata import normalize
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -25,8 +26,17 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, most: int =
     'See the documentation.'
     """
     by_lower = {one.lower(): one for one in known}
-    near = [repr(by_lower[match]) for match in get_close_matches(name.strip().lower(), by_lower, most)]
+    plain = name.strip().lower()
+    alike = [one for one in by_lower.values() if _looks(one) == _looks(name) and one.strip().lower() != plain]
+    if alike:  # such as an accent that is a separate character, or a space of another width
+        return f"Did you mean {alike[0]!a}, which looks like {name!a}?"
+    near = [repr(by_lower[match]) for match in get_close_matches(plain, by_lower, most)]
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def _looks(name: str) -> str:
+    """The same for names that look alike."""
+    return " ".join(normalize("NFKC", name).split()).lower()
 
 
 def one_of(argument: str, value: object, known: Iterable[str], otherwise: str) -> None:

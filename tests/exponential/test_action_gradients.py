@@ -13,7 +13,6 @@ from torch.autograd import gradcheck, gradgradcheck
 import mlayer
 import oracle
 from cases import GALLERY, Case, random_matrix
-from mlayer.errors import ArgumentError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning"),
@@ -193,19 +192,3 @@ def test_memory_kept_for_the_backward_pass() -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         mlayer.expm_action(a, v)
     assert sum(kept.values()) < 2 * a.numel() + 60 * v.numel()
-
-
-TRANSFORMS: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], object]] = {
-    "vmap": lambda f, v: torch.func.vmap(f)(torch.stack([v, v])),
-    "jvp": lambda f, v: torch.func.jvp(f, (v,), (v,)),
-    "grad": lambda f, v: torch.func.grad(lambda x: f(x).sum())(v),
-    "jacfwd": lambda f, v: torch.func.jacfwd(f)(v),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_are_refused_in_words(name: str) -> None:
-    a, v = drawn(3, 3), drawn(3, 1, seed=1)
-    words = r"^expm_action must be called outside torch\.func .* mlayer\.expm\(A\) @ V"
-    with pytest.raises(ArgumentError, match=words):
-        TRANSFORMS[name](lambda x: mlayer.expm_action(a, x), v.detach())

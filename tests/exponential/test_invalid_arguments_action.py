@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 import mlayer
 from invalid_arguments import Cases, names_of, says_what_is_wrong
@@ -18,11 +17,6 @@ EYE = torch.eye(3)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch says that nested tensors are a prototype
     NESTED = torch.nested.nested_tensor([torch.eye(3), torch.eye(2)])
-
-
-def _with_tangent(call: Callable[[torch.Tensor], object]) -> object:
-    with forward_ad.dual_level():
-        return call(forward_ad.make_dual(EYE, EYE))
 
 
 WRONG: Cases = [
@@ -99,18 +93,6 @@ WRONG: Cases = [
             "A must be one tensor of one shape; got a nested tensor.",
         )
         for function in (mlayer.expm, mlayer.logm, mlayer.sqrtm, lambda a: mlayer.expm(a, path="matmul"))
-    ),
-    *(
-        (
-            lambda call=call: _with_tangent(call),
-            "expm_action must be called outside torch.autograd.forward_ad",
-        )
-        for call in (
-            lambda x: mlayer.expm_action(x, EYE),
-            lambda x: mlayer.expm_action(EYE, x),
-            lambda x: mlayer.expm_action(EYE, EYE, x[0, 0]),
-            lambda x: mlayer.expm_action(lambda y: 2 * y, x),
-        )
     ),
     (
         lambda: mlayer.expm_action(torch.ones(2, 3, 3), torch.ones(5, 3, 1)),

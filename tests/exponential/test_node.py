@@ -164,7 +164,7 @@ def test_errors_of_the_pullback_reach_the_caller(monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> Tensor:
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr(operator, "frechet", fail)
+    monkeypatch.setattr(operator, "frechet_op", fail)
     a = random_matrix(3, 1.0).requires_grad_()
     with pytest.raises(ZeroDivisionError, match="on purpose"):
         torch.autograd.grad(mlayer.expm(a).sum(), a, create_graph=True)

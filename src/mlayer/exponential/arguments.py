@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -76,6 +79,26 @@ def is_recording() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
+def materialized(tensor: Tensor) -> Tensor:
+    """The tensor with what torch may have deferred: negation, conjugation, the memory of a zero tangent."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor.resolve_conj() if tensor.is_conj() else tensor
+
+
+def transforms_active() -> bool:
+    """Whether this runs inside torch.func or forward-mode differentiation."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 def owned(result: Tensor) -> Tensor:
     """The result of an autograd function as no view: torch would not let the user change that in place."""
     return result.detach() if result._is_view() else result
+
+
+def moved_and_broadcast(tensors: Sequence[Tensor], dims: Sequence[int | None]) -> Sequence[Tensor]:
+    """For vmap: tensors of one shape but for a batch, which some have at ``dims``, with it in front."""
+    moved = (x.unsqueeze(0) if d is None else x.movedim(d, 0) for x, d in zip(tensors, dims, strict=True))
+    return torch.broadcast_tensors(*moved)

@@ -24,8 +24,9 @@ def expm(A: Tensor, *, path: str | None = None) -> Tensor:
 
     Args:
         A: shape (..., n, n), floating point or complex, any strides, any device.
-        path: "native", "matmul" or "triton" instead of what :func:`mlayer.expm_path` says; the backward pass
-            of an ordinary call takes it too. Not under ``torch.compile``, where ``MLAYER_EXPM`` decides.
+        path: "auto", "native", "ctypes", "matmul" or "triton" instead of what :func:`mlayer.expm_path` says;
+            the backward pass of an ordinary call takes it too. Not under ``torch.compile``, where
+            ``MLAYER_EXPM`` decides.
 
     Returns:
         A contiguous tensor of the shape, dtype and device of ``A``.

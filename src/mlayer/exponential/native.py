@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError, KernelError
+from mlayer.exponential.arguments import materialized
 from mlayer.exponential.build import kernel_digest
 from mlayer.exponential.schedule import EIGHT, FOUR, SIXTEEN, Schedule, schedule_for
 
@@ -191,7 +192,7 @@ if hasattr(os, "register_at_fork"):
 
 def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tensor:
     # Every microsecond here is one of a training step with small matrices.
-    matrices = _resolved(matrices)
+    matrices = materialized(matrices)
     contiguous = matrices.is_contiguous()
     if not contiguous:
         # The flag is the transpose of the real form: of a complex matrix that is its adjoint.
@@ -200,7 +201,7 @@ def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tenso
         else:
             matrices, contiguous = matrices.contiguous(), True
     if direction is not None:
-        direction = _resolved(direction).contiguous()
+        direction = materialized(direction).contiguous()
     out = torch.empty_like(matrices) if contiguous else torch.empty(matrices.shape, dtype=matrices.dtype)
     n = out.shape[-1]
     function, table = _entry(out.dtype, direction is not None)
@@ -217,13 +218,6 @@ def _call(matrices: Tensor, direction: Tensor | None, transposed: bool) -> Tenso
     if failed:
         raise KernelError("the kernel ran out of memory")
     return out
-
-
-def _resolved(matrices: Tensor) -> Tensor:
-    """The tensor with negation and conjugation carried out, which torch may have deferred."""
-    if matrices.is_neg():
-        matrices = matrices.resolve_neg()
-    return matrices.resolve_conj() if matrices.is_conj() else matrices
 
 
 def expm(matrices: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlayer.exponential import small_balance
+from mlayer.exponential import small_balance, small_triangular
+from mlayer.exponential.arguments import materialized
 from mlayer.exponential.schedule import (
     DEGREES,
     EIGHT,
@@ -81,23 +82,33 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
 
 
-def _value(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> tuple[AnyArray | None, int]:
+def _value(
+    a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None, *, triangular: bool = False
+) -> tuple[AnyArray | None, int]:
     """exp(A), or L(A, E), and the most squarings."""
     b, n, _ = a.shape
     powers = _empty(b, n, n if e is None else 2 * n, a.dtype)  # A, A2, Y and W, each with its tangent
     powers[0, :, :, :n] = a
     if e is not None:
         powers[0, :, :, n:] = e
-    y, most = _exponential(powers, n, dtype)
+    y, most = _exponential(powers, n, dtype, small_triangular.Diagonals.of(a) if triangular else None)
     return (y if y is None or e is None else y[:, :, n:]), most
 
 
-def _best(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> AnyArray | None:
-    """exp(A), or L(A, E), of balanced matrices where that is better."""
-    y, most = _value(a, dtype, e)
+def _best(
+    a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None, *, triangular: bool = False
+) -> AnyArray | None:
+    """exp(A), or L(A, E), of balanced matrices where that is better, with exact diagonals if triangular."""
+    y, most = _value(a, dtype, e, triangular=triangular)
     if _FINFO[dtype].bits != _DOUBLE or (y is not None and most < small_balance.WORTH_A_LOOK):
         return y
-    found = small_balance.balance(a, e) if y is not None or np.isfinite(a).all() else None
+    sums = small_balance.look(a) if y is not None or np.isfinite(a).all() else None
+    if sums is None:
+        return y
+    places = None if triangular else small_triangular.find(a)
+    if places is not None:
+        return _apart(a, dtype, e, places)
+    found = small_balance.balance(a, e, sums)
     if found is None:
         return y
     index, factors = found.places, found.factors
@@ -107,12 +118,12 @@ def _best(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> AnyArra
         whole[index] = after
         if direction is not None:
             direction[index] *= factors
-        y, _ = _value(whole, dtype, direction)
+        y, _ = _value(whole, dtype, direction, triangular=triangular)
         if y is None:
             return None
         other, plain = y[index], None
     else:
-        balanced, _ = _value(after, dtype, None if e is None else e[index] * factors)
+        balanced, _ = _value(after, dtype, None if e is None else e[index] * factors, triangular=triangular)
         if balanced is None:
             return y
         other, plain = balanced, y[index]
@@ -124,6 +135,20 @@ def _best(a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None) -> AnyArra
     y = y.copy()
     y[index] = back if plain is None else np.where(better[:, None, None], back, plain)
     return y
+
+
+def _apart(a: AnyArray, dtype: torch.dtype, e: AnyArray | None, triangular: AnyArray) -> AnyArray | None:
+    """The same of a batch in which some matrices, at these places, are triangular."""
+    result = np.empty_like(a)
+    others = np.setdiff1d(np.arange(len(a)), triangular)
+    for places in (triangular, others):
+        if len(places):
+            direction = None if e is None else e[places]
+            part = _best(a[places], dtype, direction, triangular=places is triangular)
+            if part is None:
+                return None
+            result[places] = part
+    return result
 
 
 def _count(a: AnyArray, dtype: torch.dtype, derivative: bool) -> AnyArray:
@@ -146,16 +171,17 @@ def _empty(b: int, n: int, m: int, dtype: Any) -> AnyArray:
 
 
 def _array(matrices: Tensor) -> AnyArray:
-    if matrices.is_conj() or matrices.is_neg():
-        matrices = matrices.resolve_conj().resolve_neg()
-    array: AnyArray = matrices.detach().numpy()
+    array: AnyArray = materialized(matrices).detach().numpy()
     return array
 
 
-def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> tuple[AnyArray | None, int]:
+def _exponential(
+    powers: AnyArray, n: int, dtype: torch.dtype, diagonals: small_triangular.Diagonals | None
+) -> tuple[AnyArray | None, int]:
     """exp(A), with its derivative where there are tangents, from A in ``powers[0]``; the most squarings."""
     _product(powers[0], powers[0], powers[1])
-    plan = _plan(powers[:2, :, :, :n], dtype, derivative=powers.shape[-1] > n)
+    derivative = powers.shape[-1] > n
+    plan = _plan(powers[:2, :, :, :n], dtype, derivative=derivative, bounded=diagonals is None)
     if plan is None:
         return None, 0
     if n == 1:  # no squarings, which would lose digits
@@ -175,13 +201,26 @@ def _exponential(powers: AnyArray, n: int, dtype: torch.dtype) -> tuple[AnyArray
     for k in range(most):
         if k == without:
             _plus_identity(y, n)
+        if diagonals is not None:
+            diagonals.put(y[:, :, :n], _time(k, most, squarings), identity=k >= without)
         squared = _product(y, y)
         if k < without:
             squared += 2 * y
         y = squared if squarings is None else np.where(squarings > k, squared, y)
     if most == without:
         _plus_identity(y, n)
+    if diagonals is not None:
+        diagonals.put(y[:, :, :n], _time(most, most, squarings), identity=True)
+        if not np.isfinite(y).all():
+            return None, 0
     return y, most
+
+
+def _time(done: int, most: int, squarings: AnyArray | None) -> AnyArray:
+    """The t of exp(t A) after this many squarings.  -> (1, 1) or (b, 1)"""
+    each = np.full((1, 1), float(most)) if squarings is None else squarings[:, :, 0]
+    time: AnyArray = np.exp2(np.minimum(done, each) - each)
+    return time
 
 
 def _plus_identity(y: AnyArray, n: int) -> None:
@@ -209,10 +248,12 @@ def _multiply(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> A
     return total
 
 
-def _plan(values: AnyArray, dtype: torch.dtype, derivative: bool) -> tuple[int, int, AnyArray | None] | None:
+def _plan(
+    values: AnyArray, dtype: torch.dtype, *, derivative: bool, bounded: bool
+) -> tuple[int, int, AnyArray | None] | None:
     """One degree, the most squarings, and each matrix's own where they differ; see `matmul._look`.
 
-    ``values`` are A and A^2, (2, b, n, n).
+    ``values`` are A and A^2, (2, b, n, n). None if they are ``bounded`` and an overflow cannot be ruled out.
     """
     n = values.shape[-1]
     entries = values * values.conj() if values.dtype.kind == "c" else values * values
@@ -221,7 +262,7 @@ def _plan(values: AnyArray, dtype: torch.dtype, derivative: bool) -> tuple[int, 
     if not (math.isfinite(norm2) and math.isfinite(size2)):
         return None
     d, size = norm2**0.25, math.sqrt(size2)
-    if d + math.log1p(size) * (2 if derivative else 1) > _limit(dtype, n):
+    if bounded and d + math.log1p(size) * (2 if derivative else 1) > _limit(dtype, n):
         return None
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]

@@ -29,12 +29,21 @@ class Balancing(NamedTuple):
     kappa: AnyArray  # largest ratio of two entries of D, (k, 1, 1)
 
 
-def balance(a: AnyArray, e: AnyArray | None) -> Balancing | None:
-    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
+def look(a: AnyArray) -> tuple[AnyArray, AnyArray] | None:
+    """The sums of rows and of columns off the diagonal, or None if nowhere one is much larger.  (b, n, n)
+
+    Never None if one of the matrices is triangular.
+    """
     row, column = _sums(a)
     ratio = row / column
     if ratio.max() <= _APART and ratio.min() >= 1 / _APART:  # false for a NaN, of an empty row and column
         return None
+    return row, column
+
+
+def balance(a: AnyArray, e: AnyArray | None, sums: tuple[AnyArray, AnyArray]) -> Balancing | None:
+    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
+    row, column = sums
     imbalanced = np.any((row > _APART * column) | (column > _APART * row), axis=1)
     if not imbalanced.any():
         return None
@@ -60,10 +69,15 @@ def _sums(a: AnyArray) -> tuple[AnyArray, AnyArray]:
     Sizes, not squares, which overflow. By products, which NumPy sums several times faster than short rows.
     """
     b, n, _ = a.shape
-    size: AnyArray = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
-    size.reshape(b, -1)[:, :: n + 1] = 0
+    size = _sizes_off_diagonal(a)
     ones = _ones(n)
     return (size.reshape(-1, n) @ ones).reshape(b, n), ones @ size
+
+
+def _sizes_off_diagonal(a: AnyArray) -> AnyArray:
+    size: AnyArray = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
+    np.einsum("bii->bi", size)[...] = 0  # a view whatever the strides, which are those of A
+    return size
 
 
 @lru_cache(maxsize=64)
@@ -79,8 +93,7 @@ def _exponents(a: AnyArray) -> AnyArray:
     """
     diagonal = np.abs(np.einsum("bii->bi", a)).max(1)
     floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
-    size = np.abs(a)
-    size.reshape(len(a), -1)[:, :: a.shape[1] + 1] = 0
+    size = _sizes_off_diagonal(a)
     exponents = np.zeros(a.shape[:2])
     for _ in range(_MOST_SWEEPS):
         changed = False

@@ -2,8 +2,8 @@
 
 It has been compiled for GPUs and executed instruction by instruction on a CPU, but never on a GPU. It is used
 only where `MLAYER_EXPM=triton` or ``expm(A, path="triton")`` asks for it. What it does not compute (other
-dtypes, larger sizes, CPU tensors) takes the ordinary way. With `TRITON_INTERPRET=1`, the interpreter runs
-it on CPU tensors.
+dtypes, larger sizes, CPU tensors) is computed by the default path. With `TRITON_INTERPRET=1`, the
+interpreter runs it on CPU tensors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mlayer.errors import MissingPackageError
 from mlayer.exponential import grouped
+from mlayer.exponential.arguments import materialized
 from mlayer.exponential.schedule import exact_degree
 
 LARGEST_SIZE = 32
@@ -38,7 +39,7 @@ def expm(matrices: Tensor) -> Tensor:
     """exp(A).  (..., n, n) -> (..., n, n)"""
     from mlayer.exponential.triton_kernel import expm_kernel
 
-    a = matrices.reshape(-1, *matrices.shape[-2:])
+    a = materialized(matrices).reshape(-1, *matrices.shape[-2:])
     out, flags = _launch(expm_kernel, a, [], derivative=False)
     index = flags.nonzero().squeeze(1)  # the one synchronization
     if len(index):
@@ -50,8 +51,8 @@ def frechet(matrices: Tensor, direction: Tensor) -> Tensor:
     """L(A, E); both (..., n, n)."""
     from mlayer.exponential.triton_kernel import frechet_kernel
 
-    a = matrices.reshape(-1, *matrices.shape[-2:])
-    e = direction.reshape(a.shape).contiguous()
+    a = materialized(matrices).reshape(-1, *matrices.shape[-2:])
+    e = materialized(direction).reshape(a.shape).contiguous()
     out, flags = _launch(frechet_kernel, a, [e], derivative=True)
     index = flags.nonzero().squeeze(1)
     if len(index):

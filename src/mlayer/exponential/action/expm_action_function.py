@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from math import isfinite
 from numbers import Real
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,18 +14,30 @@ from torch.autograd import forward_ad
 
 from mlayer.checks import brief, function, number, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.exponential.action.maps import Dense, Function, Matrix, Sparse
+from mlayer.exponential.action.flow import SparseMatrix, entries_of, flow
+from mlayer.exponential.action.maps import Function
 from mlayer.exponential.action.norms import estimate_norm, probes
+from mlayer.exponential.action.operator import action
 from mlayer.exponential.action.plan import Growth
-from mlayer.exponential.action.sparse import Pattern
-from mlayer.exponential.action.sweep import SweepProblem, sweep, sweep_carefully
+from mlayer.exponential.action.sweep import SweepProblem, sweep
 from mlayer.exponential.action.thresholds import precision_for
-from mlayer.exponential.arguments import HALVES, check_dtype, check_matrices, check_not_nested
+from mlayer.exponential.arguments import (
+    HALVES,
+    check_dtype,
+    check_matrices,
+    check_not_nested,
+    is_plain,
+    transforms_active,
+)
+from mlayer.exponential.sharding import refuse_sharded
 
 Linear = Callable[[Tensor], Tensor]
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 _SPARSE = (torch.sparse_coo, torch.sparse_csr)
-# Kept free between the norm of A and the largest number, for sums and for vectors that grow.
-_ROOM = 2.0**20
+_NO_GRAPH = (
+    "mlayer.expm_action of a sparse A or of a function makes no graph: its steps depend on values. Leave "
+    "fullgraph=True out, or give A as a dense tensor."
+)
 
 
 def expm_action(
@@ -40,12 +52,13 @@ def expm_action(
     """exp(t A) V for every t, without the exponential: products of A with blocks of vectors are all it takes.
 
     The method of Al-Mohy and Higham (docs/theory/action.md). The cost grows with the norm of t A; all times
-    together cost little more than the largest. Differentiable in A, V and t to every order, in reverse mode
-    (``torch.func`` and forward mode are refused); the gradient of a sparse A has the entries of A. The
-    backward pass keeps V at every step. float16 and bfloat16 are computed in float32. NaN or infinity in one
-    matrix or column gives NaN there and nowhere else. An entry too large for the dtype is infinite and its
-    neighbors are correct; the gradient of such a column is NaN. A function that overflows spoils the whole
-    result.
+    together cost little more than the largest. Differentiable in A, V and t to every order, in reverse and
+    forward mode, under ``torch.func``, and for a dense A under ``torch.compile(fullgraph=True)`` and
+    ``torch.export``; functions in reverse mode of ``torch.autograd`` only. The gradient of a sparse A has the
+    entries of A. The backward pass keeps V at every step. float16 and bfloat16 are computed in float32. NaN
+    or infinity in one matrix or column gives NaN there and nowhere else. An entry too large for the dtype is
+    infinite and its neighbors are correct; the gradient of such a column is NaN. A function that overflows
+    spoils the whole result.
 
     Args:
         A: a dense tensor (..., n, n), a sparse one (n, n), COO or CSR, or a linear function that maps tensors
@@ -65,13 +78,29 @@ def expm_action(
     >>> torch.allclose(states, torch.tensor([[1.0, 0.0], [0.0, 1.0]]), atol=1e-6)
     True
     """
-    if torch.compiler.is_compiling():  # steps that depend on values make no graph
-        outside = torch.compiler.disable(expm_action)
-        return outside(A, V, t, adjoint=adjoint, norm=norm, max_products=max_products)
-    _refuse_transforms()
+    call = _expm_action
+    is_dense = isinstance(A, Tensor) and A.layout == torch.strided
+    if not is_dense and (torch.compiler.is_compiling() or "torch._dynamo" in sys.modules):
+        # Torch would compile what it can of the steps, and compile it again for other values.
+        call = torch.compiler.disable(_expm_action, reason=_NO_GRAPH)
+    return call(A, V, t, adjoint, norm, max_products=max_products)
+
+
+def _expm_action(
+    A: Tensor | Linear,
+    V: Tensor,
+    t: Tensor | float,
+    adjoint: Linear | None,
+    norm: float | None,
+    *,
+    max_products: int,
+) -> Tensor:
+    if not torch.compiler.is_compiling():
+        refuse_sharded(**{name: x for name, x in (("A", A), ("V", V), ("t", t)) if isinstance(x, Tensor)})
     _check_vectors(V)
     max_products = positive_integer("max_products", max_products)
     if not isinstance(A, Tensor):
+        _refuse_transforms()
         _check_function(A, V, adjoint, norm)
         times = _times(t, V, V.dtype)
         if V.is_meta:
@@ -83,57 +112,76 @@ def expm_action(
     _check_sizes(A, V)
     dtype = torch.result_type(A, V) if A.dtype != V.dtype else V.dtype
     if dtype in HALVES:
-        return expm_action(A.float(), V.float(), t, max_products=max_products).to(dtype)
+        return _expm_action(A.float(), V.float(), t, None, None, max_products=max_products).to(dtype)
     times = _times(t, V, dtype)
-    A, V = A.to(dtype), V.to(dtype)
+    matrix, V = _converted(A, dtype), V.to(dtype)
     with nullcontext() if V.is_meta else torch.autocast(V.device.type, enabled=False):
         if V.dim() == 1:
-            return _of_matrix(A, V[:, None], times, max_products).squeeze(-1)
-        return _of_matrix(A, V, times, max_products)
+            return _of_matrix(matrix, V[:, None], times, max_products).squeeze(-1)
+        return _of_matrix(matrix, V, times, max_products)
+
+
+def _converted(A: Tensor, dtype: torch.dtype) -> Tensor | SparseMatrix:
+    """The matrices of this dtype, a sparse one by its entries."""
+    if A.layout == torch.strided or A.is_meta:
+        return A.to(dtype)
+    if torch._C._functorch.is_functorch_wrapped_tensor(A):
+        return entries_of(A.to(dtype))
+    with torch._C._DisableFuncTorch():  # whose levels cannot hold CSR
+        return entries_of(A.to(dtype))
 
 
 def _refuse_transforms() -> None:
-    """The number of steps depends on norms, which a transform hides; its steps have no forward derivative."""
+    """The number of steps of a function depends on norms, which a transform hides."""
     if torch._C._are_functorch_transforms_active():
         raise ArgumentError(
-            "expm_action",
+            "expm_action of a function A",
             "called outside torch.func (vmap, grad, jvp, jacrev, jacfwd)",
             "inside",
-            "Use torch.autograd for derivatives and the batch dimensions of A and V instead of vmap, or "
-            "mlayer.expm(A) @ V.",
+            "Use torch.autograd for derivatives, or give A as a matrix, dense or sparse.",
         )
     if forward_ad._current_level >= 0:
         raise ArgumentError(
-            "expm_action",
+            "expm_action of a function A",
             "called outside torch.autograd.forward_ad.dual_level",
             "inside, where its tangents would be lost",
-            "Use reverse mode (torch.autograd.grad), or mlayer.expm(A) @ V.",
+            "Use reverse mode (torch.autograd.grad), or give A as a matrix, dense or sparse.",
         )
 
 
 # ---- Dense and sparse matrices. --------------------------------------------------------------------
 
 
-def _of_matrix(A: Tensor, V: Tensor, times: Tensor, max_products: int) -> Tensor:
+def _of_matrix(A: Tensor | SparseMatrix, V: Tensor, times: Tensor, max_products: int) -> Tensor:
     n, k = V.shape[-2:]
-    folded = A.dim() == 2  # one matrix: everything in V is its columns
-    batch = V.shape[:-2] if folded else torch.broadcast_shapes(A.shape[:-2], V.shape[:-2])
-    if V.is_meta or not n * k * batch.numel() * times.numel():
-        sparse = A.layout != torch.strided and not A.is_meta
-        entries = _entries(A)[2] if sparse else A
+    if isinstance(A, SparseMatrix) or A.dim() == 2:
+        folded, batch = True, V.shape[:-2]  # one matrix: everything in V is its columns
+    else:
+        folded, batch = False, torch.broadcast_shapes(A.shape[:-2], V.shape[:-2])
+    count = math.prod(batch)
+    if V.is_meta or not n * k * count * times.numel():
+        entries = A.values if isinstance(A, SparseMatrix) else A
         return _nothing(V.new_empty(*batch, *times.shape, n, k), entries, V, times)
-    if folded:
-        v = V.movedim(-2, 0).reshape(1, n, -1)
+    if isinstance(A, SparseMatrix) or A.dim() == 2:
+        v = V.movedim(-2, 0).reshape(1, n, count * k)
     else:
-        A = A.expand(*batch, n, n).reshape(-1, n, n)
-        v = V.expand(*batch, n, k).reshape(-1, n, k)
-    flat = times.reshape(-1)
-    result = _flow(A, v, flat, max_products)  # (q, b, n, c)
+        A = A.expand(*batch, n, n).reshape(count, n, n)
+        v = V.expand(*batch, n, k).reshape(count, n, k)
+    flat = times.reshape(times.numel())
+    compute = flow if _is_ordinary(A, v, flat) else action
+    result = compute(A, v, flat, max_products)  # (q, b, n, c)
     if folded:
-        result = result.reshape(len(flat), n, *batch, k).movedim(1, -2)
+        result = result.reshape(flat.shape[0], n, *batch, k).movedim(1, -2)
     else:
-        result = result.reshape(len(flat), *batch, n, k)
+        result = result.reshape(flat.shape[0], *batch, n, k)
     return result.movedim(0, len(batch)).reshape(*batch, *times.shape, n, k)
+
+
+def _is_ordinary(A: Tensor | SparseMatrix, *others: Tensor) -> bool:
+    """Whether these tensors have values to look at, and nothing but autograd wants derivatives."""
+    if torch.compiler.is_compiling() or transforms_active():
+        return False
+    return all(is_plain(x) for x in (A.values if isinstance(A, SparseMatrix) else A, *others))
 
 
 def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:
@@ -141,142 +189,6 @@ def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:
     for argument in arguments:
         empty = empty + argument.sum()
     return empty
-
-
-def _flow(A: Tensor, v: Tensor, times: Tensor, max_products: int) -> Tensor:
-    # What is not finite is set aside here and brought back at the end, into the gradient too.
-    good = _finite(v, 1)
-    form = _sparse if A.layout != torch.strided else _dense
-    mapping, shift, growth, usable = form(A)
-    if growth.norm > torch.finfo(v.dtype).max / _ROOM and _divides(A):
-        # Products with A would overflow where exp(t A) V does not: exp(t A) = exp((t c) (A / c)).
-        mapping, shift, growth, usable = form(A, 1 / _ROOM**2)
-        times = times * _ROOM**2
-    v = _SetAside.apply(v, good)
-    differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (mapping.entries, v, times))
-    problem = SweepProblem(mapping, growth, shift, precision_for(v.dtype), max_products, differentiable)
-    value = sweep(problem, v, times)
-    overflown = ~value.detach().isfinite().all(2).all(0)  # (b, c)
-    if bool(overflown.any()):
-        value = torch.where(overflown[:, None, :], sweep_carefully(problem, v, times, overflown), value)
-    good = good & usable
-    return value if bool(good.all()) else value * torch.where(good, 1.0, torch.nan).to(value.real.dtype)
-
-
-def _divides(A: Tensor) -> bool:
-    """Whether division by c loses nothing: no entry, nor a fraction of it, becomes subnormal."""
-    entries = (A if A.layout == torch.strided else _entries(A)[2]).detach()
-    parts = (torch.view_as_real(entries.resolve_conj()) if entries.is_complex() else entries).abs()
-    info = torch.finfo(parts.dtype)
-    return not bool(((parts > 0) & (parts < _ROOM**2 * info.tiny / info.eps)).any())
-
-
-class _SetAside(torch.autograd.Function):
-    """Zero where something is not finite. The gradient, NaN there, passes unchanged."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, finite: Tensor) -> Tensor:
-        return torch.where(finite, x, 0.0)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return g, None
-
-
-def _finite(x: Tensor, *dims: int) -> Tensor:
-    """Whether everything along these dimensions is finite."""
-    finite = x.detach().isfinite()
-    for dim in dims:
-        finite = finite.all(dim, keepdim=True)
-    return finite
-
-
-def _dense(A: Tensor, scale: float = 1.0) -> tuple[Matrix, Tensor, Growth, Tensor]:
-    """The shifted matrices (times scale), their shifts, their sizes, and which are finite.  (b, n, n)"""
-    if A.dim() == 2:
-        A = A[None]
-    b, n, _ = A.shape
-    finite = _finite(A, 1, 2)
-    A = _SetAside.apply(A, finite)
-    if scale != 1.0:
-        A = A * scale
-    with torch.no_grad():
-        mean = A.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-        eye = torch.eye(n, dtype=A.dtype, device=A.device)
-        # The trace is taken out where that makes the norm smaller.
-        helps = _one_norm(A - mean * eye) < _one_norm(A)
-        shift = torch.where(helps[:, None, None], mean, 0.0)
-        B = A - shift * eye
-    mapping = Dense(A - shift * eye if A.requires_grad else B)
-    fixed = Dense(B)
-
-    def estimate(power: int) -> float:
-        start = probes(b, n, A)
-        with torch.no_grad():
-            return float(estimate_norm(fixed.apply, fixed.adjoint, power, start).amax())
-
-    return mapping, shift, Growth(float(_one_norm(B).amax()), estimate), finite
-
-
-def _one_norm(A: Tensor) -> Tensor:
-    return A.abs().sum(1).amax(1)
-
-
-def _entries(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, columns and values of a sparse matrix."""
-    _check_places(A)
-    if A.layout == torch.sparse_coo:
-        A = A.coalesce()
-        rows, columns = A.indices()
-        return rows, columns, A.values()
-    counts = A.crow_indices().diff()
-    rows = torch.repeat_interleave(torch.arange(A.shape[0], device=A.device), counts)
-    return rows, A.col_indices().long(), A.values()
-
-
-def _check_places(A: Tensor) -> None:
-    """Torch looks at indices only if asked to, and its products then read and write where they point."""
-    n = A.shape[0]
-    if A.layout == torch.sparse_coo:
-        places = {"rows and columns": A._indices()}
-    else:
-        starts = A.crow_indices()
-        if int(starts[0]) != 0 or int(starts[-1]) != len(A.col_indices()) or bool((starts.diff() < 0).any()):
-            must_be = f"a matrix whose crow_indices rise from 0 to its {len(A.col_indices())} entries"
-            raise ArgumentError("A", must_be, "others", "Make it with check_invariants=True.")
-        places = {"columns": A.col_indices()}
-    for name, index in places.items():
-        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < n:
-            hint = "Make it with check_invariants=True."
-            raise ArgumentError("A", f"a matrix with {name} from 0 to {n - 1}", "others", hint)
-
-
-def _sparse(A: Tensor, scale: float = 1.0) -> tuple[Matrix, Tensor, Growth, Tensor]:
-    """The same of one sparse matrix."""
-    n = A.shape[0]
-    rows, columns, values = _entries(A)
-    finite = _finite(values, 0)
-    values = _SetAside.apply(values, finite)
-    if scale != 1.0:
-        values = values * scale
-    with torch.no_grad():
-        on_diagonal = rows == columns
-        diagonal = values.new_zeros(n).index_add_(0, rows[on_diagonal], values[on_diagonal])
-        sums = values.real.new_zeros(n).index_add_(0, columns, values.abs())
-        mean = diagonal.mean()
-        shifted = sums - diagonal.abs() + (diagonal - mean).abs()
-        helps = bool(shifted.amax() < sums.amax())
-    shift = mean if helps else torch.zeros_like(mean)
-    mapping = Sparse(Pattern(n, rows, columns), values, shift.item()).ready()
-
-    def estimate(power: int) -> float:
-        with torch.no_grad():
-            adjoint = mapping.adjoint_map()
-            found = estimate_norm(mapping.product, adjoint.product, power, probes(1, n, values))
-            return float(found.amax())
-
-    norm = float((shifted if helps else sums).amax())
-    return mapping, shift.reshape(1, 1, 1), Growth(norm, estimate), finite.reshape(1, 1, 1)
 
 
 # ---- Functions. ------------------------------------------------------------------------------------
@@ -314,7 +226,7 @@ def _of_function(
 
     # Powers of a function are looked at only where its norm was not given: they need the adjoint.
     growth = Growth(float(norm), None) if norm is not None else Growth(estimate(1), estimate)
-    if not isfinite(growth.norm):
+    if not math.isfinite(growth.norm):
         raise ArgumentError(
             "A", "finite on finite vectors", "NaN or infinity", "Look at A(torch.ones_like(V))."
         )
@@ -375,16 +287,16 @@ def _check_sizes(A: Tensor, V: Tensor) -> None:
 
 def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
     """The times as a real tensor of the precision of the result."""
-    real = dtype.to_real()
+    real = _REAL.get(dtype, dtype)
     if isinstance(t, Tensor):
-        if t.is_complex() or t.dtype == torch.bool:
+        if t.is_complex() or t.dtype == torch.bool or t.is_quantized:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Put a complex factor into A: 1j * A.")
         if t.is_meta and not V.is_meta:
             raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
         times = t.to(device=V.device, dtype=real)
     else:
         times = torch.tensor(_real_number(t), dtype=real, device=V.device)
-    if not times.is_meta and not bool(times.isfinite().all()):
+    if _is_ordinary(times) and not bool(times.isfinite().all()):  # others are looked at later
         raise ArgumentError("t", "finite", "NaN or infinity among the times", "Leave those times out.")
     return times
 
@@ -394,4 +306,7 @@ def _real_number(t: object) -> float:
     if isinstance(t, bool) or not isinstance(t, Real):
         hint = "Put a complex factor into A: 1j * A." if isinstance(t, complex) else "Use torch.linspace."
         raise ArgumentTypeError("t", "a number or a tensor of real times", brief(t), hint)
-    return float(t)
+    try:
+        return float(t)
+    except OverflowError:  # an integer or a fraction beyond the largest float
+        return math.inf

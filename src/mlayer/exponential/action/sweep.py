@@ -12,7 +12,13 @@ from torch import Tensor
 from mlayer.errors import ArgumentError
 from mlayer.exponential.action.maps import Function, Matrix
 from mlayer.exponential.action.plan import ActionPlan, Growth, plan_for, with_derivative
-from mlayer.exponential.action.taylor import SeriesStep, recorded_step, taylor_step, taylor_sum
+from mlayer.exponential.action.taylor import (
+    SeriesStep,
+    beside_vectors,
+    recorded_step,
+    taylor_step,
+    taylor_sum,
+)
 from mlayer.exponential.action.thresholds import Precision
 from mlayer.exponential.action.wide_exponents import careful_sweep, form_and_multiply
 
@@ -53,14 +59,19 @@ class SweepProblem:
 
 
 def sweep(problem: SweepProblem, v: Tensor, times: Tensor) -> Tensor:
-    """exp(t A) V for every t.  (b, n, c), (q,) -> (q, b, n, c)"""
+    """exp(t A) V for every t.  (b, n, c), (q,) or (q, b) with equal columns -> (q, b, n, c)"""
     if not len(times):
         return v.new_zeros(0, *v.shape)
     values: dict[int, Tensor] = {}
-    listed = times.detach().tolist()
+    listed = _list(times)
     for order in _orders(listed):
         values |= _one_way(problem, v, times, listed, order)
     return torch.stack([values[i] for i in range(len(listed))])
+
+
+def _list(times: Tensor) -> list[float]:
+    listed: list[float] = (times if times.dim() == 1 else times[:, 0]).detach().tolist()
+    return listed
 
 
 def _orders(times: list[float]) -> list[list[int]]:
@@ -90,7 +101,7 @@ def _one_way(
         exact = [listed[i] - position for i in inside] + ([] if steps == 1 else [h])
         tau = times[inside] - position
         if steps > 1:
-            tau = torch.cat([tau, tau.new_tensor([h])])
+            tau = torch.cat([tau, tau.new_full((1, *tau.shape[1:]), h)])
         result, loss = _step(problem, v, tau, [t / h for t in exact], step)
         if not cautious and loss > _CANCELLATION * abs(h) * problem.growth.alpha(plan.degree):
             # These terms cancel: from here on in short steps.
@@ -98,7 +109,7 @@ def _one_way(
             plan, degree = problem.plan(abs(end - position), columns, cautious=True)
             steps = plan.steps
             continue
-        result = result * torch.exp(problem.shift * tau[:, None, None, None])
+        result = result * torch.exp(problem.shift * beside_vectors(tau))
         found |= {i: result[j] for j, i in enumerate(inside)}
         v, position, steps = result[-1], goal, steps - 1
         if steps and not bool(v.detach().isfinite().all(1).any()):
@@ -125,7 +136,7 @@ def sweep_carefully(problem: SweepProblem, v: Tensor, times: Tensor, columns: Te
     """The same for the columns that overflow, (b, c), with 0 in the others; not differentiable."""
     assert not isinstance(problem.mapping, Function)
     result = v.new_zeros(len(times), *v.shape)
-    listed = times.tolist()
+    listed = _list(times)
     for item in columns.any(1).nonzero().flatten().tolist():
         chosen = columns[item].nonzero().flatten()
         matrix, shift = problem.mapping.listed(item), complex(problem.shift[item].item())

@@ -127,7 +127,7 @@ class _TaylorStep(torch.autograd.Function):
                 ratios = (tau / ctx.step.h).to(g.dtype)
                 on_entries, on_v = _pull_back(mapping, v if wanted[1] else None, ratios, g, ctx.step)
             if wanted[3]:
-                on_tau = _on_times(mapping, value, g)
+                on_tau = _on_times(mapping, value, g, tau.dim())
         return None, on_entries, (on_v if wanted[2] else None), on_tau
 
 
@@ -136,12 +136,12 @@ def _pull_back(
 ) -> tuple[Tensor | None, Tensor]:
     """Gradients of the entries of B, if V is given, and of V."""
     h, m = step.h, step.derivative_degree
-    c = torch.tensordot(ratios**m, g, 1)
+    c = _weighted(ratios**m, g)
     weighted = []  # (h / k) c_k for k = m, ..., 1
     for k in range(m, 0, -1):
         c = c * (h / k)
         weighted.append(c)
-        c = torch.tensordot(ratios ** (k - 1), g, 1) + mapping.adjoint(c)
+        c = _weighted(ratios ** (k - 1), g) + mapping.adjoint(c)
     if v is None:
         return None, c
     terms = [v]  # x_0 ... x_(m-1)
@@ -151,12 +151,25 @@ def _pull_back(
     return mapping.outer(torch.cat(weighted[::-1], -1), torch.cat(terms, -1)), c
 
 
-def _on_times(mapping: Matrix, value: Tensor, g: Tensor) -> Tensor:
-    """<G, B exp(tau B) V> for every tau."""
+def _weighted(weights: Tensor, g: Tensor) -> Tensor:
+    """The sum over the times.  (q,) or (q, b), (q, b, n, c) -> (b, n, c)"""
+    if weights.dim() == 1:
+        return torch.tensordot(weights, g, 1)
+    return (weights[:, :, None, None] * g).sum(0)
+
+
+def beside_vectors(tau: Tensor) -> Tensor:
+    """Times in the shape in which they multiply vectors (q, b, n, c)."""
+    return tau[:, :, None, None] if tau.dim() == 2 else tau[:, None, None, None]
+
+
+def _on_times(mapping: Matrix, value: Tensor, g: Tensor, dims: int) -> Tensor:
+    """<G, B exp(tau B) V> for every tau, or for every tau and matrix."""
     q, b, n, c = value.shape
     columns = value.permute(1, 2, 0, 3).reshape(b, n, q * c)
     slope = mapping.apply(columns).reshape(b, n, q, c).permute(2, 0, 1, 3)
-    return (g.conj() * slope).real.sum((1, 2, 3))
+    products = (g.conj() * slope).real.sum((2, 3))
+    return products if dims == 2 else products.sum(1)
 
 
 def taylor_step(mapping: Matrix, value: Tensor, v: Tensor, tau: Tensor, step: SeriesStep) -> Tensor:

@@ -12,8 +12,9 @@ from mlayer.exponential.arguments import HALVES, check_matrices
 from mlayer.exponential.inverse.balance import balancing
 from mlayer.exponential.inverse.logarithm import logarithm
 from mlayer.exponential.inverse.pairs import MatrixPair
-from mlayer.exponential.inverse.primary import Rule, differentiable, make_rule
 from mlayer.exponential.inverse.root import largest_entry, square_root
+from mlayer.exponential.primary_function import Value, define_primary
+from mlayer.exponential.sharding import allow_sharding
 
 Method = Callable[[MatrixPair], tuple[MatrixPair, Tensor]]
 # Roots with a residual ||A - X^2|| / ||A|| above this have lost half of their digits.
@@ -66,14 +67,15 @@ def logm(A: Tensor) -> Tensor:
     return _checked(A, _LOGARITHM)
 
 
-def _checked(A: Tensor, rule: Rule) -> Tensor:
+def _checked(A: Tensor, function: Value) -> Tensor:
     check_matrices(A)
     if A.dtype in HALVES:
-        return _checked(A.float(), rule).to(A.dtype)
-    return differentiable(rule, A)
+        return _checked(A.float(), function).to(A.dtype)
+    allow_sharding(A)
+    return function(A)
 
 
-def _rule(method: Method, name: str, what: str) -> Rule:
+def _function(method: Method, name: str, what: str) -> Value:
     def value(matrices: Tensor) -> Tensor:
         if matrices.is_meta or not matrices.numel():
             return torch.empty_like(matrices, memory_format=torch.contiguous_format)
@@ -101,7 +103,14 @@ def _rule(method: Method, name: str, what: str) -> Rule:
         _refuse_nan(h, matrices.shape[:-2], what)
         return _back(_similar(h, scale), finite & usable, matrices)
 
-    return make_rule(name, value, frechet)
+    return define_primary(name, f"{name}_frechet", value, frechet, _scale)[0]
+
+
+def _scale(matrices: Tensor, direction: Tensor) -> Tensor:
+    """Powers of two that bring each direction to the size of its matrix."""
+    largest = [x.detach().abs().amax((-2, -1), keepdim=True) for x in (matrices, direction)]
+    ratio = largest[1] / largest[0]
+    return torch.where((ratio > 0) & ratio.isfinite(), torch.exp2(torch.log2(ratio).floor()), 1.0)
 
 
 def _tangent(method: Method, flat: Tensor, along: Tensor) -> Tensor:
@@ -206,5 +215,5 @@ def _place(item: int, batch: torch.Size) -> str:
     return str(list(reversed(index))) if index else ""
 
 
-_SQUARE_ROOT = _rule(square_root, "sqrtm", "square root")
-_LOGARITHM = _rule(logarithm, "logm", "logarithm")
+_SQUARE_ROOT = _function(square_root, "sqrtm", "square root")
+_LOGARITHM = _function(logarithm, "logm", "logarithm")
