@@ -7,13 +7,13 @@ import types
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from problems import product
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
 X, Y = product(64, 0)
 ROWS = TensorDataset(X, Y)
@@ -98,6 +98,9 @@ HIDDEN: dict[str, tuple[Any, Any, Callable[[Any], float]]] = {
     "weak reference": (weakref.ref(KEPT[0]), weakref.ref(KEPT[1]), lambda v: float(v().by)),
     "module": of(module),
     "values of a generator": of(numbers, lambda v: float(next(v))),
+    "ufunc of a function": of(
+        lambda by: np.frompyfunc(lambda x: x + by, 1, 1), lambda v: float(cast(Any, v)(0.0))
+    ),
     "hook of a tensor": of(tensor_with_a_hook, lambda v: float(v.detach())),
 }
 
@@ -164,6 +167,26 @@ class SlotSampler(Sampler[int]):
         return 64
 
 
+class Entries(Dataset[Any]):
+    """Examples that stand in a dictionary; the eight that are compared by asking for them are the same."""
+
+    def __init__(self, changed: float) -> None:
+        self.rows = {k: {"x": X[k].clone(), "y": Y[k]} for k in range(64)}
+        self.rows[30]["x"] += changed
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index]["x"], self.rows[index]["y"]
+
+
+def pairs(changed: float) -> list[Any]:
+    rows = list(zip(X.clone(), Y, strict=True))
+    rows[30][0].add_(changed)
+    return rows
+
+
 HIDDEN_LOADERS: dict[str, tuple[str, Any, Any]] = {
     name: ("data", *pair)
     for name, pair in {
@@ -175,6 +198,15 @@ HIDDEN_LOADERS: dict[str, tuple[str, Any, Any]] = {
         "slot of a sampler": (
             DataLoader(ROWS, 16, sampler=SlotSampler(1)),
             DataLoader(ROWS, 16, sampler=SlotSampler(-1)),
+        ),
+        "dictionary of a data set": (DataLoader(Entries(0.0), 16), DataLoader(Entries(1e-6), 16)),
+        "list of examples": (
+            DataLoader(cast(Any, pairs(0.0)), 16),
+            DataLoader(cast(Any, pairs(1e-6)), 16),
+        ),
+        "dictionary of examples": (
+            DataLoader(cast(Any, dict(enumerate(pairs(0.0)))), 16),
+            DataLoader(cast(Any, dict(enumerate(pairs(1e-6)))), 16),
         ),
         "list of batches' rows": (
             DataLoader(ROWS, batch_sampler=[[0, 1], [2, 3]]),

@@ -22,7 +22,7 @@ from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tensorfile import sealed
 from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
 from mlayer.training.checkpoints import FORMAT, Checkpoints
-from mlayer.training.lost import RunFailedError, sendable
+from mlayer.training.retry_killed_tasks import RunFailedError, sendable
 
 SETTINGS = Settings(epochs=2, learning_rate=1e-2)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import struct
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,3 +123,39 @@ def test_arrays_of_dates_and_text_are_compared() -> None:
     assert plain(days) != plain(days + np.timedelta64(1, "D"))
     assert plain(days) == plain(days.copy())
     assert plain(np.array(["a", "b"])) != plain(np.array(["a", "c"]))
+
+
+def _rows(*changes: tuple[int, int, Any]) -> list[Any]:
+    rows = [[torch.full((3,), float(k)), k, torch.tensor(k)] for k in range(3000)]
+    for row, column, value in changes:
+        rows[row][column] = value
+    return [tuple(row) for row in rows]
+
+
+def test_of_a_list_of_examples_every_one_counts() -> None:
+    """The last of a part that is copied together counts, and one that is not like the others."""
+    own = plain(_rows())
+    assert own == plain(_rows())
+    assert own[0] == "rows"
+    odd = torch.full((3,), 2.0)
+    odd.by = 1.0  # type: ignore[attr-defined]
+    changed: list[tuple[int, int, Any]] = [
+        (0, 0, torch.tensor([0.0, 0.0, 1e-30])),
+        (1023, 0, torch.zeros(3)),
+        (1024, 2, torch.tensor(0)),
+        (2999, 1, 0),
+        (2999, 1, 2999.0),
+        (2999, 1, True),
+        (5, 0, torch.full((3,), 5.0, dtype=torch.float64)),
+        (5, 0, torch.full((4,), 5.0)),
+        (5, 0, None),
+        (2, 0, odd),
+        (2, 0, torch.full((3,), 2.0, requires_grad=True)),
+        (2, 0, torch.full((3,), 2.0).to_sparse()),
+    ]
+    found = [json.dumps(plain(_rows(change))) for change in changed]
+    assert json.dumps(own) not in found
+    assert len(set(found)) == len(found)
+    tensors = [row[0] for row in _rows()]
+    assert plain(tensors) != plain([*tensors[:-1], torch.zeros(3)])
+    assert plain([tensors[0]] * 40) != plain([tensors[0]] * 41)

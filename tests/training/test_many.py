@@ -16,8 +16,8 @@ from problems import layer, product, same_weights
 
 from mlayer.errors import ArgumentTypeError
 from mlayer.training import Settings, Trained, train, train_many
-from mlayer.training.lost import RunFailedError, sendable
 from mlayer.training.many import RunsLostError
+from mlayer.training.retry_killed_tasks import Packed, RunFailedError, check_sendable, sendable
 
 HERE = Path(__file__).parent
 SETTINGS = Settings(epochs=3, learning_rate=1e-2)
@@ -176,6 +176,7 @@ def test_errors_that_would_end_the_caller_are_told(error: BaseException) -> None
     assert f"run 1 (seed 1) ended with {type(error).__name__}" in str(told)
     stopped = KeyboardInterrupt()
     assert sendable(stopped, "run 1") is stopped
+    assert stopped.__notes__ == ["run 1"]
 
 
 def failing(settings: Settings) -> torch.nn.Module:
@@ -198,6 +199,66 @@ def test_an_error_of_one_run_keeps_those_that_have_ended() -> None:
     assert [run.settings.seed for run in finished] == [0]
     assert same_weights(finished[0].model, layer_trained(0))
     assert "run 1 (seed 1)" in caught.value.__notes__
+
+
+class OwnEnd(BaseException):
+    """The error of a library that ends its tasks by it."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, OwnEnd])
+def test_whatever_ends_the_call_keeps_the_runs_that_have_ended(error: type[BaseException]) -> None:
+    def build_two(settings: Settings) -> torch.nn.Module:
+        if settings.seed == 2:
+            raise error
+        return layer(seed=settings.seed)
+
+    with pytest.raises(error) as caught:
+        train_many(build_two, product(), SETTINGS, seeds=[0, 1, 2, 3], n_jobs=1)
+    finished: Any = caught.value.finished  # type: ignore[attr-defined]
+    assert [run.settings.seed for run in finished] == [0, 1]
+    assert "run 2 (seed 2)" in caught.value.__notes__
+
+
+class Unpackable:
+    """Cannot be pickled, or not be made again, by an error or by an exit."""
+
+    def __init__(self, reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __call__(self, *arguments: Any) -> Any:
+        return layer()
+
+    def __reduce__(self) -> Any:
+        return self.reduced() if callable(self.reduced) else self.reduced
+
+
+UNPACKABLE = {
+    "error": lambda: 1 // 0,
+    "exit": lambda: sys.exit(5),
+    "cannot be made": (int, ("no number",)),
+    "exits when made": (sys.exit, (3,)),
+}
+
+
+@pytest.mark.parametrize("kind", UNPACKABLE)
+def test_what_cannot_go_to_another_process_is_named(kind: str) -> None:
+    """It was a raw error of pickle, or the process that could not make it again looked like a killed one."""
+    value = Unpackable(UNPACKABLE[kind])
+    with pytest.raises(ArgumentTypeError, match=r"build must be an object that can be pickled"):
+        Packed(build=value)()
+    with pytest.raises(ArgumentTypeError, match=r"build must be a callable that returns a model"):
+        check_sendable("build", value, "a model that")
+
+
+def test_arguments_that_cannot_be_packed_are_refused_before_any_process_starts() -> None:
+    lock = threading.Lock()
+    data = product()
+    with pytest.raises(ArgumentTypeError, match=r"build must be .*cannot pickle '_thread.lock'.*n_jobs=1"):
+        train_many(lambda settings: (layer(), lock)[0], data, SETTINGS, seeds=[0, 1], n_jobs=2)
+    with pytest.raises(ArgumentTypeError, match=r"augment must be .*cannot pickle '_thread.lock'"):
+        train_many(build, data, SETTINGS, seeds=[0, 1], n_jobs=2, augment=lambda x, g: (x, lock)[0])
+    one, other = Packed(build=build, settings=SETTINGS)()
+    assert (one, other) == (build, SETTINGS)
 
 
 @pytest.mark.slow

@@ -24,8 +24,6 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 # Stopped at every step even in the quick run: the default, one of torch's, and one that keeps no state.
 EVERY_STOP = {"rmsprop", "adam", "sgd"}
-# Optimizers of torch that take only matrices.
-MATRICES_ONLY = {"muon"}
 
 
 class StoppedError(Exception):
@@ -53,7 +51,7 @@ def settings(optimizer: str, schedule: str) -> Settings:
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name not in MATRICES_ONLY])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_stop_resumes_to_the_bit(optimizer: str, schedule: str, every: bool, tmp_path: Path) -> None:
     data, validation = product(16 * BATCHES), product(20, 1)
     how = settings(optimizer, schedule)

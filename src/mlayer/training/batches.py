@@ -179,6 +179,10 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
             f"({kinds})",
             "Convert arrays with torch.as_tensor.",
         )
+    if any(t.is_nested for t in data):
+        raise ArgumentTypeError(
+            argument, "tensors of one shape each", "a nested tensor", "Pad the rows to one length."
+        )
     rows = [len(t) if t.dim() else 0 for t in data]
     if len(set(rows)) > 1:
         raise ArgumentError(argument, "tensors of equal length", f"lengths {rows}", "One row per example.")

@@ -12,19 +12,23 @@ not that of the run. What their functions hold counts, though: decorators such a
 from __future__ import annotations
 
 import copyreg
+import ctypes
 import hashlib
 import json
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from types import (
     BuiltinFunctionType,
+    CodeType,
+    FrameType,
     FunctionType,
     GeneratorType,
     MappingProxyType,
     MethodType,
     ModuleType,
+    TracebackType,
 )
 from typing import Any
 from weakref import ref
@@ -33,7 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlayer.training.bulk_digest import array_digest, tensor_digest
+from mlayer.training.bulk_digest import array_digest, examples_digest, tensor_digest
 from mlayer.training.code_fingerprint import (
     LONGEST_INTEGER,
     code_digest,
@@ -42,8 +46,14 @@ from mlayer.training.code_fingerprint import (
     named_by,
     of_a_library,
 )
+from mlayer.training.compiled_fingerprint import (
+    extension_digest,
+    global_of,
+    held_by,
+    script_parts,
+    shared_library,
+)
 
-CHANGING = "(changes during the run)"
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
 # What torch keeps in every module: weights and parts have their own place here, the rest is bookkeeping.
@@ -52,13 +62,15 @@ _BOOKKEEPING = set(vars(nn.Module()))
 _OF_EVERY_CLASS = {
     *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__slots__"),
     *("__orig_bases__", "__parameters__", "__abstractmethods__", "__firstlineno__", "__static_attributes__"),
+    *("_backward_cls", "_autograd_function_id"),  # of torch.autograd.Function: a number of the process
     *("__match_args__", "__dataclass_params__", "__annotate_func__", "__annotations_cache__"),
 }
 _SCALARS = (bool, int, float, str, type(None), torch.dtype)
 # What a decorator of a library may have been given; the library's own objects often are caches.
 _GIVEN = (
     *(*_SCALARS, dict, list, tuple, MappingProxyType, Tensor, np.ndarray),
-    *(FunctionType, BuiltinFunctionType, partial, type, nn.Module, torch.jit.ScriptFunction),
+    *(FunctionType, BuiltinFunctionType, partial, partialmethod, type, nn.Module),
+    *(torch.jit.ScriptFunction, torch.ScriptMethod, np.vectorize, np.ufunc),
 )
 # What is read by its content, to which the attributes of a subclass come.
 _CONTENT = (Tensor, nn.Parameter, np.ndarray, bytes, bytearray, set, frozenset, partial)
@@ -81,31 +93,9 @@ def model_fingerprint(model: nn.Module) -> Any:
     return _ObjectWalk().module(model, weights=False)
 
 
-def same(old: Any, new: Any) -> bool:
-    """Whether two fingerprints agree, but for what changes during a run.
-
-    >>> same([1, CHANGING], [1, "x"]), same([1, 2], [1, 2.0])
-    (True, False)
-    """
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(same(value, new[key]) for key, value in old.items())
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(map(same, old, new))
-    return old == CHANGING or json.dumps(old) == json.dumps(new)
-
-
-def merged(old: Any, new: Any) -> Any:
-    """One fingerprint of two moments of a run: counters and caches, which fill on the way, are marked."""
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        return {key: merged(value, new[key]) for key, value in old.items()}
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [merged(*pair) for pair in zip(old, new, strict=True)]
-    return old if same(old, new) else CHANGING
-
-
 def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
     """Shapes and a digest of every byte."""
-    return [[list(t.shape), str(t.dtype), tensor_digest(t)] for t in tensors]
+    return [[list(t.shape), str(t.dtype), _tensor_digest(t)] for t in tensors]
 
 
 class _ObjectWalk:
@@ -125,10 +115,14 @@ class _ObjectWalk:
         if len(self.above) > _DEEPEST:
             return ["deep", _name(type(value))]
         self.above.append(id(value))
-        found = self._parts(value)
-        if isinstance(value, _CONTENT) and (type(value) not in _CONTENT or _attributes_of_content(value)):
-            found = [found, self.read(type(value)), self.read(_attributes_of_content(value))]
-        self.above.pop()
+        depth = len(self.above)
+        try:
+            found = self._parts(value)
+            if isinstance(value, _CONTENT) and (type(value) not in _CONTENT or _attributes_of_content(value)):
+                found = [found, self.read(type(value)), self.read(_attributes_of_content(value))]
+        except Exception as error:  # of a weak proxy that leads nowhere, of properties of a foreign class
+            found = ["unreadable", _name(type(value)), type(error).__name__]
+        del self.above[depth - 1 :]
         text = json.dumps(found)
         if len(text) > _LONGEST:
             found = ["long", _name(type(value)), _digest(text)]
@@ -136,10 +130,14 @@ class _ObjectWalk:
         return found
 
     def _parts(self, value: Any) -> Any:
+        if isinstance(value, Tensor) and value.is_nested:
+            return ["tensor", value.requires_grad, self.read(list(value.detach().unbind()))]
         if isinstance(value, Tensor):
             return ["tensor", value.requires_grad, _tensor_digest(value), *self._hooks_of(value)]
         if isinstance(value, np.memmap):  # may be larger than the memory
             return ["memmap", str(value.dtype), list(value.shape), str(value.filename), value.offset]
+        if isinstance(value, np.flatiter):
+            return ["iterator", self.read(value.copy()), value.index]
         if isinstance(value, np.ndarray):
             kind = ["array", str(value.dtype), list(value.shape)]
             if value.dtype.hasobject:
@@ -152,7 +150,7 @@ class _ObjectWalk:
         if type(value) in (tuple, list):
             if all(type(one) in (bool, int, float, str) for one in value):
                 return list(map(_scalar, value))
-            return [self.read(one) for one in value]
+            return examples_digest(value) or [self.read(one) for one in value]
         if type(value) is dict or isinstance(value, type(type.__dict__)):
             return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
         if isinstance(value, set | frozenset):
@@ -166,13 +164,14 @@ class _ObjectWalk:
             if callable(inner):  # compiled: computes the same
                 return self.read(inner)
             return ["function", value.__qualname__, *self._function(value)]
-        if isinstance(value, torch.jit.ScriptFunction):
-            graph: Any = value.graph
-            kept = graph.findAllNodes("prim::Constant")  # the code names tensors only
-            tensors = [
-                one.t("value") for one in kept if one.hasAttribute("value") and one.kindOf("value") == "t"
-            ]
-            return ["script", value.code, self.read(tensors)]
+        if isinstance(value, torch.jit.ScriptFunction | torch.ScriptMethod):
+            return ["script", self.read(script_parts(value))]
+        if isinstance(value, CodeType):
+            return ["code", code_digest(value)]
+        if isinstance(value, FrameType | TracebackType):  # of the call, not of the run
+            return [_name(type(value))]
+        if isinstance(value, ctypes.CDLL):
+            return ["shared library", *shared_library(value)]
         if isinstance(value, GeneratorType):
             held = {} if value.gi_frame is None else value.gi_frame.f_locals
             return ["iterator", code_digest(value.gi_code), self.read(dict(held))]
@@ -190,7 +189,8 @@ class _ObjectWalk:
             return ["generator", _name(type(value))]
         if isinstance(value, BuiltinFunctionType):
             owner = value.__self__
-            return ["built in", _name(value), None if isinstance(owner, ModuleType) else self.read(owner)]
+            about = extension_digest(owner) if isinstance(owner, ModuleType) else self.read(owner)
+            return ["built in", _name(value), about]
         wrapped = getattr(value, "__wrapped__", None)
         if callable(wrapped) and of_a_library(type(value)):  # functools.cache: in C, or known by a name
             return [_name(type(value)), self.read(wrapped)]
@@ -266,12 +266,18 @@ class _ObjectWalk:
             reduce = copyreg.dispatch_table.get(kind)
             stored = value.__reduce_ex__(4) if reduce is None else reduce(value)
         except Exception:  # locks, files, what not: any error, for any code may be called here
-            return [self.read(kind), *own]
+            return [self.read(kind), *own, *self._held_in_c(value)]
         if isinstance(stored, str):
-            return [stored, *own]
+            module = global_of(value, stored)
+            held = self._held_in_c(value) if module is None else [extension_digest(module)]
+            return [stored, *own, *held]
         make, arguments, state, several, pairs = (*stored, *[None] * 5)[:5]
         items = [None if iterator is None else list(iterator) for iterator in (several, pairs)]
         return [*(self.read(part) for part in (make, arguments, kind, state, *items)), *own]
+
+    def _held_in_c(self, value: Any) -> list[Any]:
+        held = held_by(value, attributes(value))
+        return [self.read(held)] if held else []
 
     def module(self, module: nn.Module, *, weights: bool) -> Any:
         """A module's tree; ``weights``: with the numbers of parameters and persistent buffers."""
@@ -289,16 +295,18 @@ class _ObjectWalk:
         return {"parts": parts, "parameters": trained}
 
     def _one_module(self, module: nn.Module, weights: bool) -> list[Any]:
-        kept = set() if weights else set(module._buffers) - module._non_persistent_buffers_set
-        buffers = {k: v for k, v in module._buffers.items() if k not in kept}
-        numbers = dict(module._parameters) if weights else {}
-        own = {
+        held = dict(module._buffers.items())  # by items: those of torch.jit cannot be looped over
+        kept = set() if weights else set(held) - module._non_persistent_buffers_set
+        buffers = {k: v for k, v in held.items() if k not in kept}
+        numbers = dict(module._parameters.items()) if weights else {}
+        own: Any = script_parts(module) or {
             name: value
             for name, value in vars(module).items()
             if name not in _BOOKKEEPING and not isinstance(value, nn.Module)
         }
         hooks = [list(getattr(module, name, {}).values()) for name in _HOOKS]
-        return [self.read(part) for part in (type(module), module.training, own, buffers, numbers, hooks)]
+        mode = getattr(module, "training", None)  # torch.jit.freeze removes it
+        return [self.read(part) for part in (type(module), mode, own, buffers, numbers, hooks)]
 
 
 def attributes(value: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Tensors and arrays in memory count with every byte, wherever they are: in a Tens
 an attribute of a data set, of its sampler or of a user-defined loader. So do the batch size, the sampler and
 the code that makes batches. Of a data set that can be indexed some examples count besides, if they are the
 same when they are asked for twice; random ones cannot be compared. What is read from files on the way is not
-compared otherwise; nor are dictionaries that a data set holds, which mostly are caches.
+compared otherwise. Counters and caches of a data set count until they are seen to change (see `changes`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from mlayer.training.fingerprint import attributes, plain, tensors_fingerprint
 
 _SAMPLES = 8
 _LISTS = (list, tuple, range, Tensor, np.ndarray)  # of indices, in the place of a sampler
+_CONTAINERS = (list, tuple, dict, set, frozenset, Tensor, np.ndarray)  # in the place of a data set
 # Where a sampler finds the data set again; and a generator, which is seeded by the run.
 _NOT_OF_A_SAMPLER = ("data_source", "generator")
 
@@ -68,7 +69,11 @@ def _dataset_fingerprint(dataset: Any) -> list[Any]:
         return [name, count, plain(list(dataset.indices)), _dataset_fingerprint(dataset.dataset)]
     held = {key: _held(value) for key, value in _attributes(dataset).items()}
     known = [name, count, plain(type(dataset)), held]
-    if not count or not hasattr(dataset, "__getitem__") or not isinstance(dataset, Dataset):
+    if isinstance(dataset, _CONTAINERS):
+        return [*known, plain(dataset)]
+    if not isinstance(dataset, Dataset) and of_a_library(type(dataset)):  # such as a table of pandas
+        known = [*known, plain(dataset)]
+    if not count or not hasattr(dataset, "__getitem__"):
         return known
     with _generators_left_as_they_are():
         places = sorted({round(k * (count - 1) / (_SAMPLES - 1)) for k in range(_SAMPLES)})
@@ -77,8 +82,8 @@ def _dataset_fingerprint(dataset: Any) -> list[Any]:
 
 
 def _attributes(of: Any) -> dict[str, Any]:
-    """The attributes of a data set or loader, but for caches, and generators, which the run seeds."""
-    return {k: v for k, v in attributes(of).items() if not isinstance(v, dict | torch.Generator)}
+    """The attributes of a data set or loader, but for generators, which the run seeds."""
+    return {k: v for k, v in attributes(of).items() if not isinstance(v, torch.Generator)}
 
 
 @cache
@@ -93,6 +98,8 @@ def _held(value: Any) -> Any:
         return _dataset_fingerprint(value)
     if isinstance(value, list | tuple) and any(isinstance(one, Dataset) for one in value):
         return [_held(one) for one in value]
+    if isinstance(value, dict) and any(isinstance(one, Dataset) for one in value.values()):
+        return [[plain(key), _held(one)] for key, one in value.items()]
     return plain(value)
 
 
@@ -106,7 +113,7 @@ def _example(dataset: Any, place: int) -> Any:
 def _length(of: Any) -> int | None:
     try:
         return len(of)
-    except TypeError:
+    except Exception:  # none, or one that cannot be asked for
         return None
 
 

@@ -168,6 +168,8 @@ class _Loop:
                 checkpoints.write(run.state())
         finally:
             progress.stop()
+            if checkpoints:
+                run.mark_changes(checkpoints)
         if (run.settings.restore_best or run.stopped == "diverged") and run.best.weights is not None:
             run.model.load_state_dict(run.best.weights)
         if run.stopped == "diverged" and run.settings.on_divergence == "raise":

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError,
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
 from mlayer.training.loop import train
-from mlayer.training.lost import all_done, check_sendable, sendable
 from mlayer.training.result import TrainingResult
+from mlayer.training.retry_killed_tasks import Packed, all_done, check_sendable, sendable, stays_here
 from mlayer.training.run import Augment
 from mlayer.training.settings import Settings
 
@@ -56,8 +57,9 @@ class RunsLostError(MLayerError, RuntimeError):
             else "Give `checkpoint` to keep their work."
         )
         super().__init__(
-            f"the processes of the runs {named} were killed, also when nothing else ran: most likely "
-            f"memory is short. The other {len(finished)} runs are in the error's `finished`. {hint}"
+            f"the processes of the runs {named} were killed or ended themselves, also when nothing else ran: "
+            "most likely memory is short. "
+            f"The other {len(finished)} runs are in the error's `finished`. {hint}"
         )
         self.lost, self.finished = lost, finished
 
@@ -79,8 +81,8 @@ def train_many(
     A run that diverges is given back with its best weights and ``result.stopped == "diverged"``; the
     others continue. A run whose process is killed (out of memory, say) is tried again, finally with nothing
     else running; what cannot be saved that way is named by a :class:`RunsLostError`, which holds the others.
-    An error inside a run, ``sys.exit`` included, ends the call; the runs that had ended are in the error's
-    ``finished``, and its notes name the run.
+    An error inside a run, ``sys.exit`` included, ends the call, as Ctrl-C does; the runs that had ended are
+    in the error's ``finished``, and its notes name the run.
 
     Args:
         build: makes the model of a run; should draw its weights from ``settings.seed``.
@@ -142,14 +144,23 @@ def train_many(
     checked = None if validation is None else [t.numpy() for t in validation]
     folders = [None if checkpoint is None else place / f"run-{i}" for i in range(len(runs))]
     several = joblib.Parallel(n_jobs=n_jobs).n_jobs != 1
+    here = stays_here(n_jobs)
     tasks = [
-        joblib.delayed(_one)(i, build, arrays, s, checked, f, augment, several, os.getpid())
+        joblib.delayed(_one)(
+            i,
+            (lambda s=s: (build, augment, s)) if here else Packed(build=build, augment=augment, settings=s),
+            arrays,
+            checked,
+            f,
+            several,
+            os.getpid(),
+        )
         for i, (s, f) in enumerate(zip(runs, folders, strict=True))
     ]
     found: dict[int, Trained] = {}
     try:
         all_done(tasks, n_jobs, found)
-    except Exception as error:
+    except BaseException as error:  # Ctrl-C too
         _keep(error, [found[i] for i in sorted(found)], len(runs))
         raise
     trained = [found[i] for i in sorted(found)]
@@ -162,7 +173,7 @@ def train_many(
     return trained
 
 
-def _keep(error: Exception, finished: list[Trained], count: int) -> None:
+def _keep(error: BaseException, finished: list[Trained], count: int) -> None:
     """Tie the runs that have ended to the error of another one: their work is not lost with it."""
     with suppress(Exception):  # an error that takes no attributes
         error.finished = finished  # type: ignore[attr-defined]
@@ -194,20 +205,21 @@ def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) 
 
 def _one(  # noqa: PLR0917 - a task for another process
     number: int,
-    build: Callable[[Settings], nn.Module],
+    given: Callable[[], Any],
     arrays: Sequence[np.ndarray],
-    settings: Settings,
     validation: Sequence[np.ndarray] | None,
     folder: Path | None,
-    augment: Augment | None,
     several: bool,
     caller: int,
 ) -> tuple[int, Trained]:
     elsewhere = os.getpid() != caller
+    run = f"run {number}"
     threads = torch.get_num_threads()
     if several:  # a core for each run: threads of several runs would stand in each other's way
         torch.set_num_threads(1)
     try:
+        build, augment, settings = given()
+        run = f"run {number} (seed {settings.seed})"
         model = build(settings)
         if elsewhere:  # before the work
             check_sendable("build", model, "a model that")
@@ -227,7 +239,6 @@ def _one(  # noqa: PLR0917 - a task for another process
             check_sendable("build", trained, "a model that, once trained,")
         return number, trained
     except BaseException as error:
-        run = f"run {number} (seed {settings.seed})"
         if elsewhere or (several and isinstance(error, Exception)):
             raise sendable(error, run) from error
         error.add_note(run)

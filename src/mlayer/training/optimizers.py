@@ -12,6 +12,7 @@ from torch import nn
 from mlayer.checks import did_you_mean, instance
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.light_optimizers import light
+from mlayer.training.muon import Muon
 from mlayer.training.rmsprop import RMSprop, fits_one_call
 from mlayer.training.settings import Settings
 
@@ -20,6 +21,7 @@ _CLASSES = {
     for name, value in vars(torch.optim).items()
     if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and name != "Optimizer"
 }
+_CLASSES["muon"] = Muon  # torch's takes matrices only
 SPARSE = torch.optim.SparseAdam
 _KERNELS = ("fused", "foreach", "capturable", "differentiable", "amsgrad")
 OPTIMIZERS = tuple(sorted(set(_CLASSES) - {SPARSE.__name__.lower()}))

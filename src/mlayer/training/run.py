@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,11 +13,12 @@ from torch import Tensor, nn
 
 from mlayer.errors import ArgumentError, FileFormatError
 from mlayer.tensorfile import digest_of
-from mlayer.training.batches import Data, as_source
+from mlayer.training.batches import Data, FromLoader, as_source
 from mlayer.training.best import Best, Weights, copy_of
+from mlayer.training.changes import agree, difference, differing, merged, same
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.distributed import World
-from mlayer.training.fingerprint import merged, model_fingerprint, plain, same
+from mlayer.training.fingerprint import model_fingerprint, plain
 from mlayer.training.learning_rate import LearningRate
 from mlayer.training.optimizers import build_optimizer, check_state, same_kernels
 from mlayer.training.result import Record, Stopped, TrainingResult
@@ -32,6 +34,12 @@ _COUNTERS: dict[str, Any] = {
 }
 # What may differ between a run and its continuation.
 _FREE = ("on_divergence", "restore_best")
+
+
+_SAME_ATTRIBUTES = (
+    " An attribute that says nothing of the data, such as a time or a count of calls, must have the same "
+    "value before every call: set it there, or keep it outside the data set and its loader."
+)
 
 
 class Run:
@@ -99,7 +107,7 @@ class Run:
         )
 
     def take_up(self, checkpoints: Checkpoints | None) -> None:
-        """Go on from the checkpoint if there is one, else write the first; the same on all processes."""
+        """Resume from the checkpoint if there is one, else write the first; the same on all processes."""
         state = None
         if self.world.rank == 0:
             if checkpoints is not None:
@@ -110,7 +118,8 @@ class Run:
                 assert checkpoints is not None
                 self._check_same_run(state, checkpoints)
                 # What was seen to change before may change again.
-                self._about |= self._held(state["about"]) | {"start": state["about"]["start"]}
+                before = state["about"]
+                self._about |= self._held(before) | {k: before[k] for k in ("start", "data", "validation")}
             else:
                 self.best.start_from(self.model)
                 if checkpoints is not None:
@@ -229,6 +238,25 @@ class Run:
             structure = merged(before["structure"], structure)
         return {"settings": settings, "augment": augment, "structure": structure}
 
+    def _data_now(self) -> dict[str, Any]:
+        """The fingerprint of loaders, which may hold counters and caches: what has changed is marked."""
+        sources = {"data": self.source, "validation": self.validation}
+        return {
+            name: merged(self._about[name], source.fingerprint())
+            for name, source in sources.items()
+            if isinstance(source, FromLoader)
+        }
+
+    def mark_changes(self, checkpoints: Checkpoints) -> None:
+        """Mark in the last checkpoint what a run has changed in its arguments until its end or interruption.
+
+        Or the same process could not resume it: its loader, say, has counted what was done since then.
+        """
+        with suppress(Exception):  # of the arguments' code: what ended the run is what counts
+            now = self._about and self._about | self._held(self._about) | self._data_now()
+            if now != self._about and (state := checkpoints.read()) is not None:
+                checkpoints.write(state | {"about": now})
+
     def _optimizer_fingerprint(self) -> list[Any]:
         """An optimizer that a function made says more than the function's code: what it trains, and how."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
@@ -247,11 +275,13 @@ class Run:
         except _MISFITS as error:
             raise self._unusable(checkpoints, error) from None
         if changed:
+            attributes = any("in the attribute" in words for words in changed)
             raise ArgumentError(
                 "checkpoint",
                 "the folder of this run, or empty",
                 f"{checkpoints.folder}, where {'; '.join(changed)}",
-                "Give another folder, or delete this one to start over.",
+                "Give another folder, or delete this one to start over."
+                + (_SAME_ATTRIBUTES if attributes else ""),
             )
 
     def _changes(self, state: dict[str, Any]) -> list[str]:
@@ -262,7 +292,7 @@ class Run:
         longer = new["epochs"] >= state["epoch"] and self.settings.schedule is None
         for name in (*_FREE, *(["epochs"] if longer else [])):
             old.pop(name, None), new.pop(name)
-        changed = [_difference(k, old.get(k), v) for k, v in new.items() if not _agree(old.get(k), v)]
+        changed = [difference(k, old.get(k), v) for k, v in new.items() if not agree(old.get(k), v)]
         if not changed and not same(about["optimizer"], self._about["optimizer"]):
             changed.append("the optimizer trains other parameters, or with other options")
         if about["around"] != self._about["around"]:
@@ -270,9 +300,10 @@ class Run:
         for name in ("data", "validation"):
             if not same(about[name], self._about[name]):
                 what = "data are others" if name == "data" else "validation data are others, or new, or gone"
-                changed.append(f"the {what}")
+                names = ", ".join(islice(differing(about[name], self._about[name]), 3))
+                changed.append(f"the {what}" + (f", in the attribute {names}" if names else ""))
         if not same(about["augment"], self._about["augment"]):
-            changed.append(_difference("augment", about["augment"], self._about["augment"]))
+            changed.append(difference("augment", about["augment"], self._about["augment"]))
         if _shapes(self.model.state_dict()) != _shapes(state["model"]):
             changed.append("the model has other parameters")
         elif not same(about["structure"], self._about["structure"]):
@@ -346,19 +377,6 @@ def _alike(old: Any, new: Any) -> bool:
     if isinstance(old, int | float) and isinstance(new, int | float):
         return isinstance(old, bool) == isinstance(new, bool)
     return type(old) is type(new)
-
-
-def _difference(name: str, old: Any, new: Any) -> str:
-    if name == "augment" and (old is None or new is None):
-        return f"augment was {'none' if old is None else 'given'} and is {'none' if new is None else 'given'}"
-    if any(isinstance(value, list | dict) for value in (old, new)):
-        return f"{name} has other code or holds other values"
-    return f"{name} was {old!r} and is {new!r}"
-
-
-def _agree(old: Any, new: Any) -> bool:
-    """Whether two settings are the same; numbers by their values, as 1 and 1.0 are one learning rate."""
-    return same(old, new) if isinstance(new, list | dict) else bool(old == new)
 
 
 def _shapes(weights: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from traceback import format_exception
 from typing import Any
 
@@ -27,7 +28,8 @@ def sendable(error: BaseException, what: str) -> BaseException:
     ``sys.exit`` of a worker would end the program that waits for it, with whatever code; so would the other
     errors that only ask for an end, and StopIteration would end the loop over results.
     """
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt):  # of a person, who has interrupted all processes
+        error.add_note(what)
         return error
     from multiprocessing.reduction import ForkingPickler
 
@@ -59,18 +61,52 @@ def _told(error: BaseException) -> str:
         return f"(no traceback: {type(another).__name__})"
 
 
+class Packed:
+    """Arguments on their way to another process. What cannot go there, or not be made there, is named.
+
+    joblib alone would end in a raw error of pickle, or, where only unpacking fails, in a dead process.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        self._data = {name: _dumped(name, "an object that", value) for name, value in arguments.items()}
+
+    def __call__(self) -> list[Any]:
+        """The arguments, in their order."""
+        return [_loaded(name, "an object that", data) for name, data in self._data.items()]
+
+
 def check_sendable(argument: str, value: Any, what: str) -> None:
-    """Raise if joblib cannot carry ``value`` to another process: it would end in a raw error of pickle."""
+    """Raise if joblib cannot carry ``value`` to another process and make it there again."""
+    what = f"a callable that returns {what}"
+    _loaded(argument, what, _dumped(argument, what, value))
+
+
+def _dumped(argument: str, what: str, value: Any) -> bytes:
     from joblib.externals.loky.backend.reduction import dumps
 
+    with _refused(argument, what):
+        return bytes(dumps(value))
+
+
+def _loaded(argument: str, what: str, data: bytes) -> Any:
+    from multiprocessing.reduction import ForkingPickler
+
+    with _refused(argument, what):
+        return ForkingPickler.loads(data)
+
+
+@contextmanager
+def _refused(argument: str, what: str) -> Iterator[None]:
     try:
-        dumps(value)
-    except Exception as error:  # whatever the methods of a foreign class raise
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the methods of a foreign class raise
         raise ArgumentTypeError(
             argument,
-            f"a callable that returns {what} can be pickled, to come back from another process",
+            f"{what} can be pickled and made again, to go between processes",
             f"one with a part that cannot ({type(error).__name__}: {words(error)[:200]})",
-            "Keep locks, files and generators out of the model, or use n_jobs=1.",
+            "Keep locks, files and generators out of it, or use n_jobs=1.",
         ) from None
 
 
@@ -122,3 +158,11 @@ def _is_loss(error: BaseException) -> bool:
     ray = {"WorkerCrashedError", "RayActorError", "ActorDiedError", "OutOfMemoryError", "NodeDiedError"}
     dask = {"KilledWorker", "CommClosedError", "FutureCancelledError", "FuturesCancelledError"}
     return bool(kinds & (ray | dask)) and "torch" not in type(error).__module__
+
+
+def stays_here(n_jobs: int | None) -> bool:
+    """Whether the tasks run in this process: one by one, or in its threads."""
+    import joblib
+
+    parallel = joblib.Parallel(n_jobs=n_jobs)
+    return bool(parallel.n_jobs == 1 or getattr(parallel._backend, "uses_threads", False))
