@@ -15,8 +15,8 @@ from mlayer.certificates import Certifier
 from mlayer.certificates.bounds import methods
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.remainder import norm_curvature, norm_remainder
-from mlayer.certificates.derivatives.ending import FinitePath, degree_of
 from mlayer.certificates.derivatives.jets import JetPath
+from mlayer.certificates.derivatives.polynomial_degree import FinitePath, degree_of
 from mlayer.certificates.problem.expansion import Row
 
 

@@ -58,6 +58,11 @@ def test_a_new_bound_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) ->
     # No better than the others: "best" must not take it.
     best = certify(layer, x, labels, fit_steps=0)
     assert (best.radius >= first).all()
+    # Made for one norm only, it is refused for the other.
+    row = methods.Method("halved", "halved", 0.1, ("linf",), False, True, 2)
+    monkeypatch.setattr(methods, "METHODS", (*methods.METHODS[:3], row, *methods.METHODS[4:]))
+    with pytest.raises(ArgumentError, match=r"method must be one of .*; got 'halved'\. For l2"):
+        certify(layer, x, labels, method="halved", norm="l2", fit_steps=0)
     assert "halved" not in best.method
     checked = certify(layer, x[:1], labels[:1], method="halved", fit_steps=0, rigorous=True)
     torch.testing.assert_close(checked.radius, found[:1], rtol=1e-2, atol=0)

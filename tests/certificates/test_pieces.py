@@ -33,7 +33,7 @@ from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
 from mlayer.certificates.linalg import proves_positive
 from mlayer.certificates.problem.expansion import Pair, Row
-from mlayer.certificates.solve.together import rows_together
+from mlayer.certificates.solve.rows_batched import rows_together
 
 
 def rows_of(kind: str, seed: int, **kwargs: object) -> list[Row]:

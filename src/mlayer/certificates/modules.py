@@ -2,8 +2,8 @@
 
 A subclass with its own forward, a hook, a parametrization, a weight that is not a parameter, or the training
 mode make another function of the same weights. Bounds of the weights would be false for it. So do methods and
-functions that were replaced in the libraries themselves (`originals`); what else there may be can show in the
-outputs (`check_agreement`).
+functions that were replaced in the libraries themselves (`replaced_functions`); what else there may be can
+show in the outputs (`check_agreement`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from mlayer.certificates.originals import replaced
+from mlayer.certificates.replaced_functions import replaced
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure

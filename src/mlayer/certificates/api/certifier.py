@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, names
-from mlayer.certificates.conditions import own_conditions
 from mlayer.certificates.modules import check_agreement, check_surroundings
 from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
 from mlayer.certificates.problem.expansion import Row
@@ -23,8 +22,9 @@ from mlayer.certificates.problem.model import Model
 from mlayer.certificates.problem.region import Norm, make_region
 from mlayer.certificates.problem.weights import float64_copy, weights_of, within_range
 from mlayer.certificates.result import Certificates
+from mlayer.certificates.solve.rows_batched import chunk_size, rows_together
 from mlayer.certificates.solve.strategy import Answer, certified_at, radius_of
-from mlayer.certificates.solve.together import chunk_size, rows_together
+from mlayer.certificates.torch_state import own_conditions
 from mlayer.checks import file_path, flag, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 
@@ -137,7 +137,7 @@ class Certifier:
             workers: threads.
         """
         check_surroundings("layer")
-        one_of("method", method, names(), "'best' is the default.")
+        one_of("method", method, names(self.region.norm), f"For {self.region.norm}; 'best' is the default.")
         flag("rigorous", rigorous)
         flag("proof", proof)
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:

@@ -1,4 +1,4 @@
-"""The table of bounds. A new bound is one file in this folder and one row here.
+"""The table of bounds. A new bound is one file here, one row and its name in the documentation.
 
 Every list of bounds derives from the table: the methods that `certify` and the command line offer, and the
 order of cost. "best" tries a new bound after those that it was tuned with (solve/strategy.py). Nothing heavy
@@ -66,9 +66,9 @@ def method_named(name: str) -> Method:
     return next(row for row in METHODS if row.name == name)
 
 
-def names() -> tuple[str, ...]:
-    """The values of ``method=``: the bounds from cheap to expensive, and "best"."""
-    return (*(row.name for row in METHODS if row.offered), STRATEGY)
+def names(norm: str | None = None) -> tuple[str, ...]:
+    """The values of ``method=``, for one norm or any: the bounds from cheap to expensive, and "best"."""
+    return (*(row.name for row in METHODS if row.offered and (norm is None or norm in row.norms)), STRATEGY)
 
 
 def taylor_bounds() -> tuple[Method, ...]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates.boxes.enclosed import Enclosed, exact, frobenius, gamma
-from mlayer.certificates.derivatives.ending import degree_of
+from mlayer.certificates.derivatives.polynomial_degree import degree_of
 from mlayer.certificates.linalg import VANISHED
 from mlayer.nn.layer import MLayer
 

@@ -13,10 +13,10 @@ from mlayer.certificates.boxes.directions import Directions
 from mlayer.certificates.boxes.enclosed import frobenius, gamma
 from mlayer.certificates.boxes.planes import Expansion, Planes
 from mlayer.certificates.boxes.splitting import Parts, refined
-from mlayer.certificates.conditions import own_conditions
 from mlayer.certificates.linalg import UNIT, VANISHED
 from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.problem.weights import float64_copy
+from mlayer.certificates.torch_state import own_conditions
 from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
 

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from mlayer.certificates.derivatives.ending import FinitePath
 from mlayer.certificates.derivatives.jets import JetPath
+from mlayer.certificates.derivatives.polynomial_degree import FinitePath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
 from mlayer.certificates.linalg import UNIT, frobenius, gram_norm, top_eigenvalue
 from mlayer.certificates.problem.margins import Margins, RivalMargins

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mlayer.certificates.derivatives.ending import degree_of
 from mlayer.certificates.derivatives.jets import sorted_pairs
+from mlayer.certificates.derivatives.polynomial_degree import degree_of
 from mlayer.certificates.linalg import INFLATE, frobenius, frobenius_each, ridge, top_eigenvalue
 from mlayer.certificates.problem.constants import Constants
 from mlayer.certificates.problem.coordinates import Whitened

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer
 from mlayer.certificates.checker import Checker, Layer, ProofRegion, Verdict
-from mlayer.certificates.conditions import own_conditions
 from mlayer.certificates.problem.region import Norm, make_region
 from mlayer.certificates.problem.weights import float64_copy, weights_of
 from mlayer.certificates.proofs.frame import plain_layer
+from mlayer.certificates.torch_state import own_conditions
 from mlayer.checks import function
 
 

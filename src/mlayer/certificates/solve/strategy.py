@@ -22,7 +22,7 @@ from mlayer.certificates.solve.radius_search import (
     descend,
     largest,
 )
-from mlayer.certificates.solve.together import settled_together
+from mlayer.certificates.solve.rows_batched import settled_together
 
 # The following decide what is tried, never what is proved. They were tuned on 200 images of the authors'
 # CIFAR-10 model and 300 spread over its test set: the least mean time at a loss of a thousandth in the radii.

@@ -1,7 +1,7 @@
-"""Whether the functions that a model runs are those of torch and of this package, and not put in their place.
+"""Detects functions of torch and of this package that were replaced by others.
 
-What was replaced before this module was loaded is told by where a function was defined, what was replaced
-later by comparison with what was found then. Values at some inputs cannot tell: a replacement may differ
+Those replaced before this module was loaded are recognized by where a function was defined, those replaced
+later by comparison with the functions found then. Values at some inputs cannot tell: a replacement may differ
 elsewhere only.
 """
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import mlayer
-from mlayer.certificates import attack, certify, originals
+from mlayer.certificates import attack, certify, replaced_functions
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.structures.entries import Scattered
 
@@ -72,9 +72,9 @@ def test_what_was_replaced_is_refused(owner: Any, name: str, monkeypatch: pytest
 def test_classes_and_files_of_structures_are_known_by_the_table() -> None:
     """A structure in a new file, and the methods that a structure inherits, need no entry of their own."""
     for kind in mlayer.nn.structures.STRUCTURES.values():
-        assert sys.modules[kind.__module__] in originals._OWN_MODULES
+        assert sys.modules[kind.__module__] in replaced_functions._OWN_MODULES
         for cls in kind.__mro__:
-            assert not cls.__module__.startswith("mlayer.") or cls in originals._OWN_KINDS, cls
+            assert not cls.__module__.startswith("mlayer.") or cls in replaced_functions._OWN_KINDS, cls
 
 
 def test_a_replaced_method_that_structures_inherit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_other_code_in_the_same_function_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_is_replaced_by_using_torch() -> None:
-    assert originals.replaced() is None
+    assert replaced_functions.replaced() is None
     network = _network()
     found = certify(network, X, network(X).argmax(1), eps=0.0)
     assert bool(found.certified.all())
