@@ -22,6 +22,7 @@ from mlayer.errors import ArgumentError, MLayerError
 from mlayer.estimators import MLayerClassifier, MLayerRegressor
 from mlayer.estimators.penalty import matrix_penalty, weights_penalty
 from mlayer.nn import MLayer
+from mlayer.training import optimizers
 
 IRIS = load_iris(return_X_y=True)
 QUICK: dict[str, Any] = {"alpha": 0.02, "max_iter": 60, "random_state": 0}
@@ -120,9 +121,23 @@ def test_feature_names() -> None:
 
 
 @pytest.mark.parametrize("kind", [MLayerClassifier, MLayerRegressor])
-def test_sparse_input_is_refused(kind: Any) -> None:
-    with pytest.raises(TypeError, match="Sparse data was passed"):
-        kind().fit(sparse.csr_matrix(IRIS[0]), IRIS[1])
+def test_sparse_input_is_made_dense(kind: Any) -> None:
+    X, y = IRIS[0][::3], IRIS[1][::3]
+    named = pd.DataFrame(X, columns=list("abcd"))
+    mixed = named.astype({"a": pd.SparseDtype(float, 0.0)})
+    settings = {"alpha": 0.01, "max_iter": 5, "random_state": 0}
+    wanted = kind(**settings).fit(X, y).predict(X)
+    for table in (sparse.csr_matrix(X), sparse.coo_array(X), named.astype(pd.SparseDtype(float, 0.0)), mixed):
+        model = kind(**settings).fit(table, y)
+        assert model.predict(table) == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert isinstance(mixed["a"].dtype, pd.SparseDtype)  # the argument stays as it was
+
+
+def test_sparse_input_beyond_the_memory_is_refused() -> None:
+    X = sparse.coo_matrix((2**40, 2**10))
+    with pytest.raises(ArgumentError, match=r"X must be small enough for a dense array.*TruncatedSVD"):
+        MLayerClassifier().fit(X, [0, 1])
 
 
 def test_partial_fit_learns_from_a_stream() -> None:
@@ -218,7 +233,6 @@ def test_early_stopping_on_larger_tables() -> None:
             "solver must be 'auto', 'lbfgs' or the name of an optimizer of torch; got 'magic'",
         ),
         ({"solver": "SparseAdam"}, "solver must be .* the name of an optimizer of torch; got 'SparseAdam'"),
-        ({"solver": "muon"}, "optimizer of torch that trains dense weights .* got 'muon'"),
         ({"solver": 3}, "solver must be 'auto', 'lbfgs'"),
         ({"init": "magic"}, "init must be one of"),
     ],
@@ -226,6 +240,13 @@ def test_early_stopping_on_larger_tables() -> None:
 def test_invalid_arguments(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(MLayerError, match=words):
         MLayerRegressor(**arguments).fit(*IRIS)
+
+
+def test_an_optimizer_that_takes_matrices_only_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example is torch's own Muon, which ours replaces."""
+    monkeypatch.setitem(optimizers._CLASSES, "muon", torch.optim.Muon)
+    with pytest.raises(MLayerError, match=r"optimizer of torch that trains dense weights .* got 'muon'"):
+        MLayerRegressor(solver="muon").fit(*IRIS)
 
 
 def test_penalties_against_their_formulas() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mlayer.errors import ArgumentError
 from mlayer.tables import Remark, Schema, learn_schema
 from mlayer.tables.columns import Boolean, Category, Date, Number, infer_column
-from mlayer.tables.columns.cells import as_days
+from mlayer.tables.columns.date_notations import as_days
 from mlayer.tables.remarks import merged
 
 
@@ -268,7 +268,7 @@ def test_pandas_own_categories() -> None:
         ),
         (list(range(50)), "Unnamed: 0", "the name of an identifier"),
         ([[1, 2], [3]], "c", "cells that hold lists are not supported"),
-        (pd.to_timedelta([1, 2], unit="D"), "c", "cells of type timedelta64.* are not supported"),
+        (pd.interval_range(0, 2), "c", "cells of type interval.* are not supported"),
     ],
     ids=str,
 )

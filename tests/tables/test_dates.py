@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mlayer.tables.columns import Category, Date, Number, infer_column
-from mlayer.tables.columns.cells import as_days, date_format
+from mlayer.tables.columns.date_notations import as_days, date_format
 from mlayer.tables.columns.measured import duration
 from mlayer.tables.fit.split import drives
 

@@ -185,3 +185,19 @@ def test_least_squares_itself() -> None:
     weights, bias = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([5.0, 6.0])
     x = np.array([[0.5, -1.0], [2.0, 3.0]])
     np.testing.assert_allclose(linear_layer(weights, bias)(torch.from_numpy(x)).detach(), x @ weights + bias)
+
+
+def test_predictions_far_beyond_the_targets_are_said(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": np.arange(40.0), "y": 2.0 * np.arange(40.0)})
+    model = fit_table(table, Plan("y"), estimator=LeastSquares()).model
+    least, most = model.facts["range"]
+    assert (least, most) == (table["y"].iloc[[0, -1]].min(), most)
+    model.save(tmp_path / "m.safetensors")
+    model = load_table_model(tmp_path / "m.safetensors")
+    near, far = (most + part * (most - least) for part in (0.9, 1.1))
+    predictions = model.predict(pd.DataFrame({"x": [1.0, near / 2, far / 2, -far / 2]}))
+    (remark,) = [each for each in predictions.remarks if each.kind == "beyond"]
+    assert remark.count == 2
+    assert "2 predictions lie far beyond the targets of the fit" in str(remark)
+    inside = model.predict(pd.DataFrame({"x": [1.0, near / 2]}))
+    assert not [each for each in inside.remarks if each.kind == "beyond"]

@@ -140,6 +140,12 @@ def test_split_of_small_classes() -> None:
     train, test = held_out(np.repeat(np.arange(5), 2), 0.01, 0, classes=True)
     assert len(test) == 1
     assert len(train) == 9
+    # A fifth of two rows is rounded to none; a fifth of all rows is held out all the same.
+    truth = np.repeat(np.arange(12), 2)
+    train, test = held_out(truth, 0.2, 0, classes=True)
+    assert len(test) == 5
+    assert set(truth[train]) == set(range(12))
+    assert len(set(truth[test])) == 5
 
 
 def test_split_complaints() -> None:

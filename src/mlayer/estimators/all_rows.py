@@ -35,13 +35,15 @@ _GRADIENT = 1e-7  # converged if no entry of the gradient is larger
 _LINE_SEARCH = 40  # evaluations
 # In place of a loss that overflows, relative to the first: the line search comes back to shorter steps.
 _WALL = 1e6
+# The message of a run whose line search ended it: in float32 the digits of the loss may be too few for it.
+NO_STEP = "no step lowers the loss"
 
 
 class Objective:
     """Loss and gradient of a layer as functions of its weights in one vector; keeps the best weights.
 
     Args:
-        layer: in float64.
+        layer: in float64, or in float32.
         rows: x, y and weights of mean 1.
         ridge: the loss with its penalty.
         activity: factor of the paper's penalty on exp(M).
@@ -161,11 +163,11 @@ def fit_all_rows(objective: Objective, max_iter: int, shown: Progress) -> Traini
     shown.start(max_iter, 0)
     try:
         start = objective.start()
-        minimize(
+        found = minimize(
             journal.evaluated, start, jac=True, method="L-BFGS-B", callback=journal.iterated, options=options
         )
         if journal.steps < max_iter:
-            stopped, message = "early", "converged"
+            stopped, message = "early", "converged" if found.success else NO_STEP
         if not journal.history or journal.history[-1]["step"] < journal.steps:
             journal.record()
     except _ConvergedError:

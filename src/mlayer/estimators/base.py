@@ -20,7 +20,7 @@ from mlayer.estimators import selection
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, outputs_of
 from mlayer.estimators.linear import LinearFit, best_linear
 from mlayer.estimators.parameters import EstimatorPlan, check_arguments, is_auto, plan, seed_of
-from mlayer.estimators.rows import Rows
+from mlayer.estimators.rows import Rows, dense
 from mlayer.estimators.scaling import Scale, raw_layer
 from mlayer.estimators.series import SeriesPart
 from mlayer.estimators.watch import Listener, suitable_threads
@@ -100,6 +100,12 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         """Store the constructor's arguments unchanged under their names, as scikit-learn requires."""
         self.__dict__.update({name: value for name, value in arguments.items() if name != "self"})
 
+    def __sklearn_tags__(self) -> Any:
+        """The tags of scikit-learn: sparse input is taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # made dense
+        return tags
+
     def to_mlayer(self) -> MLayer:
         """The model as one plain layer on raw inputs, in float64: what predictions come from.
 
@@ -124,7 +130,8 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
             raise
 
     def _validated(self, *data: Any, **options: Any) -> Any:
-        """X, or X and y, checked by scikit-learn."""
+        """X, or X and y, checked by scikit-learn; X dense, as all of its numbers are used in each step."""
+        data = (dense(data[0]), *data[1:])
         # It adds up the values in search of NaN; near the largest of float64 that alone would warn.
         with np.errstate(invalid="ignore"), _numbers_wanted("X" if len(data) == 1 else "X and y"):
             return validate_data(self, *data, **options)

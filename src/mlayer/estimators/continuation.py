@@ -41,8 +41,7 @@ _COLUMNS = 1 / 3
 ORIGINS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 HORIZON = 0.2
 # Errors at the first moments count too: they separate a random walk from a mean before the long run does.
-_FIRST = 2
-_WEIGHT_OF_FIRST = 0.25
+_FIRST, _WEIGHT_OF_FIRST = 2, 0.25
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor
 # them by chance.
 PRICE_OF_A_DRIFT = 0.3
@@ -198,9 +197,9 @@ def calendar(data: WaveRows, moments: Moments) -> WaveFit | None:
 
 
 class End:
-    """A model, solved for the rows of ``data``, after which it is to continue."""
+    """A model, solved for the rows of ``data``, after which it is to continue; its columns, if known."""
 
-    def __init__(self, base: WaveFit, data: WaveRows, moments: Moments) -> None:
+    def __init__(self, base: WaveFit, data: WaveRows, moments: Moments, known: Array | None = None) -> None:
         self.base, self.data, self.moments = base, data, moments
         time, inputs = moments.time, data.x.shape[1]
         self._end = float(data.x[:, time].max())
@@ -209,8 +208,8 @@ class End:
         products = [(k, i if j == time else j) for k, (i, j) in enumerate(base.products) if time in (i, j)]
         self._changed = [j for _, j in products]
         self._trend = [1 + time, *(1 + inputs + k for k, _ in products)]
-        columns, found = base.columns(data.x), base.coefficients
-        # What is left over with the trend in it; the slopes' columns, 0 at the end.
+        columns, found = base.columns(data.x) if known is None else known, base.coefficients
+        # The residuals with the trend in them; the slopes' columns, 0 at the end.
         self._rest = data.y - columns @ found + columns[:, self._trend] @ found[self._trend]
         self._slopes = np.column_stack([since, *(data.x[:, j] * since for j in self._changed)])
         self._key = np.zeros(len(since), dtype=np.int64)
@@ -377,7 +376,7 @@ class Past:
         Where the rows before an origin are too few for the columns of ``base``, there is no season.
         """
         times, data = self.data.x[:, self.moments.time], self.data
-        values = self.moments.values
+        values, columns = self.moments.values, base.columns(data.x)
         first = min(max(int(_FIRST_ORIGIN * len(values)), data.x.shape[1] + 2), len(values) - 1)
         found: list[tuple[Array, Array, Array]] = []
         places = np.unique(np.linspace(first, len(values) - 1, most).round().astype(int))
@@ -388,9 +387,12 @@ class Past:
             before = times < values[place]
             past, moments = self._before(before)
             enough = _known(base, past) < _size(past)
-            fitted = bounded(solved(base, past), past, [moments.time]) if enough else plain(past, moments)
-            model = End(fitted, past, moments).model(way)
-            forecast = (model.columns(data.x[~before]) @ model.coefficients)[:, 0]
+            whole = solved(base, past, columns[before]) if enough else plain(past, moments)
+            fitted = bounded(whole, past, [moments.time])
+            known = columns[before] if enough and fitted is whole else None  # no wave was dropped
+            model = End(fitted, past, moments, known).model(way)
+            after = columns[~before] if known is not None else model.columns(data.x[~before])
+            forecast = (after @ model.coefficients)[:, 0]
             error = np.abs(forecast - data.y[~before, 0])
             found.append((times[~before] - past.x[:, moments.time].max(), forecast, error))
         horizons, forecasts, errors = (np.concatenate(each) for each in zip(*found, strict=True))

@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
+from mlayer.memory import available_memory, readable
 from mlayer.numerics.arrays import Array
+
+_COPIES = 4  # of a dense table that a fit makes
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,29 @@ def standard_rows(x: Array, y: NDArray[Any], weight: NDArray[np.float64] | None)
     total = np.add.reduceat(weight, np.flatnonzero(first))
     chosen = order[first]
     return Rows(x[chosen] + 0.0, y[chosen], total / total.mean())
+
+
+def dense(X: Any) -> Any:
+    """A table without sparse columns, or the dense array of a sparse matrix; anything else as it is.
+
+    Raises:
+        ArgumentError: it would not fit into the memory.
+    """
+    types = list(getattr(X, "dtypes", ())) if hasattr(X, "columns") else []
+    sparse = [hasattr(each, "fill_value") and hasattr(each, "subtype") for each in types]
+    is_matrix = hasattr(X, "toarray") and hasattr(X, "nnz") and len(getattr(X, "shape", ())) == 2
+    if not is_matrix and not any(sparse):
+        return X
+    free, need = available_memory(), 8 * _COPIES * X.shape[0] * X.shape[1]
+    if free is not None and need > free:
+        raise ArgumentError(
+            "X",
+            f"small enough for a dense array: {readable(free)} are free",
+            f"sparse, {X.shape[0]} rows and {X.shape[1]} columns, which would take {readable(need)}",
+            "Choose columns, or reduce them by sklearn.decomposition.TruncatedSVD in a pipeline.",
+        )
+    if is_matrix:
+        return X.toarray()
+    return X.astype(
+        {name: each.subtype for name, each in zip(X.columns[sparse], X.dtypes[sparse], strict=True)}
+    )

@@ -156,11 +156,6 @@ def choose_alpha(
     return Choice(best, losses[best], losses, *kept[0])
 
 
-# From this number of rows on, trials of classifiers are fitted in float32, in half of the time: the ridge is
-# chosen among values that lie a factor of two or more apart.
-_ROWS_IN_SINGLE = 1000
-
-
 def _held_out_loss(
     make: Maker, data: Tensors, recipe: Recipe, folds: Sequence[Tensor], *, stop_at: float, watch: Watch
 ) -> tuple[float, MLayer, Tensor | None]:
@@ -174,10 +169,7 @@ def _held_out_loss(
     for place, fold in enumerate(folds):
         layer = layer if not place else make()
         rows = data.part(~fold)
-        if recipe.solver == "lbfgs" and recipe.loss == "cross_entropy" and len(rows) >= _ROWS_IN_SINGLE:
-            layer, rows = layer.float(), rows.float()
         fit_layer(layer, rows, recipe, progress=Listener(watch, told=False))
-        layer = layer.to(data.x.dtype)
         total += loss_on(layer, data.part(fold), recipe.loss) / len(folds)
         if errors is not None:
             errors[fold] = (outputs_of(layer, data.x[fold]) - data.y[fold]).abs()

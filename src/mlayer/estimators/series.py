@@ -29,6 +29,7 @@ from mlayer.estimators.scaling import Scale
 from mlayer.estimators.wandering import (
     has_shifted,
     is_determined,
+    is_year,
     persistence_of,
     price_of_ways,
     recurring,
@@ -65,6 +66,15 @@ _ROWS_OF_ORIGINS = 200_000
 _ORIGINS = (8, 40)
 # A longer series continues as the fit to its first part has decided.
 _ROWS_COMPARED_AGAIN = 500
+
+
+# By this much must Schwarz's criterion of a year's wave be lower than without it.
+_SURELY_BETTER = 10.0
+
+
+def _with_waves(way: Continuation) -> bool:
+    """Whether a way has the season of the waves that were found."""
+    return way.season == FOUND
 
 
 class SeriesPart:
@@ -145,6 +155,8 @@ class SeriesPart:
             with watch.section(0.3, 0.6):
                 self._compare(past, data, time)
         allowed = sound_ways(found, known[NONE])
+        if self._has_a_year(known, found, rows, time):
+            allowed = _with_waves
         if past.losses or settled is None or not allowed(settled):
             end = known.get(FOUND)
             chosen = end.base if end is not None and is_determined(end) else None
@@ -172,6 +184,17 @@ class SeriesPart:
             errors * unit,
         )
         return self._wave_fit(end.model(way), data)
+
+    def _has_a_year(
+        self, known: dict[str, End], found: Persistence | None, rows: WaveRows, time: int
+    ) -> bool:
+        """Whether a year's wave, which early forecasts did not know, is sure by Schwarz's criterion too."""
+        end = known.get(FOUND)
+        if end is None or not is_determined(end):
+            return False
+        others = min(known[season].base.score for season in known if season != FOUND)
+        day = 1 / float(self._inputs.deviation[time])
+        return end.base.score < others - _SURELY_BETTER and is_year(end.base, rows, found, day)
 
     @staticmethod
     def _persistence(

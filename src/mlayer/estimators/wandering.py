@@ -1,7 +1,7 @@
 """Whether a series wanders, and what that leaves of the ways to continue it.
 
 A random walk shows waves and slopes that are chance: those of fewer than three cycles, those that do not make
-its steps smaller, and lines that its steps may well have made. What is left over by the seasons that recur is
+its steps smaller, and lines that its steps may well have made. The residuals of the seasons that recur are
 described by `mlayer.numerics.persistence`, which says how wide the intervals of forecasts must at least be.
 """
 
@@ -20,6 +20,10 @@ from mlayer.numerics.waves import schwarz
 
 # A wave recurs if the rows have this many of its cycles.
 _CYCLES = 2.9
+# Days; a wave is that of the year if its period differs by this part, and the rows have this many years.
+_YEAR = 365.25
+_NEAR_A_YEAR = 0.07
+_CYCLES_OF_A_YEAR = 1.2
 # The level of a walk is that of its last moments.
 _LONGEST_MEMORY = 8.0
 # Of what a walk without a slope may have made of a line, in standard errors.
@@ -50,6 +54,29 @@ def recurring(waves: WaveFit | None, data: WaveRows) -> WaveFit | None:
     if not kept.any():
         return None
     return solved(replace(waves, frequencies=waves.frequencies[kept], inputs=waves.inputs[kept]), data)
+
+
+def is_year(waves: WaveFit, data: WaveRows, found: Persistence | None, day: float) -> bool:
+    """Whether the waves of few cycles are those of the year, and the waves leave noise.
+
+    Forecasts from the past, which knew less than a cycle of it, cannot judge such a wave. One of another
+    period may as well be a curved trend.
+
+    Args:
+        waves: with their coefficients.
+        data: the rows.
+        found: the wandering of the level.
+        day: in units of the input.
+    """
+    if found is None or found.wanders:
+        return False
+    extent = np.ptp(data.x, axis=0)[waves.inputs]
+    cycles = waves.frequencies * extent / (2 * np.pi)
+    slow = cycles < _CYCLES
+    apart = np.abs(2 * np.pi / (waves.frequencies[slow] * day * _YEAR) - 1)
+    moments = float(len(np.unique(data.x[:, waves.inputs[0]])))
+    noise = found.deviations(np.array(moments)) <= _NOISE * found.deviation
+    return bool(noise and slow.any() and (apart < _NEAR_A_YEAR).all() and (cycles >= _CYCLES_OF_A_YEAR).all())
 
 
 def persistence_of(

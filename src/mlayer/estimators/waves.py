@@ -34,12 +34,16 @@ _ROWS_OF_A_GROUP = 40
 _MOST_GROUPS = 60
 # Up to this many groups are judged one by one and searched for separate waves; more are judged together.
 _FEW_GROUPS = 6
+# Directions of the inputs below this part of the strongest one depend on the others.
+_INDEPENDENT = 1e-7
 # Two frequencies closer than this part of what the extent of the rows resolves are one.
 _APART = 0.75
 # Waves may swing by this many times the range of the targets among the rows, and by that many as far as half
 # of the rows' extent beyond them. Slow waves that imitate a jump cancel among the rows and explode beyond.
 _SWING_INSIDE, _SWING_BEYOND = 1.2, 2.0
 _BEYOND = 0.5
+# The swing is measured on this many rows at most.
+_ROWS_OF_SWINGS = 1500
 # The part of the rows whose level the simplest forecast continues.
 _LAST = 0.1
 # Beyond this many inputs a group gets its own trend and waves, but not its own effect of every other input.
@@ -82,13 +86,19 @@ class WaveFit:
 
     def columns(self, x: Array) -> Array:
         """1, x, the products, then for each wave cosine and sine, alone and times each group's input."""
-        parts = [np.ones((len(x), 1)), x]
-        parts += [x[:, [i]] * x[:, [j]] for i, j in self.products]
-        levels = [np.ones(len(x)), *(x[:, g] for g in self.groups)]
-        for w, a in zip(self.frequencies, self.inputs, strict=True):
-            angle = w * x[:, a]
-            parts += [np.stack([v * np.cos(angle), v * np.sin(angle)], axis=1) for v in levels]
-        return np.concatenate(parts, axis=1)
+        first = 1 + x.shape[1] + len(self.products)
+        result = np.empty((len(x), first + 2 * len(self.frequencies) * (1 + len(self.groups))))
+        result[:, 0], result[:, 1 : 1 + x.shape[1]] = 1.0, x
+        for place, (i, j) in enumerate(self.products, start=1 + x.shape[1]):
+            np.multiply(x[:, i], x[:, j], out=result[:, place])
+        # (rows, waves, levels, cosine and sine): a view of the last columns
+        waves = result[:, first:].reshape(len(x), len(self.frequencies), 1 + len(self.groups), 2)
+        angles = x[:, self.inputs] * self.frequencies
+        np.cos(angles, out=waves[:, :, 0, 0])
+        np.sin(angles, out=waves[:, :, 0, 1])
+        for level, g in enumerate(self.groups, start=1):
+            np.multiply(waves[:, :, 0], x[:, g, None, None], out=waves[:, :, level])
+        return result
 
     def loss(self, x: Array, y: Array, weight: Array) -> float:
         """The weighted mean of the squared errors."""
@@ -184,7 +194,9 @@ def _frequencies(
     data: WaveRows, along: list[int], most: int, tell: Callable[[float], None]
 ) -> list[tuple[float, int]]:
     """Pairs (frequency, input), the strongest first."""
-    fixed = np.column_stack([np.ones(len(data.x)), data.x])
+    # Categories add up to the constant: a basis of the columns spares a decomposition in each step.
+    U, sizes, _ = np.linalg.svd(np.column_stack([np.ones(len(data.x)), data.x]), full_matrices=False)
+    fixed = np.sqrt(len(U)) * U[:, sizes > _INDEPENDENT * sizes[0]]
     waves = search.find_waves(data.x[:, along], data.y, fixed=fixed, weight=data.weight, most=most, tell=tell)
     if waves is None:
         return []
@@ -198,9 +210,9 @@ def _is_new(wave: tuple[float, int], found: list[tuple[float, int]], x: Array) -
     return all(a != wave[1] or abs(w - wave[0]) > _APART * resolved for w, a in found)
 
 
-def solved(model: WaveFit, data: WaveRows) -> WaveFit:
-    """The model with its coefficients and Schwarz's criterion."""
-    columns = model.columns(data.x)
+def solved(model: WaveFit, data: WaveRows, columns: Array | None = None) -> WaveFit:
+    """The model with its coefficients and Schwarz's criterion; its ``columns`` of the rows, if known."""
+    columns = model.columns(data.x) if columns is None else columns
     found, squares = _least_squares(columns, data)[:2]
     count = model.parameters(data.y.shape[1], data.x.shape[1])
     return replace(model, coefficients=found, score=schwarz(squares, data.y.size, count))
@@ -310,20 +322,22 @@ def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
 
 def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
     """The fit without those waves that leave the range of the targets beyond the rows."""
-    target_range = np.ptp(data.y, axis=0)
-    places = [(data.x, _SWING_INSIDE)]
+    target_range, x = np.ptp(data.y, axis=0), data.x
+    if len(x) > _ROWS_OF_SWINGS:  # a random choice, which does not keep step with any wave
+        x = x[np.random.default_rng(0).choice(len(x), _ROWS_OF_SWINGS, replace=False)]
+    places = [(x, _SWING_INSIDE)]
     for a in along:
-        far = np.zeros(data.x.shape[1])
+        far = np.zeros(x.shape[1])
         far[a] = _BEYOND * np.ptp(data.x[:, a])
-        places += [(data.x + far, _SWING_BEYOND), (data.x - far, _SWING_BEYOND)]
+        places += [(x + far, _SWING_BEYOND), (x - far, _SWING_BEYOND)]
     while len(best.frequencies):
         width = 2 * (1 + len(best.groups))
         first = len(best.coefficients) - width * len(best.frequencies)
         strongest, swings = np.zeros(len(best.frequencies)), 0.0
-        for x, limit in places:
-            columns = best.columns(x)[:, first:]
-            amounts = columns[:, :, None] * best.coefficients[first:]
-            each = amounts.reshape(len(x), len(strongest), width, -1).sum(axis=2)  # (rows, waves, outputs)
+        for there, limit in places:
+            columns = best.columns(there)[:, first:].reshape(len(there), len(strongest), width)
+            amounts = best.coefficients[first:].reshape(len(strongest), width, -1)
+            each = np.einsum("rwk,wko->rwo", columns, amounts)  # (rows, waves, outputs)
             swings = max(swings, float((np.ptp(each.sum(axis=1), axis=0) / (limit * target_range)).max()))
             strongest = np.maximum(strongest, np.ptp(each, axis=0).max(axis=1))
         if swings <= 1:

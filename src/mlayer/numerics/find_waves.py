@@ -3,8 +3,9 @@
 Waves are added one at a time at the highest peak of the spectrum of the residual; after each, the rates
 of all are refined together, which also separates most waves that are closer than the spectrum resolves.
 Four and more waves of few periods each can end in a wrong minimum that way; so the poles of a matrix pencil
-are a second start (docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, how many
-waves stay, and whether they are damped.
+are a second start, unless the spectrum separates all waves that were found in noise
+(docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, how many waves stay, and
+whether they are damped.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _LARGEST_GROWTH = 4.0
 _FEWEST_RADIANS = np.pi
 # Directions of the matrix pencil below this part of the strongest one are rounding.
 _POLES = 1e-12
+# The spectrum separates waves whose numbers of cycles over the rows differ by this.
+_RESOLVED = 2.0
 # Evenly spaced places for the matrix pencil; more where the waves are fast.
 _GRID = 300
 
@@ -105,12 +108,22 @@ def _search(
         best = min(best, current, key=lambda waves: waves.score)
     if best.squares > enough:
         noisy = not damped and best.squares > _NOISE * none.squares
-        options = [best, *_from_poles(problem, best, most, damped, loosely=noisy)]
-        best = min(options, key=lambda waves: waves.score)
+        if not (noisy and _is_resolved(problem, best)):
+            options = [best, *_from_poles(problem, best, most, damped, loosely=noisy)]
+            best = min(options, key=lambda waves: waves.score)
     best = _thinned(problem, best, tell, loosely=not damped)
     if not damped:
         best = refine(problem, best)
     return best if len(best) else None
+
+
+def _is_resolved(problem: WaveProblem, waves: Waves) -> bool:
+    """Whether the spectrum separates each wave from the others and from a trend."""
+    for extent, frequencies in zip(problem.extent, waves.frequencies.T, strict=True):
+        cycles = np.sort(frequencies[frequencies != 0]) * extent / (2 * np.pi)
+        if (np.diff(cycles, prepend=0.0) < _RESOLVED).any():
+            return False
+    return True
 
 
 def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool, loosely: bool) -> Iterator[Waves]:

@@ -19,7 +19,7 @@ from mlayer.numerics.conformal import half_width
 from mlayer.numerics.spread import Spread
 from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.tables.horizon import check_horizon, widths_of_forecasts
-from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, regression_metrics
+from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, readable, regression_metrics
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
 from mlayer.tables.target import Target
@@ -27,7 +27,8 @@ from mlayer.tables.target import Target
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-TABLE_FORMAT = 1
+# 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place.
+TABLE_FORMAT = 2
 _BATCH = 4096  # rows predicted at once
 
 
@@ -131,7 +132,20 @@ class TableModel:
             said = "rows have no prediction: their numbers are so large that the exponential overflows"
             one = "row has no prediction: its numbers are so large that the exponential overflows"
             remarks.append(Remark("overflow", "", bad, said, strict=True, one=one))
+        remarks += self._beyond(predictions.outputs)
         return predictions
+
+    def _beyond(self, outputs: AnyArray) -> list[Remark]:
+        """A remark about values that no target of the fit comes near: further out than all of them reach."""
+        least, most = self.facts.get("range", (0.0, 0.0))
+        if self.target.classifies or not least < most:
+            return []
+        outside = np.maximum(outputs - most, least - outputs) > most - least
+        count = int(outside.sum())
+        rest = f"far beyond the targets of the fit ({readable(least)} to {readable(most)}): check the inputs"
+        said, one = f"predictions lie {rest} of these rows", f"prediction lies {rest} of this row"
+        example = readable(float(outputs[outside][0])) if count else ""
+        return [Remark("beyond", self.target.name, count, said, example=example, one=one)] if count else []
 
     def half_width(self, coverage: float) -> float:
         """Half of the width of intervals that hold the truth with probability ``coverage``.
@@ -259,6 +273,9 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
         values = facts.get(name, []) if name == "errors" else facts[name]
         if not isinstance(values, list) or not _are_numbers(values):
             raise ValueError(f"{name} that are not numbers")
+    ends = facts.get("range", [0.0, 0.0])
+    if not isinstance(ends, list) or len(ends) != 2 or not _are_numbers(ends):
+        raise ValueError("a range that is not a pair of numbers")
     periods = facts.get("periods", [])
     if not isinstance(periods, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods

@@ -6,7 +6,7 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.reader.source import Source, pandas_module
 from mlayer.tables.remarks import Remark, merged
+from mlayer.tables.totals import MOST_TOTALS, without_totals
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -62,7 +63,7 @@ def predict_table(
     spreadsheet: bool = False,
     on_rows: Callable[[int], None] | None = None,
 ) -> Prediction:
-    """Write a column "prediction" with one row for each row of the table.
+    """Write a column "prediction" with one row for each row of the table; none for totals at its end.
 
     Args:
         model: the model.
@@ -92,20 +93,30 @@ def predict_table(
     result, truths, outputs = Prediction(), [], []
 
     def pieces() -> Iterator[DataFrame]:
-        for frame in source.pieces(model.text_columns):
-            predictions = model.predict(frame)
-            result.remarks = merged([*result.remarks, *predictions.remarks])
+        for frame, is_last in _and_whether_last(source.pieces(model.text_columns)):
+            rows: DataFrame = frame
+            totals: list[Remark] = []
+            if is_last:
+                fewest = 0 if result.rows else 1
+                rows, totals = without_totals(
+                    frame, fewest=fewest, features=model.schema.features, predicts=True
+                )
+            predictions = model.predict(rows)
+            result.remarks = merged([*result.remarks, *totals, *predictions.remarks])
             if strict:
                 refuse(result.remarks)
             if model.target.name in frame.columns:
-                truth, said = model.target.encode(frame[model.target.name])
+                truth, said = model.target.encode(rows[model.target.name])
                 result.remarks = merged([*result.remarks, *said])
                 truths.append(truth)
                 outputs.append(predictions.outputs)
-            result.rows += len(frame)
+            result.rows += len(rows)
             if on_rows is not None:
                 on_rows(result.rows)
-            half = None if interval is None else model.half_widths(frame, interval, predictions.outputs)
+            half = None if interval is None else model.half_widths(rows, interval, predictions.outputs)
+            if totals:  # one line of output for each line of the table
+                half = None if half is None else _longer(half, len(frame))
+                predictions = replace(predictions, outputs=_longer(predictions.outputs, len(frame)))
             answer = _answer(frame, predictions, proba, keep, half)
             yield without_formulas(answer) if spreadsheet else answer
 
@@ -147,6 +158,25 @@ def refuse(remarks: list[Remark]) -> None:
             "; ".join(map(str, serious[:_LIST])) + more,
             "Correct the table (--drop COL leaves a column out of a fit), or leave out --strict.",
         )
+
+
+def _and_whether_last(pieces: Iterator[DataFrame]) -> Iterator[tuple[DataFrame, bool]]:
+    """Each piece, and whether it is the last one; a few rows at the end belong to the piece before them."""
+    before = None
+    for piece in pieces:
+        if before is not None and len(piece) <= MOST_TOTALS:
+            before = pandas_module().concat([before, piece])
+            continue
+        if before is not None:
+            yield before, False
+        before = piece
+    if before is not None:
+        yield before, True
+
+
+def _longer(values: AnyArray, count: int) -> AnyArray:
+    """The values with NaN at the end."""
+    return np.concatenate([values, np.full((count - len(values), *values.shape[1:]), np.nan)])
 
 
 def _some(pieces: Iterator[DataFrame], source: Source) -> Iterator[DataFrame]:

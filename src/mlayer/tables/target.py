@@ -19,13 +19,15 @@ from mlayer.tables.columns.cells import (
     as_numbers,
     as_text,
     check_size,
-    date_format,
     is_boolean,
     is_date,
     is_missing,
     is_number,
     plain,
 )
+from mlayer.tables.columns.date_notations import date_format
+from mlayer.tables.columns.durations import CLOCK
+from mlayer.tables.columns.stand_ins import means_missing
 from mlayer.tables.columns.truth_words import MARKS, TRUE_WORDS, ordered_pair
 from mlayer.tables.reader.source import pandas_module
 from mlayer.tables.remarks import Remark
@@ -68,8 +70,9 @@ def guess_task(series: Series) -> tuple[str, str]:
     if not is_number(series):
         parsed, _, _ = read_numbers(str(series.name), series)
         there = len(series) - int(is_missing(series).sum())
-        # Numbers with a few words among them are a quantity with some bad cells.
-        if parsed.unreadable > 0.1 * there:
+        # Numbers with a few words among them are a quantity with some bad cells; many may be classes, unless
+        # they say that there is no value.
+        if sum(not means_missing(text) for text in parsed.unread) > 0.1 * there:
             return CLASSIFICATION, "the target is text"
     values = read_numbers(str(series.name), series)[0].values
     values = values[np.isfinite(values)]
@@ -182,7 +185,7 @@ class Target:
             raise ValueError(f"task {entry['task']!r}")
         written = entry.get("notation")
         notation = None if written is None else Notation(str(written["decimal"]), str(written["unit"]))
-        if notation is not None and notation.decimal not in (".", ","):
+        if notation is not None and notation.decimal not in (".", ",", CLOCK):
             raise ValueError(f"decimal {notation.decimal!r}")
         classes = tuple(entry["classes"])
         if any(not isinstance(label, str | int | float) or label in (np.inf, -np.inf) for label in classes):

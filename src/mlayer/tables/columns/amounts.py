@@ -1,4 +1,4 @@
-"""Numbers as people write them: "£1,234.50", "1.234,50 EUR", "(1,200)", "12 %", "3.5km".
+"""Numbers as people write them: "£1,234.50", "1.234,50 EUR", "(1,200)", "12 %", "3.5km", "1:30:00".
 
 What one column means by its commas, points and units is settled once, from the training table, and kept in
 the model file, so that later tables are read in the same way. A single comma or point before exactly three
@@ -26,6 +26,8 @@ from mlayer.tables.columns.cells import (
     parse_text,
     plain,
 )
+from mlayer.tables.columns.durations import CLOCK, HOURS, hours
+from mlayer.tables.columns.stand_ins import stand_ins
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
@@ -145,7 +147,7 @@ class Notation:
     """The notation of the amounts of a column.
 
     Attributes:
-        decimal: "." or ",".
+        decimal: "." or ","; ":" for hours, minutes and seconds.
         unit: of all cells that name one: a currency, "%", "kg"; "" for none.
 
     >>> import pandas
@@ -162,12 +164,16 @@ class Notation:
         return parse_text(series, lambda text: np.array([self._value(cell) for cell in text], dtype=float))
 
     def _value(self, text: str) -> float:
+        if self.decimal == CLOCK:
+            return hours(text)
         cell = _taken_apart(text)
         return np.nan if cell is None or cell.unit not in ("", self.unit) else cell.value(self.decimal)
 
     @property
     def said(self) -> str:
         """A description for users."""
+        if self.decimal == CLOCK:
+            return f"in {self.unit}, written as hours:minutes:seconds or hours:minutes"
         sign = "a decimal comma" if self.decimal == "," else "a decimal point"
         return f"in {self.unit}, written with {sign}" if self.unit else f"written with {sign}"
 
@@ -207,7 +213,12 @@ def learn_notation(series: Series) -> tuple[Notation, str] | None:
         return None
     texts = [str(cell).strip() for cell in series.dropna()]
     texts = [text for text in texts if text]
+    clock = {text: hours(text) for text in set(texts)}
+    if sum(not np.isnan(clock[text]) for text in texts) >= ENOUGH * len(texts) > 0:
+        return Notation(CLOCK, HOURS), ""
     cells = {text: _taken_apart(text) for text in set(texts)}
+    missing = stand_ins((t for t in texts if cells[t] is None), (t for t in texts if cells[t]))
+    texts = [text for text in texts if text not in missing]
     read = [cell for text in texts if (cell := cells[text]) is not None]
     if not read or len(read) < ENOUGH * len(texts):
         return None
@@ -215,8 +226,8 @@ def learn_notation(series: Series) -> tuple[Notation, str] | None:
     unit = units.most_common(1)[0][0] if units else ""
     decimal, doubt = _decimal(texts, cells, read, money=unit in _CODES or unit in _SIGNS.values())
     notation = Notation(decimal, unit)
-    values = notation.read(series)
-    return (notation, doubt) if len(texts) - values.unreadable >= ENOUGH * len(texts) else None
+    unread = sum(np.isnan(notation._value(text)) for text in texts)
+    return (notation, doubt) if len(texts) - unread >= ENOUGH * len(texts) else None
 
 
 def _decimal(

@@ -59,7 +59,7 @@ def left_out(name: str, why: str) -> Inferred:
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column of the training table: its name, the features it becomes, and the way there.
+    """A column of the training table: its name, its features, and how cells are encoded as them.
 
     Class attributes:
         kind: its name in files and messages.

@@ -19,23 +19,28 @@ import numpy as np
 from mlayer.errors import ArgumentError
 from mlayer.tables.columns.amounts import Notation, read_numbers
 from mlayer.tables.columns.cells import (
-    AND,
-    COMPACT,
-    DATE_FORMATS,
     Floats,
     Parsed,
     as_booleans,
-    as_days,
     as_numbers,
     boolean_words,
     check_size,
-    date_format,
     is_boolean,
-    is_compact_date,
     is_date,
     is_number,
 )
+from mlayer.tables.columns.date_notations import (
+    AND,
+    FORMATS_OF_MODELS,
+    ISO,
+    SAID,
+    as_days,
+    date_notation,
+    number_notation,
+)
+from mlayer.tables.columns.durations import CLOCK
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
+from mlayer.tables.columns.stand_ins import are_codes
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
@@ -165,7 +170,7 @@ class Number(_Measured):
 
     @property
     def consistent(self) -> bool:
-        return self.decimal in ("", ".", ",")
+        return self.decimal in ("", ".", ",", CLOCK)
 
     @property
     def raw_text(self) -> bool:
@@ -175,11 +180,13 @@ class Number(_Measured):
     @classmethod
     def infer(cls, cells: Cells) -> Inferred | None:
         """A column of numbers, or of text that is nearly always numbers, plain or as people write them."""
-        if is_date(cells.series) or is_compact_date(cells.series):
+        if is_date(cells.series) or number_notation(cells.name, cells.series) is not None:
             return None
         numbers, notation, remarks = read_numbers(cells.name, cells.series)
         if not is_number(cells.series) and (
-            numbers.unreadable > (1 - _NUMBERS) * len(cells.texts) or not np.isfinite(numbers.values).any()
+            are_codes(cells.texts)
+            or numbers.words > (1 - _NUMBERS) * len(cells.texts)
+            or not np.isfinite(numbers.values).any()
         ):
             return None
         name, values = cells.name, numbers.values[np.isfinite(numbers.values)]
@@ -278,17 +285,14 @@ class Date(_Measured):
     kind: ClassVar[str] = "date"
     moves: ClassVar[bool] = True
     later: ClassVar[tuple[str, ...]] = ("hold",)
-    format: str = "ISO8601"
+    format: str = ISO
     origin: float = 0.0
     hold: bool = False  # dates beyond the training table's count as its first or last
 
     @classmethod
     def infer(cls, cells: Cells) -> Inferred | None:
         """Dates, numbers such as 20241231, or text that the known formats read."""
-        if is_compact_date(cells.series):
-            format: str | None = COMPACT
-        else:
-            format = "ISO8601" if is_date(cells.series) else date_format(cells.texts)
+        format = date_notation(cells.name, cells.series, cells.texts)
         if format is None:
             return None
         parsed = as_days(cells.series, format)
@@ -302,14 +306,13 @@ class Date(_Measured):
         if " | " in format:
             said = f"dates are written in several ways, read as {format.replace(' | ', ', ')}"
             found.remarks.append(Remark("date", cells.name, 0, said))
-        if format == COMPACT:
-            said = "whole numbers were read as days, year month day: 20241231"
-            found.remarks.append(Remark("date", cells.name, 0, said))
+        if format in SAID:
+            found.remarks.append(Remark("date", cells.name, 0, SAID[format]))
         return found
 
     @property
     def consistent(self) -> bool:
-        known = all(format in (*DATE_FORMATS, COMPACT) for format in self.format.split(AND))
+        known = all(format in FORMATS_OF_MODELS for format in self.format.split(AND))
         return known and max(map(abs, (self.origin, self.low, self.high, self.fill))) < _MOST_DAYS
 
     def parse(self, series: Series) -> Parsed:

@@ -86,6 +86,8 @@ def _number(column: Mapping[str, Any], cell: Any) -> float:
         if not column.get("decimal") or isinstance(cell, int | float):
             return float(cell)
         decimal = column["decimal"]
+        if decimal == ":":
+            return _hours(_text(cell))
         found = re.search(r"[\d.,][\d.,'\s\u2019\u00a0\u202f\u2009]*", str(cell))
         digits = re.sub(r"[^\d.,]", "", found[0]).rstrip(".,") if found else ""
         digits = digits.replace("." if decimal == "," else ",", "").replace(decimal, ".")
@@ -93,6 +95,27 @@ def _number(column: Mapping[str, Any], cell: Any) -> float:
         return -float(digits) if negative else float(digits)
     except ValueError:
         return math.nan
+
+
+def _hours(text: str) -> float:
+    """Hours of "2 days 1:30:00", "8:30" or "8:30 pm"."""
+    found = re.fullmatch(
+        r"(-|\u2212)?(?:(\d{1,5})\s*d(?:ays?)?,?\s*)?(\d{1,5}):([0-5]\d)(?::([0-5]\d(?:[.,]\d{1,9})?))?"
+        r"(?:\s*([ap])\.?m\.?)?",
+        text,
+        re.IGNORECASE,
+    )
+    if found is None:
+        return math.nan
+    minus, days, hours, minutes, seconds, half = found.groups()
+    whole = float(hours)
+    if half:
+        if days or not 1 <= whole <= 12:
+            return math.nan
+        whole = whole % 12 + 12 * (half in "pP")
+    value = 24 * float(days or 0) + whole + float(minutes) / 60
+    value += float((seconds or "0").replace(",", ".")) / 3600
+    return -value if minus else value
 
 
 def _truth(_: Mapping[str, Any], cell: Any) -> float:
@@ -104,10 +127,20 @@ def _days(column: Mapping[str, Any], cell: Any) -> float:
     moment = cell if isinstance(cell, datetime) else None
     if moment is None and isinstance(cell, date):
         moment = datetime(cell.year, cell.month, cell.day)
+    counted = {
+        "spreadsheet days": (1.0, -25569),
+        "Unix seconds": (86400.0, 0),
+        "Unix milliseconds": (86400e3, 0),
+    }
+    if moment is None and column["format"] in counted:
+        each, start = counted[column["format"]]
+        try:
+            return float(_text(cell)) / each + start - float(column["origin"])
+        except ValueError:
+            return math.nan
     for format in [] if moment else column["format"].split(" | "):
         try:
-            iso = format == "ISO8601"
-            moment = datetime.fromisoformat(_text(cell)) if iso else datetime.strptime(_text(cell), format)
+            moment = _moment(_text(cell), format)
             break
         except ValueError:
             continue
@@ -116,8 +149,29 @@ def _days(column: Mapping[str, Any], cell: Any) -> float:
             moment = datetime.strptime(_text(cell), "%Y-%m")
         except ValueError:
             return math.nan
+    if column["format"] == "ISO8601 local":
+        moment = moment.replace(tzinfo=None)
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400 - float(column["origin"])
+
+
+def _moment(text: str, format: str) -> datetime:
+    """The date of a text; ValueError if the format does not fit."""
+    if format in ("ISO8601", "ISO8601 local"):
+        return datetime.fromisoformat(text)
+    if format == "ISO week":
+        year, week = r"(\d{4})", r"(?:W|KW|CW|wk) ?(\d{1,2})"
+        if found := re.fullmatch(f"{year}[-/ ]?{week}", text, re.I):
+            return datetime.fromisocalendar(int(found[1]), int(found[2]), 1)
+        if found := re.fullmatch(f"{week}[-/ ]{year}", text, re.I):
+            return datetime.fromisocalendar(int(found[2]), int(found[1]), 1)
+    if format == "quarter":
+        if found := re.fullmatch(r"(\d{4})[-/ ]?Q([1-4])", text, re.I):
+            return datetime(int(found[1]), 3 * int(found[2]) - 2, 1)
+        if found := re.fullmatch(r"(?:Q([1-4])[-/ ]?'?|([1-4])Q[ ']?)(\d{4}|\d\d)", text, re.I):
+            century = 2000 if len(found[3]) == 2 else 0
+            return datetime(century + int(found[3]), 3 * int(found[1] or found[2]) - 2, 1)
+    return datetime.strptime(text, format)
 
 
 def _category(column: Mapping[str, Any], cell: Any) -> list[float]:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # Of the time limit; the rest is for measuring.
 _TRAINING_SHARE = 0.9
+# Remarks about the predictions of the held-out rows that concern the model.
+_OF_PREDICTIONS = ("overflow", "beyond")
 
 
 def fit_table(
@@ -114,7 +116,8 @@ def fit_table(
         remarks = merged([*remarks, *held])
     seconds = time.monotonic() - start
     say("measuring on the held-out rows")
-    model = TableModel(trained.layer, schema, target, threshold=plan.threshold)
+    ends = {} if target.classifies else {"range": [float(truth[train].min()), float(truth[train].max())]}
+    model = TableModel(trained.layer, schema, target, ends, plan.threshold)
     predictions = model.predict(frame.iloc[test])
     metrics = predictions.metrics(truth[test])
     errors = None if target.classifies else np.abs(predictions.outputs - truth[test])[predictions.finite]
@@ -130,6 +133,7 @@ def fit_table(
         "split": RANDOM if split.date is None else TIME,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
+        **ends,
     }
     if errors is not None:
         # Few held-out rows leave the quantile to chance: those of the training that were held out join them.
@@ -153,6 +157,8 @@ def fit_table(
         say("fitting again to all rows, the last dates included")
         schema, trained = _again(rows, plan, estimator, Watch(left, on_progress), split.same)
         facts = {name: value for name, value in facts.items() if name != "periods"}
+        if "range" in facts:
+            facts["range"] = [float(truth.min()), float(truth.max())]
         facts |= {"periods": trained.periods} if trained.periods else {}
         if half is not None:
             facts |= _horizon(split, rows, np.arange(len(truth)), trained, predictions.outputs)
@@ -169,7 +175,7 @@ def fit_table(
         metrics=metrics,
         baseline=baseline,
         remarks=merged(
-            [*remarks, *trained.remarks, *(r for r in predictions.remarks if r.kind == "overflow")]
+            [*remarks, *trained.remarks, *(r for r in predictions.remarks if r.kind in _OF_PREDICTIONS)]
         ),
         history=trained.history,
         truth=truth[test],

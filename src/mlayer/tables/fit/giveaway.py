@@ -77,29 +77,33 @@ def _alone(
 ) -> tuple[str, float, float]:
     learn, judge = halves
     if not target.classifies:
-        return "R2", _r2(truth[judge], _guess(column, part, truth, halves)), _SUSPICIOUS_R2
+        return "R2", _r2(truth[judge], _guess(column, part, truth[:, None], halves)[:, 0]), _SUSPICIOUS_R2
     # The worst of the classes: one that is easily separated does not make the column suspicious.
-    scores = [1.0]
-    for k in range(len(target.classes)):
-        is_class = truth == k
-        if not is_class[judge].any() or is_class[judge].all() or not is_class[learn].any():
-            continue
-        scores.append(area_under_roc(is_class[judge], _guess(column, part, is_class.astype(float), halves)))
-    return "ROC AUC", min(scores) if len(scores) > 1 else 0.0, _SUSPICIOUS_AUC
+    is_class = truth[:, None] == np.arange(len(target.classes))
+    known = is_class[judge].any(axis=0) & ~is_class[judge].all(axis=0) & is_class[learn].any(axis=0)
+    is_class = is_class[:, known]
+    score = 1.0 if known.any() else 0.0
+    guesses = _guess(column, part, is_class.astype(float), halves)
+    for truths, guess in zip(is_class[judge].T, guesses.T, strict=True):
+        score = min(score, area_under_roc(truths, guess))
+        if score <= _SUSPICIOUS_AUC:
+            break
+    return "ROC AUC", score, _SUSPICIOUS_AUC
 
 
-def _guess(column: Column, part: Array, values: AnyArray, halves: tuple[AnyArray, AnyArray]) -> Array:
-    """Values of the second half from the first: means of groups, or a cubic of the number."""
+def _guess(column: Column, part: Array, values: Array, halves: tuple[AnyArray, AnyArray]) -> Array:
+    """Values, (rows, outputs), of the second half from the first: means of groups, or a cubic."""
     learn, judge = halves
     groups, number = np.unique(part, axis=0, return_inverse=True)
     number = number.reshape(-1)
-    mean = float(values[learn].mean())
+    mean = values[learn].mean(axis=0)
     if len(groups) * _ROWS_OF_A_GROUP <= len(learn):
-        counts = np.bincount(number[learn], minlength=len(groups))
-        sums = np.bincount(number[learn], values[learn], minlength=len(groups))
+        counts = np.bincount(number[learn], minlength=len(groups))[:, None]
+        sums = np.zeros((len(groups), values.shape[1]))
+        np.add.at(sums, number[learn], values[learn])
         return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), mean)[number[judge]])
     if not column.moves:
-        return np.full(len(judge), mean)
+        return np.tile(mean, (len(judge), 1))
     x = part[:, 0]
     x = (x - x[learn].mean()) / (x[learn].std() or 1.0)
     columns = np.column_stack([x[:, None] ** np.arange(_DEGREE + 1), part[:, 1:]])

@@ -17,12 +17,13 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.columns.amounts import read_numbers
 from mlayer.tables.columns.category import merged_remark, merged_variants
 from mlayer.tables.columns.cells import as_text
+from mlayer.tables.columns.stand_ins import are_codes
 from mlayer.tables.columns.truth_words import ordered_pair
 from mlayer.tables.fit.plan import Plan
-from mlayer.tables.fit.totals import without_totals
 from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
 from mlayer.tables.target import AUTO, REGRESSION, WITHOUT_TARGET, Target, learn_target, settle_task
+from mlayer.tables.totals import without_totals
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -125,12 +126,25 @@ def read_with_target(source: Source, target: str, task: str = AUTO, rows: int | 
         raise ArgumentTypeError("source", "a Source", brief(source), "Open a file with open_table(path).")
     Plan(target, task)  # checks both
     source.check_target(target)
-    frame = source.read(rows, verbatim=target)
+    frame = source.read(rows, text=_codes(source, target), verbatim=target)
     if source.dialect is None or not len(frame):  # parquet has types
         return label(frame, target, task)
     frame, said = without_totals(frame)
     settled = read_target(frame[target], task, source.dialect.decimal)
     return _labeled(frame, replace(settled, remarks=[*said, *settled.remarks]))
+
+
+def _codes(source: Source, target: str) -> list[str]:
+    """Columns of a text table whose cells have zeros in front, such as postal codes: they stay text."""
+    rows = () if source.dialect is None else source.dialect.rows
+    return [
+        name
+        for place, name in enumerate(source.columns)
+        if name != target
+        and are_codes(
+            row[place] for row in rows if len(row) > place and row[place] and row[place] not in MISSING_WORDS
+        )
+    ]
 
 
 def _labeled(frame: DataFrame, settled: Settled) -> Labeled:

@@ -19,7 +19,7 @@ from mlayer.tables.fit.plan import TIME
 from mlayer.tables.fit.split import TableSplit
 from mlayer.tables.metrics import BETTER_HIGH, proportion_interval, rarer_class, readable
 from mlayer.tables.model import Predictions, TableModel
-from mlayer.tables.remarks import Remark
+from mlayer.tables.remarks import Remark, counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -146,10 +146,12 @@ class FitResult:
         if name == "accuracy":
             low, high = proportion_interval(round(model * rows), rows)
             doubt = f" (95 % interval {low:.3f} to {high:.3f})"
-        where = "the last dates" if self.model.facts.get("split") == TIME else "held-out rows"
+        where = counted(rows, "held-out row")
+        if self.model.facts.get("split") == TIME:
+            where = f"{counted(rows, 'row')} of the last dates"
         said = (
-            f"On {rows} {'rows of ' if where != 'held-out rows' else ''}{where} the model has "
-            f"{name} {readable(model)}{doubt}; always answering {constant} has {readable(base)}."
+            f"On {where} the model has {name} {readable(model)}{doubt}; "
+            f"always answering {constant} has {readable(base)}."
         )
         if (model <= base) == BETTER_HIGH[name]:
             said += " It is no better than that: more rows, other columns or longer training may help."

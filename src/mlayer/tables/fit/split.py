@@ -11,7 +11,8 @@ from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.spectrum import highest_frequency, power
 from mlayer.tables.columns import Date, infer_column
-from mlayer.tables.columns.cells import is_compact_date, is_nested
+from mlayer.tables.columns.cells import is_nested
+from mlayer.tables.columns.date_notations import number_notation
 from mlayer.tables.fit.labeled import Labeled
 from mlayer.tables.fit.plan import RANDOM, TIME
 
@@ -121,7 +122,9 @@ def _date(frame: DataFrame, drop: tuple[str, ...]) -> Date | None:
     """The only column of dates, if there is one."""
     found: list[Date] = []
     for name in frame.columns:
-        if str(name) not in drop and (not _is_numeric(frame[name]) or is_compact_date(frame[name])):
+        if str(name) not in drop and (
+            not _is_numeric(frame[name]) or number_notation(str(name), frame[name]) is not None
+        ):
             column = infer_column(frame[name], 20).column
             found += [column.date] if column is not None and column.date is not None else []
     return found[0] if len(found) == 1 else None
@@ -197,10 +200,20 @@ def held_out(truth: AnyArray, share: float, seed: int, *, classes: bool) -> tupl
             rows = order[truth[order] == label]
             parts.append(rows[: min(round(share * len(rows)), len(rows) - 1)])
         test = np.concatenate(parts)
-        if not len(test):
-            test = order[[np.flatnonzero(np.bincount(truth)[truth[order]] > 1)[0]]]
+        wanted = max(1, round(share * len(truth)))
+        if 2 * len(test) < wanted or not len(test):  # small classes were all rounded to none
+            test = _one_of_each(order, truth, test, wanted)
     train = np.setdiff1d(np.arange(len(truth)), test)
     return train, np.sort(test)
+
+
+def _one_of_each(order: AnyArray, truth: AnyArray, test: AnyArray, wanted: int) -> AnyArray:
+    """Up to ``wanted`` rows: those of ``test`` and one of each class that keeps a row for training."""
+    left = np.bincount(truth[np.setdiff1d(order, test)], minlength=int(truth.max()) + 1)
+    rest = order[~np.isin(order, test)]
+    first = np.sort(np.unique(truth[rest], return_index=True)[1])
+    more = [row for row in rest[first] if left[truth[row]] > 1]
+    return np.concatenate([test, np.array(more[: max(0, wanted - len(test))], dtype=test.dtype)])
 
 
 def _check(truth: AnyArray, share: float) -> None:

@@ -1,0 +1,75 @@
+"""Words that stand for a missing cell among numbers ("-", "unknown", "k.A."), and digits that are names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+
+# Besides those that the reader of text tables takes as missing; compared without case and blanks.
+# fmt: off
+_KNOWN = frozenset({
+    "-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "?", "??", "*", "na", "n.a.", "n.a", "n/a",
+    "n.d.", "n.d", "nd", "nil", "none", "null", "nan", "unknown", "missing", "unk", "notavailable",
+    "notapplicable", "notrecorded", "nodata", "tbd", "tba", "k.a.", "k.a", "keineangabe", "unbekannt",
+    "fehlt", "leer", "n.v.", "nb", "n.b.", "s/d", "s.d.", "inconnu", "nc", "n.c.", "desconocido",
+    "sindatos", "nodisponible", "sconosciuto", "onbekend", "ok\xe4nd", "saknas", "ukendt", "ukjent",
+    "brakdanych", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!",
+})
+# fmt: on
+# In a column of this many different numbers, a few words of this many letters are reasons for a missing
+# number if the numbers make up this share of the cells, a smaller one where they have fractions. Others may
+# be categories: chromosomes 1 to 22, X and Y; sizes 36 to 46, S, M and L; points and "pass".
+_DIFFERENT, _LETTERS, _WORDS, _SHARE, _SHARE_OF_FRACTIONS = 20, 4, 10, 0.9, 0.5
+_CODE = re.compile(r"\d{3,}")
+_FRACTION = re.compile(r"\d[.,]\d{1,2}\b")
+
+
+def stand_ins(unread: Iterable[str], read: Iterable[Hashable]) -> set[str]:
+    """The texts that stand for a missing cell, of those that could not be read as numbers.
+
+    Args:
+        unread: the texts, without blanks around them.
+        read: the other cells.
+
+    >>> sorted(stand_ins(["-", "unknown", "approx. 7"], [1.0, 2.0]))
+    ['-', 'unknown']
+    >>> sorted(stand_ins(["below detection", "broken"] * 3, range(60)))
+    ['below detection', 'broken']
+    >>> stand_ins(["X", "Y", "MT"], list(range(1, 23)) * 9)
+    set()
+    """
+    unread, numbers = list(unread), list(read)
+    words = set(unread)
+    known = {word for word in words if means_missing(word)}
+    share = _SHARE_OF_FRACTIONS if any(map(_has_fraction, numbers)) else _SHARE
+    many = len(numbers) >= share * (len(numbers) + len(unread)) and len(set(numbers)) >= _DIFFERENT
+    others = words - known
+    long = all(sum(c.isalpha() for c in word) >= _LETTERS for word in others)
+    if many and len(others) <= _WORDS and long and not any(c.isdigit() for word in others for c in word):
+        return words
+    return known
+
+
+def means_missing(word: str) -> bool:
+    """Whether a word says that there is no value, in any column.
+
+    >>> means_missing("N / A"), means_missing("pass")
+    (True, False)
+    """
+    return "".join(word.split()).casefold() in _KNOWN
+
+
+def _has_fraction(cell: Hashable) -> bool:
+    return bool(cell % 1) if isinstance(cell, float) else bool(_FRACTION.search(str(cell)))
+
+
+def are_codes(texts: Iterable[str]) -> bool:
+    """Whether digits are names and no quantities: of one length, some with zeros in front, as 01067.
+
+    >>> are_codes(["01067", "80331", "n/a"]), are_codes(["07", "12"]), are_codes(["0123", "12"])
+    (True, False, False)
+    """
+    different = {text for text in texts if not means_missing(text)}
+    if not different or len({len(text) for text in different}) > 1:
+        return False
+    return all(_CODE.fullmatch(text) for text in different) and any(text[0] == "0" for text in different)

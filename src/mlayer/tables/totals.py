@@ -1,0 +1,108 @@
+"""The line of totals at the end of a report: no row to learn from, nor to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from mlayer.tables.remarks import Remark
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+_FEWEST = 10  # rows above
+MOST_TOTALS = 3  # lines: totals, and for example a mean
+_WORDS = frozenset(
+    [
+        "total",
+        "totals",
+        "grandtotal",
+        "sum",
+        "overall",
+        "mean",
+        "average",
+        "summe",
+        "gesamt",
+        "gesamtsumme",
+        "insgesamt",
+        "mittelwert",
+        "somme",
+        "totaux",
+        "moyenne",
+        "totale",
+        "somma",
+        "media",
+        "suma",
+        "totalgeneral",
+        "totaal",
+        "gemiddelde",
+        "soma",
+        "média",
+        "razem",
+        "toplam",
+        "summa",
+        "totalt",
+        "yhteensä",
+        "итого",
+        "всего",
+        "合計",
+        "总计",
+        "合计",
+        "합계",
+    ]
+)
+
+_MEANS = frozenset(["overall", "mean", "average", "mittelwert", "moyenne", "media", "gemiddelde", "m\xe9dia"])
+
+
+def without_totals(
+    frame: DataFrame, *, fewest: int = _FEWEST, features: Collection[str] = (), predicts: bool = False
+) -> tuple[DataFrame, list[Remark]]:
+    """The table without the lines at its end in which a cell says "Total", as none above them does.
+
+    Args:
+        frame: the table, or its last piece.
+        fewest: rows that must be above.
+        features: of a fitted model, "column = category": what is a category there is no line of totals.
+        predicts: whether the rows were to be predicted: for the remark, and a complete one that says "mean"
+            alone is predicted.
+    """
+    texts = list(
+        frame.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz", "timedelta"]).columns
+    )
+    known = {feature.casefold() for feature in features}
+
+    def counts(name: str, cell: object) -> bool:
+        return isinstance(cell, str) and _is_word(cell) and f"{name} = {cell.strip()}".casefold() not in known
+
+    def words_of(row: Series) -> set[str]:
+        return {_folded(row[name]) for name in texts if counts(name, row[name])}
+
+    count, sure = 0, not predicts
+    while count < MOST_TOTALS and len(frame) - count > fewest:
+        row = frame.iloc[len(frame) - count - 1]
+        words = words_of(row)
+        if not words:
+            break
+        # A row to predict that is complete may say "mean" of something else.
+        sure = sure or not words <= _MEANS or bool((row.isna() | (row == "")).any())
+        count += 1
+    count = count if sure else 0
+    above = frame.iloc[: len(frame) - count]
+    if not count or any(counts(name, cell) for name in texts for cell in above[name].unique()):
+        return frame, []
+    below = frame.iloc[len(above) :]
+    example = next(str(cell) for name in texts for cell in below[name] if counts(name, cell))
+    done, did = ("have no prediction", "has no prediction") if predicts else ("were left out", "was left out")
+    said = f"lines of totals at the end of the table {done}"
+    one = f"line of totals at the end of the table {did}"
+    return above, [Remark("totals", "", count, said, strict=True, example=example, one=one)]
+
+
+def _is_word(cell: object) -> bool:
+    """Whether a cell is one of the words, whatever its case, spaces and colon."""
+    return isinstance(cell, str) and _folded(cell) in _WORDS
+
+
+def _folded(cell: str) -> str:
+    return "".join(cell.split()).rstrip(":").casefold()

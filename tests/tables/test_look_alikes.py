@@ -1,0 +1,104 @@
+"""Ordinary columns that resemble dates, missing cells or totals are read as what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from least_squares import LeastSquares
+from mlayer.tables import Plan, fit_table, open_table, predict_table
+from mlayer.tables.columns import infer_column
+from mlayer.tables.fit.labeled import read_with_target
+from mlayer.tables.target import guess_task
+
+DRAW = np.random.default_rng(0)
+DAYS = DRAW.integers(33_000, 58_000, 200).astype(float)
+SECONDS = DRAW.integers(400_000_000, 2_000_000_000, 200).astype(float)
+
+
+def kind(name: str, cells: Any) -> str:
+    column = infer_column(pd.Series(cells, name=name), 50).column
+    assert column is not None
+    return column.kind
+
+
+@pytest.mark.parametrize("name", ["steps_per_day", "visitors per day", "sensor_data", "asset_tag"])
+def test_numbers_that_only_end_like_a_day_are_numbers(name: str) -> None:
+    assert kind(name, DAYS) == "number"
+    assert kind("order_date", DAYS) == "date"
+
+
+def test_fractions_of_measurements_are_no_times_of_the_day() -> None:
+    assert kind("date", DAYS + 0.37) == "number"
+    assert kind("date", DAYS + 0.25) == "date"
+
+
+@pytest.mark.parametrize("name", ["cpu_time", "real_time", "response time", "phone_at", "heat"])
+def test_numbers_that_only_end_like_a_time_are_numbers(name: str) -> None:
+    assert kind(name, SECONDS) == "number"
+    assert kind("created_at", SECONDS) == "date"
+    assert kind("timestamp", 4e9 + SECONDS) == "number"  # nanoseconds, or the end of this century
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [*map(str, range(1, 23)), "X", "Y", "MT"] * 8,
+        [*map(str, range(30, 60)), "S", "M", "L", "XL"] * 6,
+        [*map(str, range(1, 40)), *["A", "B", "C", "N"] * 4] * 4,
+        [*map(str, range(40)), "above", "below"] * 2 + ["above"] * 60,
+    ],
+    ids=["chromosomes", "sizes", "routes", "words"],
+)
+def test_names_among_numbers_are_categories(cells: list[str]) -> None:
+    assert kind("c", cells) == "category"
+
+
+def test_a_target_of_points_and_words_stays_a_classification() -> None:
+    cells = [f"{k / 4}" if k % 5 < 3 else ("pass" if k % 2 else "fail") for k in range(300)]
+    assert guess_task(pd.Series(cells, name="y"))[0] == "classification"
+    known = [cell if cell[0].isdigit() else "unknown" for cell in cells]
+    assert guess_task(pd.Series(known, name="y"))[0] == "regression"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["Jan 05", "Feb 17", "Mar 29", "Apr 11", "May 30", "Jun 02"] * 9,
+        ["Q1-01", "Q2-10", "Q3-22"] * 9,
+        ["1Q24", "2Q30", "4Q10"] * 9,
+        ["1000W12", "3000W40", "2500W10"] * 9,
+    ],
+    ids=["days of a year", "products", "parts", "powers"],
+)
+def test_names_with_digits_are_no_dates(cells: list[str]) -> None:
+    assert kind("c", cells) == "category"
+
+
+def test_months_and_quarters_with_short_years_are_dates() -> None:
+    months = [f"{month} {year}" for year in (21, 22, 23) for month in ("Jan", "Apr", "Jul", "Oct")]
+    quarters = [f"{quarter}Q{year}" for year in (21, 22, 23) for quarter in (1, 2, 3, 4)]
+    assert kind("c", months * 3) == kind("c", quarters * 3) == "date"
+
+
+def test_a_missing_code_does_not_make_codes_numbers(tmp_path: Path) -> None:
+    lines = [f"{'NA' if k == 3 else f'{k % 9:02}067'},{k}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("zip,y\n" + "\n".join(lines))
+    rows = read_with_target(open_table(tmp_path / "t.csv"), "y")
+    assert rows.frame["zip"].dropna().tolist()[:2] == ["00067", "01067"]
+
+
+def test_categories_called_mean_do_not_hide_totals_nor_make_them(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"x": np.arange(40.0), "stat": ["mean", "median"] * 20, "id": [f"r{k % 7}" for k in range(40)]}
+    )
+    frame["y"] = 2 * frame["x"]
+    model = fit_table(frame, Plan("y"), estimator=LeastSquares()).model
+    for last, empty in (("9,,Total", True), ("9,mean,average", False), ("9,mean,r1", False)):
+        (tmp_path / "t.csv").write_text(f"x,stat,id\n1,mean,r1\n2,median,r2\n{last}\n")
+        predict_table(model, open_table(tmp_path / "t.csv"), tmp_path / "p.csv")
+        assert pd.isna(pd.read_csv(tmp_path / "p.csv")["prediction"].iloc[-1]) == empty, last
