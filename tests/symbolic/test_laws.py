@@ -9,7 +9,7 @@ import torch
 
 from mlayer import MLayer
 from mlayer.symbolic import explain, from_polynomial
-from mlayer.symbolic.read.ends import MISSED, worst_ends
+from mlayer.symbolic.read.extrapolation_test import MISSED, worst_ends
 from mlayer.symbolic.read.fit_laws import fitted_law
 from mlayer.symbolic.read.parameters import FormulaNumbers
 

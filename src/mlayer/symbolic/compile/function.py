@@ -150,9 +150,9 @@ def _refusal(
 
 def _sides(box: Any) -> list[tuple[float, float]]:
     pairs: list[tuple[float, ...]] = []
-    short = isinstance(box, Tensor | np.ndarray) and math.prod(box.shape) <= 2 * MOST_VARIABLES
-    sides = box.tolist() if short else box
-    try:
+    try:  # a tensor may be one without numbers, or nested
+        short = isinstance(box, Tensor | np.ndarray) and math.prod(box.shape) <= 2 * MOST_VARIABLES
+        sides = box.tolist() if short else box
         if _is_short(sides):
             several = all(_is_short(side) for side in sides)
             pairs = [tuple(float(x) for x in side) for side in (sides if several else [sides])]
