@@ -1,4 +1,4 @@
-"""Writing a file so that a crash leaves the old one whole; and what to say of one that is not there.
+"""Writing a file so that a crash leaves the old one whole; the error for a file that is not there.
 
 A new file is filled under a temporary name next to the old one, pushed to the disk and renamed. Its process
 holds a lock on it meanwhile, so that the next writer can tell a file in use from one that a killed process
@@ -16,6 +16,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from mlayer.errors import ArgumentError, MLayerError, UnwritableError
@@ -26,7 +27,9 @@ if sys.platform != "win32":
 _LONGEST_NAME = 200  # bytes; file systems take 255, and the temporary name is longer than the file's
 # A disk that has no locks, or a folder that cannot be synchronized: the file is written anyway.
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK}
+_OWN = stat.S_IRUSR | stat.S_IWUSR
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM}
+_NEW: ContextVar[set[Path] | None] = ContextVar("_NEW", default=None)  # see new_files
 
 
 def absent(path: Path, endings: tuple[str, ...], hint: str) -> FileNotFoundError:
@@ -73,8 +76,46 @@ def replace_file(
                 _make_alike(temporary, path)
             if keep is not None and path.exists() and not link:
                 _keep(path, keep)
-            os.replace(temporary, path)
+            _rename(temporary, path)
         _sync_folder(path.parent)
+
+
+@contextmanager
+def new_files() -> Iterator[None]:
+    """A block in which files that :func:`keep_new` names are made but never replaced."""
+    token = _NEW.set(set())
+    try:
+        yield
+    finally:
+        _NEW.reset(token)
+
+
+def keep_new(path: Path) -> None:
+    """Say that ``path``, which is not there, shall not be replaced if it is there when it is written.
+
+    Work takes minutes, and another program may write a file of that name meanwhile.
+    """
+    new = _NEW.get()
+    if new is not None:
+        new.add(followed(path).absolute())
+
+
+def _rename(temporary: Path, path: Path) -> None:
+    """Rename; a file that is to be new must not be there, and is not replaced if it appears this moment."""
+    new = _NEW.get()
+    if not new or path.absolute() not in new:
+        os.replace(temporary, path)
+        return
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if path.exists():
+            said = f"{path} has appeared since this command began, and is not replaced"
+            raise FileExistsError(errno.EEXIST, said) from None
+        if error.errno not in _NOT_SUPPORTED | _NOT_ALLOWED:
+            raise
+        os.replace(temporary, path)  # no links on this disk
+    new.discard(path.absolute())  # what this command has written it may write again
 
 
 def checked_target(path: Path, *, follow: bool = True) -> Path:
@@ -181,6 +222,9 @@ def _temporary(path: Path) -> tuple[Path, int]:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _least_mode(path))
         if sys.platform == "win32":
             return temporary, descriptor
+        made = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if made & _OWN != _OWN:  # a mask that takes a file from its own owner, who is to fill it
+            os.fchmod(descriptor, made | _OWN)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             taken = os.fstat(descriptor).st_nlink == 0
@@ -194,7 +238,7 @@ def _temporary(path: Path) -> tuple[Path, int]:
 def _least_mode(path: Path) -> int:
     """The mode with which a new file for ``path`` starts: that of the old one, writable by its owner."""
     try:
-        return stat.S_IMODE(path.stat().st_mode) & 0o666 | stat.S_IRUSR | stat.S_IWUSR
+        return stat.S_IMODE(path.stat().st_mode) & 0o666 | _OWN
     except OSError:  # a new one: as the user's mask has it
         return 0o666
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,14 +141,14 @@ def test_a_place_that_fills_up_while_a_model_is_trained_does_not_lose_it(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(folder / "elsewhere"))
     (folder / "elsewhere").mkdir()
-    whole = os.replace
 
-    def full(source: Any, target: Any) -> None:
+    def full(whole: Callable[..., None], source: Any, target: Any) -> None:
         if Path(target).parent == Path() or Path(target).parent == folder:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         whole(source, target)
 
-    monkeypatch.setattr(os, "replace", full)
+    for name in ("replace", "link"):  # a new file gets its name by the second
+        monkeypatch.setattr(os, name, partial(full, getattr(os, name)))
     assert main(["fit", "class.csv", "-t", "y", "--no-report", "-q"]) == 2
     said = capsys.readouterr().err
     assert "No space left on device" in said

@@ -13,12 +13,14 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 from mlayer.checks import did_you_mean
-from mlayer.cli.show import say
-from mlayer.disk import beside, followed
+from mlayer.cli.show import line, say
+from mlayer.disk import beside, followed, keep_new
 from mlayer.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from mlayer.tables import Source
+    from pandas import DataFrame
+
+    from mlayer.tables import Source, TableModel
 
 
 class Mistake(click.ClickException):
@@ -106,6 +108,16 @@ class Written:
         say(source.said, quiet)
         return source
 
+    def rows(self, table: Path, model: TableModel, count: int | None, quiet: bool) -> DataFrame:
+        """The rows that a model is applied to, or the first ones; not the lines of totals at their end."""
+        from mlayer.tables.totals import without_totals
+
+        frame = self.open(table, quiet).read(count, text=model.text_columns)
+        frame, said = without_totals(frame, fewest=1, features=model.schema.features)
+        for remark in said:
+            say(f"  {remark}", quiet)
+        return frame
+
 
 def reading(function: Callable[..., Any]) -> Callable[..., Any]:
     """--delimiter, --decimal and --encoding, which the command gets as one argument, ``written``."""
@@ -192,6 +204,8 @@ def _check_output(option: str, path: Path, force: bool) -> None:
         raise Mistake(f"{path} is not a regular file; use {option} for another name")
     with beside(path):  # made and removed as it will be written
         pass
+    if not force:
+        keep_new(path)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -212,6 +226,8 @@ def complete_columns(ctx: click.Context, parameter: click.Parameter, incomplete:
     try:
         from mlayer.tables.reader.source import open_table
 
-        return [name for name in open_table(table).columns if name.startswith(incomplete)]
+        names = open_table(table).columns
+        # The shell gets one name per line, and shows them: none that would be two lines, or an escape.
+        return [name for name in names if name.startswith(incomplete) and line(name) == name]
     except Exception:  # no tracebacks in a shell while the user types
         return []

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from io import StringIO
+from typing import Any
 
 import click
 
 from mlayer.cli.group import ReaderGone, mlayer
-from mlayer.cli.show import plain, short
+from mlayer.cli.show import line, plain, short
+from mlayer.disk import new_files
 from mlayer.errors import MLayerError
 
 DONE, BUG, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -23,11 +26,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     try:
-        result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
+        with warnings.catch_warnings(), new_files():
+            warnings.showwarning = _warn  # type: ignore[assignment] # which names the places that are left out
+            result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
     except click.ClickException as error:
-        words = StringIO()
+        words, said = StringIO(), error.format_message()
         error.show(words)
-        _tell(words.getvalue().rstrip("\n"))
+        _tell(plain(words.getvalue().rstrip("\n").replace(said, line(short(said)))))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _say("stopped; no file was left half-written", debug)
@@ -47,10 +52,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 debug,
             )
             return MISTAKE
-        _say(
-            f"a bug in mlayer: {type(error).__name__}: {error}\nPlease report it, with what --debug shows.",
-            debug,
-        )
+        _say(f"a bug in mlayer: {type(error).__name__}: {error}", debug)
+        _tell("Please report it, with what --debug shows.")
         return BUG
     return result if isinstance(result, int) else DONE
 
@@ -71,10 +74,16 @@ def _words(error: Exception) -> str:
 
 def _say(text: str, debug: bool) -> None:
     if debug:
-        _tell(traceback.format_exc(), most=100_000)
-    _tell(f"mlayer: {text}")
+        _tell(plain(short(traceback.format_exc(), 100_000)))
+    _tell(line(short(f"mlayer: {text}")))
 
 
-def _tell(text: str, most: int = 4000) -> None:
+def _tell(text: str) -> None:
     with suppress(OSError):  # nobody reads stderr, or its disk is full: the exit code says it too
-        click.echo(plain(short(text, most)), err=True)
+        click.echo(text, err=True)
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """A warning as one line, without the place in our source; its text may quote a name of others."""
+    del place
+    _tell(line(short(f"mlayer: {category.__name__}: {message}")))

@@ -21,7 +21,7 @@ def say(text: str, quiet: bool = False) -> None:
     if quiet:
         return
     try:
-        click.echo(plain(short(text)), err=True)
+        click.echo(line(short(text)), err=True)
     except BrokenPipeError:  # nobody reads on, as in `2>&1 | head`
         raise
     except OSError:
@@ -30,18 +30,24 @@ def say(text: str, quiet: bool = False) -> None:
 
 def out(text: str) -> None:
     """A line on stdout."""
-    click.echo(plain(text))
+    click.echo(line(text))
+
+
+def line(text: str) -> str:
+    r"""One line for a terminal: what would end it, move the cursor, color or turn the text is written out.
+
+    Names of columns, values and files come from others. All that is printed goes through this function, but
+    for text of several lines of ours (:func:`plain`), rows of a table (:func:`results`) and JSON.
+
+    >>> line("a\x1b[31mb\nc")
+    'a\\x1b[31mb\\nc'
+    """
+    return "".join(c if _is_harmless(c) else ascii(c)[1:-1] for c in text)
 
 
 def plain(text: str) -> str:
-    r"""Text for a terminal: what would move its cursor, color it or turn its direction is written out.
-
-    Names of columns, values and files come from others. Line ends and tabs stay.
-
-    >>> plain("a\x1b[31mb")
-    'a\\x1b[31mb'
-    """
-    return "".join(c if c in "\n\t" or _is_harmless(c) else ascii(c)[1:-1] for c in text)
+    """The same for text of several lines: line ends and tabs stay."""
+    return "".join(c if c in "\n\t" else line(c) for c in text)
 
 
 def short(text: str, most: int = 4000) -> str:
@@ -59,11 +65,17 @@ def _is_harmless(character: str) -> bool:
 
 
 class _Terminal:
-    """Stdout for rows of a table, where it is a terminal."""
+    """Stdout for rows of a table, where it is a terminal: one line for each row."""
 
-    @staticmethod
-    def write(text: str) -> int:
-        sys.stdout.write(plain(text))
+    def __init__(self) -> None:
+        self.inside = False  # quotes: a line end there belongs to a cell, which must not look like a row
+
+    def write(self, text: str) -> int:
+        for place, part in enumerate(text.split('"')):
+            if place:
+                self.inside = not self.inside
+                sys.stdout.write('"')
+            sys.stdout.write(line(part) if self.inside else plain(part))
         return len(text)
 
     @staticmethod
@@ -72,17 +84,17 @@ class _Terminal:
 
 
 def results() -> Any:
-    """The stream for rows of a table: a file or a pipe gets them unchanged, a terminal as :func:`plain`."""
+    """The stream for rows of a table: a file or a pipe gets them unchanged, a terminal as :func:`line`."""
     return _Terminal() if sys.stdout.isatty() else sys.stdout
 
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
     """Print the notes about a table to stderr."""
-    lines = list(map(str, lines))
-    for line in lines[:SHOWN]:
-        say(f"  {line}", quiet)
-    if len(lines) > SHOWN:
-        say(f"  and {len(lines) - SHOWN} more (all in --json and in the report)", quiet)
+    said = list(map(str, lines))
+    for each in said[:SHOWN]:
+        say(f"  {each}", quiet)
+    if len(said) > SHOWN:
+        say(f"  and {len(said) - SHOWN} more (all in --json and in the report)", quiet)
 
 
 def emit_json(content: Mapping[str, Any]) -> None:
@@ -102,12 +114,10 @@ def table(
 
     grid = Table(header_style="bold")
     for place, name in enumerate(header):
-        grid.add_column(
-            Text(plain(name)), justify="left" if words or place == 0 else "right", overflow="fold"
-        )
+        grid.add_column(Text(line(name)), justify="left" if words or place == 0 else "right", overflow="fold")
     for row in rows:
         grid.add_row(
-            *(Text(plain(short(cell, 1000))) for cell in row)
+            *(Text(line(short(cell, 1000))) for cell in row)
         )  # Text: brackets in names are no markup
     Console(file=sys.stderr if err else sys.stdout).print(grid)
 
@@ -174,9 +184,9 @@ def bar(text: str, quiet: bool) -> Iterator[ProgressBar]:
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(plain(text), total=None)
+        task = progress.add_task(line(text), total=None)
         yield lambda done, total, text: progress.update(
-            task, completed=done, total=total, description=plain(text)
+            task, completed=done, total=total, description=line(text)
         )
 
 

@@ -113,8 +113,7 @@ def command(  # noqa: PLR0917 - click gives them by name
             )
     elif vary:
         raise Mistake(f"--vary is for regression models; {model.name} is a classifier")
-    source = written.open(table, quiet)
-    frame = source.read(rows, text=loaded.text_columns)
+    frame = written.rows(table, loaded, rows, quiet)
     if not loaded.target.classifies and eps is not None:
         from mlayer.tables.certify.intervals import interval_table
 

@@ -47,7 +47,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
     content = read_proof_file(proof)
     loaded = load_table_model(model)
-    frame = written.open(table, quiet).read(rows, text=loaded.text_columns)
+    frame = written.rows(table, loaded, rows, quiet)
     with show.bar("checking", quiet) as bar:
         done = check_table(
             loaded,

@@ -62,9 +62,10 @@ def command(  # noqa: PLR0917 - click gives them by name
     options: dict[str, Any] = {"factor": factor} | ({} if degree is None else {"degree": degree})
     fitted = None if (notes or {}).get("table") is None else table_model(model, layer, notes)
     frame = None
-    if table is not None:
-        source = written.open(table, quiet)
-        frame = source.read(rows, text=() if fitted is None else fitted.text_columns)
+    if table is not None and fitted is not None:
+        frame = written.rows(table, fitted, rows, quiet)
+    elif table is not None:
+        frame = written.open(table, quiet).read(rows)
     try:
         if fitted is not None:
             found = explain_table(fitted, frame, **options)
@@ -106,7 +107,8 @@ def command(  # noqa: PLR0917 - click gives them by name
         return
     lines = str(found).splitlines()
     formulas = len(found.formulas)
-    show.out(found.latex if latex else "\n".join(lines[:formulas]))
+    for line in found.latex.splitlines() if latex else lines[:formulas]:
+        show.out(line)
     for line in lines[formulas:]:
         show.say(line, quiet)
     if plot is not None:
