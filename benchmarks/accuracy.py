@@ -32,6 +32,7 @@ import gallery
 import mlayer
 import oracle
 import random_gallery
+from mlayer.exponential.schedule import one_norm, root_of_square_norm, schedule_for
 
 UNIT_ROUNDOFF = 2.0**-53
 SMALL, FAILURE = 4.0, 10.0
@@ -82,6 +83,12 @@ def condition(a: Tensor) -> float:
     return max(1.0, oracle.condition_number(real_form(a)))
 
 
+def squarings(a: Tensor) -> int:
+    """The number of squarings for the norm of A^2, some of which balancing may save."""
+    d = float(root_of_square_norm((a @ a)[None]).minimum(one_norm(a[None])))
+    return schedule_for(a.dtype).squarings(d)
+
+
 def broken(row: dict[str, Any], who: str = "mlayer", other: str = "scipy") -> list[str]:
     """The cases in which the rule does not hold."""
     return [
@@ -123,7 +130,7 @@ def of_random(count: int, seed: int) -> dict[str, Any]:
     for kind, name, a in random_gallery.matrices(count, seed):
         row = measure(name, a) | {"kind": kind}
         if broken(row):
-            row["condition"] = condition(a)
+            row |= {"condition": condition(a), "squarings": squarings(a)}
             missed.append(row)
             show(row)
         rows.append(row)
@@ -142,6 +149,10 @@ def of_random(count: int, seed: int) -> dict[str, Any]:
                 for who, other in whose.items()
             ]
             for kind in random_gallery.KINDS
+        },
+        "broken_by_squarings": {
+            s: sum(len(broken(row)) for row in missed if row["squarings"] == s)
+            for s in sorted({row["squarings"] for row in missed})
         },
         "rows": missed,
     }
@@ -172,7 +183,7 @@ def main() -> int:
     targets.append(
         Target("random matrices: cases that break the rule", 0, random["broken"]["mlayer"], at_most=True)
     )
-    print({name: random[name] for name in ("cases", "errors", "beyond_4", "broken")})
+    print({name: random[name] for name in ("cases", "errors", "beyond_4", "broken", "broken_by_squarings")})
     content = {
         "circumstances": circumstances() | {"others": {"scipy": scipy.__version__}},
         "matrices": len(rows),

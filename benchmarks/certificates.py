@@ -291,7 +291,7 @@ def write_radii(lines: list[dict[str, Any]]) -> None:
 
 # Parts of the work, by the files and functions that they are done in, with all that these call.
 PARTS = {
-    "rows and rivals together": ("together.py rows_together",),
+    "rows and rivals together": ("rows_batched.py rows_together",),
     "caps": ("caps.py passes",),
     "cubic and quartic tensors (also in caps)": ("spectral.py third", "quartic_tensor.py quartic_form"),
     "fits of weights to a pair (also in caps)": ("quadratic_terms.py _fit",),

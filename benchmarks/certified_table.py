@@ -1,4 +1,4 @@
-"""The table of networks with certified training, for `write_tables.py`."""
+"""The tables of certified training, for `write_tables.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from mlayer.experiments.certified_networks import ROWS
 from mlayer.experiments.shared.accuracy_bars import KINDS
 from mlayer.experiments.shared.over_seeds import grouped
-
-SETS = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
+from mlayer.experiments.shared.pictures import SET_TITLES
 
 
 def certified_table(content: dict[str, Any], made_by: str) -> str:
@@ -24,8 +23,9 @@ def certified_table(content: dict[str, Any], made_by: str) -> str:
         means = [f"{sum(row[kind] for row in rows) / len(rows):.2f}" for kind in KINDS]
         told = [goals.get(f"certified_networks.{task}.{kind}", "") for kind in ("clean", "certified")]
         goal = "; ".join(told) if head == "M-layer" else ""
+        title = SET_TITLES.get(first["set"], first["set"])
         lines.append(
-            f"| {SETS[first['set']]} | {first['radius']} | {head} | {first['parameters']:,} | "
+            f"| {title} | {first['radius']} | {head} | {first['parameters']:,} | "
             + " | ".join(means)
             + f" | {goal} | {first['test_images']:,} | {first['epochs']} |"
         )
@@ -33,3 +33,45 @@ def certified_table(content: dict[str, Any], made_by: str) -> str:
     seeds = len({row["seed"] for row in content["results"]["rows"]})
     said = f"Certified images that the attack broke: {false}. Seeds: {seeds}."
     return "\n".join([*lines, "", f"{said} `{content['command']}`, {made_by}, {content['date']}."])
+
+
+def layers_table(content: dict[str, Any], made_by: str) -> str:
+    """One M-layer and a linear layer for each task: accuracies in percent, means over the seeds."""
+    lines = [
+        "| | eps | parameters | epochs | clean | attacked | certified | linear: clean | certified | images |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups = grouped(content["results"]["rows"], "task", "model")
+    for (task, model), rows in groups.items():
+        if model == "linear":
+            continue
+        first, linear = rows[0], groups[task, "linear"]
+        title = SET_TITLES.get(first["set"], first["set"])
+        figures = [_mean(rows, kind) for kind in KINDS] + [_mean(linear, kind) for kind in KINDS[::2]]
+        lines.append(
+            f"| {title} | {first['radius']} | {first['parameters']:,} | {first['epochs']} | "
+            + " | ".join(figures)
+            + f" | {first['test_images']:,} |"
+        )
+    seeds = len({row["seed"] for row in content["results"]["rows"]})
+    return "\n".join([*lines, "", f"Seeds: {seeds}. `{content['command']}`, {made_by}, {content['date']}."])
+
+
+def _mean(rows: list[dict[str, Any]], kind: str) -> str:
+    return f"{sum(row[kind] for row in rows) / len(rows):.1f}"
+
+
+def optimizers_table(content: dict[str, Any], made_by: str) -> str:
+    """Each optimizer with its best rate: most images that withstand the attack."""
+    lines = [
+        "| optimizer | learning rates tried | best | training loss | clean | under attack |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (name,), rows in grouped(content["rows"], "optimizer").items():
+        best = max(rows, key=lambda row: row["attacked"])
+        tried = ", ".join(f"{row['learning_rate']:g}" for row in rows)
+        lines.append(
+            f"| {name} | {tried} | {best['learning_rate']:g} | {best['loss']:.2f} | {best['clean']:.1f} | "
+            f"{best['attacked']:.1f} |"
+        )
+    return "\n".join([*lines, "", made_by])

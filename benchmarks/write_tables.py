@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from certified_table import certified_table
+from certified_table import certified_table, layers_table, optimizers_table
 from expm_profile_table import balancing_table, profile_tables
 from formulas import table as formulas_table
 
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.shared.pictures import SET_TITLES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,7 +34,6 @@ HEADLINES = (
     "robustness.median_ratio",
     "robustness.median_part_of_attack",
 )
-SET_NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 # Results from before they named their commit, or by one of a history that this repository does not have.
 EARLIER = "earlier"
 NOT_HERE = ("378fa7feafdd", "3d353351a9b1", "604a72d")
@@ -381,7 +381,7 @@ def rivals() -> str:
         ahead, p = (figures.get(f"{start}.{name}") for name in ("m_layer_ahead_by", "p"))
         how = f"{'augmented' if row['augmented'] else 'not augmented'}, {row['training_examples']:,} images"
         lines.append(
-            f"| {SET_NAMES[row['set']]}, {how} | {row['net']} | {row['parameters']:,} "
+            f"| {SET_TITLES[row['set']]}, {how} | {row['net']} | {row['parameters']:,} "
             f"| {row['learning_rate']:g} "
             f"| {figures[f'{start}.mean']:.2f}{spread} ({figures[f'{start}.seeds']:.0f}) "
             f"| {'' if ahead is None else f'{ahead:+.2f}'} | {'' if p is None else f'{p:.2g}'} |"
@@ -404,6 +404,16 @@ def certified_networks() -> str:
     return certified_table(content, made_by(content))
 
 
+def certified() -> str:
+    content = read("certified")
+    return layers_table(content, made_by(content))
+
+
+def robust_optimizers() -> str:
+    content = read("robust_optimizers")
+    return optimizers_table(content, circumstances(content["circumstances"]))
+
+
 def formulas() -> str:
     return formulas_table(read("formulas"))
 
@@ -414,7 +424,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/results.md": {"paper": paper},
     "docs/images.md": {"rivals": rivals},
     "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
-    "docs/certified.md": {"certified networks": certified_networks},
+    "docs/certified.md": {
+        "certified": certified,
+        "robust optimizers": robust_optimizers,
+        "certified networks": certified_networks,
+    },
     "docs/expm.md": {
         "expm": expm,
         "expm profile": expm_profile,

@@ -165,6 +165,19 @@ def test_a_stopped_training_goes_on_with_its_ramp(tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("recipe", [task.recipe for task in TASKS], ids=[task.name for task in TASKS])
+def test_every_recipe_lowers_the_robust_loss_with_its_optimizer(recipe: RobustRecipe) -> None:
+    """Options of SGD are not given to another optimizer; settings that the recipe leaves out are None."""
+    x, y = pictures(64), (pictures(64)[:, 0] > 0.5).long()
+    settings = replace(recipe, epochs=12, batch_size=16, ramp=0.0).settings(64, 0.05, seed=0)
+    assert settings.optimizer == recipe.optimizer
+    assert ("nesterov" in settings.optimizer_options) is (recipe.optimizer == "sgd")
+    rate = 0.003 if recipe.optimizer == "muon" else 0.02
+    model = PixelModel(degree_two(), torch.zeros(INPUTS), torch.ones(INPUTS))
+    result = train(model, (x, y), replace(settings, learning_rate=rate))
+    assert result.history[-1]["loss"] < 0.8 * result.history[0]["loss"]
+
+
 def test_the_attack_and_the_certificates_bracket_the_corners(tmp_path: Path) -> None:
     layer = degree_two().with_structure("full")
     x = pictures(60)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from mlayer.experiments import baselines, determinant, determinant5, images, periodic, timing
+from mlayer.experiments.shared.pictures import SET_TITLES
 
 SOURCE = Path(__file__).resolve().parents[3] / "shared" / "paper" / "intelligent_matrix_exponentiation.tex"
-NAMES = {"MNIST": "mnist", "CIFAR-10": "cifar10", "SVHN": "svhn"}
+NAMES = {title: name for name, title in SET_TITLES.items()}
 NETS = {
     "M-LAYER": "M-layer",
     "SIGMOID (f.c.)": "sigmoid",

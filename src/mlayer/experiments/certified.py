@@ -9,8 +9,8 @@ Sets whose files are not there are left out and named; the digits need none. Eac
 a linear layer by the same recipe (`robust_training`), attacks every test image, and certifies those that
 withstand.
 
-Expected (not in the paper): our goals are 45 % certified at 52 % clean for CIFAR-10 at 2/255, and 85 %
-certified for MNIST at 0.1. The published figures are of convolutional nets with many times as many
+Expected (not in the paper): our goals are 50 % certified at 62 % clean for CIFAR-10 at 2/255, and 95 %
+at 98 % for MNIST at 0.1. The published figures are of convolutional nets with many times as many
 parameters.
 """
 
@@ -59,14 +59,17 @@ EXPECTED: dict[str, dict[str, dict[str, float]]] = {
         "CROWN-IBP": {"clean": 98.38, "attacked": 96.38, "certified": 93.32},
     },
 }
-# Our goals, certified, in percent.
-_GOALS = {"cifar10_2_255": ("CIFAR-10", "2/255", 45), "mnist_0.1": ("MNIST", "0.1", 85)}
+# Our goals, clean and certified, in percent.
+_GOALS = {
+    "cifar10_2_255": ("CIFAR-10", "2/255", 62, 50),
+    "mnist_0.1": ("MNIST", "0.1", 98, 95),
+}
 ROWS = tuple(
     PaperRow(
         f"{of}, certified training at {eps}: {kind}, %", "", f"certified.{name}.{kind}", ".1f", at_least=least
     )
-    for name, (of, eps, goal) in _GOALS.items()
-    for kind, least in (("clean", None), ("certified", goal))
+    for name, (of, eps, clean, certified) in _GOALS.items()
+    for kind, least in (("clean", clean), ("certified", certified))
 )
 
 
@@ -77,7 +80,15 @@ DIGITS = RobustRecipe(
 _SHIFTED = Augmentation(shift=3, flip=True)
 # At 2/255 the expansion of a full layer ends soon enough; at 8/255 only that of a layer of degree two does.
 CIFAR10_SMALL = RobustRecipe(
-    32, 64, epochs=160, learning_rate=0.03, activity_penalty=5e-4, augmentation=_SHIFTED
+    32,
+    96,
+    epochs=100,
+    optimizer="muon",
+    learning_rate=1e-4,
+    weight_decay=1.0,
+    gradient_clip=None,
+    activity_penalty=3e-4,
+    augmentation=_SHIFTED,
 )
 CIFAR10_LARGE = RobustRecipe((8, 16, 8), 96, epochs=60, learning_rate=0.03, augmentation=_SHIFTED)
 MNIST = RobustRecipe(

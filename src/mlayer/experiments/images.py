@@ -61,7 +61,7 @@ def _rows(name: str) -> Iterator[PaperRow]:
     yield PaperRow(said, anode, f"images.{name}.our_recipe", ".2f", at_least=goal)
 
 
-ROWS = tuple(row for name in SET_TITLES for row in _rows(name))
+ROWS = tuple(row for name in _GOALS for row in _rows(name))
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,14 @@ class RobustRecipe:
         learning_rate: its largest.
         weight_decay: of the optimizer.
         activity_penalty: times the sum of |exp(M)|, added to the loss.
-        gradient_clip: largest norm of a gradient.
+        gradient_clip: largest norm of a gradient; None: any.
         attack_steps: gradient steps to the corner where the loss is taken.
         ramp: the part of the training over which eps grows from 0.
         worst_of_way: take the worst point on the attack's way, not its last corner; for large eps.
         stretch: eps while training, as a multiple of the one in the test: more makes up for overfitting.
         augmentation: of training images.
         batch_size: of the optimizer.
+        optimizer: "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`.
     """
 
     matrix_size: int | tuple[int, ...]
@@ -49,13 +50,14 @@ class RobustRecipe:
     learning_rate: float = 0.1
     weight_decay: float = 3e-4
     activity_penalty: float = 0.0
-    gradient_clip: float = 1.0
+    gradient_clip: float | None = 1.0
     attack_steps: int = 1
     ramp: float = 0.0
     worst_of_way: bool = False
     stretch: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
     batch_size: int = 128
+    optimizer: str = "sgd"
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a model that is to withstand eps."""
@@ -66,8 +68,8 @@ class RobustRecipe:
             loss=RobustCrossEntropy(
                 self.stretch * eps, self.attack_steps, round(self.ramp * batches), self.worst_of_way
             ),
-            optimizer="sgd",
-            optimizer_options={"momentum": 0.9, "nesterov": True},
+            optimizer=self.optimizer,
+            optimizer_options={"momentum": 0.9, "nesterov": True} if self.optimizer == "sgd" else {},
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             schedule="one_cycle",
