@@ -324,7 +324,8 @@ def test_tables_that_contributing_names_exist() -> None:
     }
     assert {name for name, _ in named} >= {"STRUCTURES", "KINDS", "TABLE_FORMAT", "HALVES"}
     for name, row in named:
-        files = [SOURCE / path for path in re.findall(r"`([\w/]+\.py)`", row) if (SOURCE / path).exists()]
+        written = re.findall(r"`([\w/]+\.py)`", row)
+        files = [top / path for path in written for top in (SOURCE, ROOT) if (top / path).exists()]
         assert any(re.search(rf"^{name}\b.*=", file.read_text(), re.M) for file in files), name
 
 
@@ -342,9 +343,10 @@ def test_every_structure_is_tested_and_documented() -> None:
     assert list(structure_cases.CASES) == list(STRUCTURES)
     for name, kind in STRUCTURES.items():
         assert kind.__name__ in nn.__all__
-        for file in ("docs/layer.md", "src/mlayer/nn/layer.py"):
-            text = (ROOT / file).read_text()
-            assert kind.__name__ in text or f'"{name}"' in text, f"{name} is missing in {file}"
+        texts = {file: (ROOT / file).read_text() for file in ("docs/layer.md", "src/mlayer/nn/layer.py")}
+        texts |= {f.__name__: f.__doc__ or "" for f in (nn.gauge.transform, nn.gauge.canonical)}
+        for place, text in texts.items():
+            assert kind.__name__ in text or f'"{name}"' in text, f"{name} is missing in {place}"
 
 
 def test_lists_that_repeat_a_table_agree_with_it() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import mlayer
 from mlayer import MLayer
-from mlayer.nn import BlockDiagonal, activity_of
+from mlayer.nn import BlockDiagonal, BlockTriangular, activity_of
 
 
 def reference(layer: MLayer, x: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -72,6 +72,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"structure": "nilpotent"},
     {"structure": "skew"},
     {"structure": BlockDiagonal([2, 3])},
+    {"structure": BlockTriangular([2, 3])},
 ]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.exponential.arguments import HALVES
+from mlayer.exponential.arguments import HALVES, check_not_nested
 
 # torch's other types of floating point store numbers, but nothing is computed in them.
 _REAL = frozenset((*HALVES, torch.float32, torch.float64))
@@ -102,6 +102,7 @@ def check_tensor(argument: str, value: object, hint: str = "") -> None:
     if not isinstance(value, Tensor):
         hint = hint or _to_a_tensor(argument, value)
         raise ArgumentTypeError(argument, "a torch.Tensor", type(value).__name__, hint)
+    check_not_nested(value, argument)
 
 
 def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:

@@ -76,7 +76,7 @@ class Periodic:
                 "init",
                 "one that the structure allows",
                 f"'periodic', which needs a diagonal, with structure {structure.name!r}",
-                "Use structure='full' or BlockDiagonal, or another initializer.",
+                "Use structure='full', one with a diagonal, such as BlockDiagonal, or another initializer.",
             ) from None
         _normal(generator, 0.0, self.std, layer.free_generators, layer.free_matrix_bias)
         layer.free_generators.add_(start)
