@@ -16,10 +16,12 @@ from torch.nn.functional import cross_entropy
 
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import Split, digits
+from mlayer.errors import FileFormatError
 from mlayer.experiments import certified, reproduce
 from mlayer.experiments.certified import EXPECTED, TASKS, CertifiedTask
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared import robust_accuracy
+from mlayer.experiments.shared.kept_network import certify_again
 from mlayer.experiments.shared.robust_accuracy import certified_in_box, tally_of, withstands
 from mlayer.experiments.shared.robust_loss import (
     PixelModel,
@@ -29,6 +31,7 @@ from mlayer.experiments.shared.robust_loss import (
     worst_of_way,
 )
 from mlayer.experiments.shared.robust_training import RobustRecipe, _plain, train_robustly
+from mlayer.files.network_file import save_network
 from mlayer.nn import BlockTriangular, MLayer
 from mlayer.training import Settings, train
 
@@ -284,3 +287,16 @@ def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
     assert figures[f"{start}.certified"] <= figures[f"{start}.attacked"] <= figures[f"{start}.clean"]
     assert figures[f"{start}.linear.certified"] == figures[f"{start}.linear.attacked"]
     assert (tmp_path / "certified.smoke.png").stat().st_size > 5000
+    (kept,) = (tmp_path / "models.smoke").iterdir()
+    again = certify_again(kept, images=1000)
+    assert again["certified"] <= again["attacked"] <= again["clean"]
+    assert again["test_images"] == 360  # the whole test set, of which the run took a part
+    assert (again["set"], again["eps"]) == ("digits", 0.05)
+    assert abs(again["clean"] - figures[f"{start}.clean"]) < 15
+
+
+def test_a_kept_layer_must_fit_its_images(tmp_path: Path) -> None:
+    file = tmp_path / "layer.safetensors"
+    save_network(nn.Sequential(MLayer(63, 10, 3, 2)), file, {"set": "digits", "eps": 0.1})
+    with pytest.raises(FileFormatError, match="an M-layer from 64 pixels to 10 classes"):
+        certify_again(file)

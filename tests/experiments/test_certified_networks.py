@@ -283,7 +283,7 @@ def test_smoke_run_writes_results_picture_and_models(
 
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-KEPT = sorted((RESULTS / "models").glob("*.safetensors"))
+KEPT = sorted((RESULTS / "models").glob("mnist_*.safetensors"))
 
 
 def test_kept_networks_are_small_and_those_of_the_results() -> None:

@@ -77,7 +77,7 @@ CertifiedTask = RadiusTask[RobustRecipe]
 DIGITS = RobustRecipe(
     (4, 8, 4), 32, epochs=60, gradient_clip=2.0, attack_steps=3, ramp=0.3, batch_size=32, weight_decay=1e-4
 )
-_SHIFTED = Augmentation(shift=3, flip=True)
+_SHIFTED_AND_FLIPPED = Augmentation(shift=3, flip=True)
 # At 2/255 the expansion of a full layer ends soon enough; at 8/255 only that of a layer of degree two does.
 CIFAR10_SMALL = RobustRecipe(
     32,
@@ -88,9 +88,10 @@ CIFAR10_SMALL = RobustRecipe(
     weight_decay=1.0,
     gradient_clip=None,
     activity_penalty=3e-4,
-    augmentation=_SHIFTED,
+    augmentation=Augmentation(shift=3),
+    flip_invariant=True,
 )
-CIFAR10_LARGE = RobustRecipe((8, 16, 8), 96, epochs=60, learning_rate=0.03, augmentation=_SHIFTED)
+CIFAR10_LARGE = RobustRecipe((8, 16, 8), 96, epochs=60, learning_rate=0.03, augmentation=_SHIFTED_AND_FLIPPED)
 MNIST = RobustRecipe(
     (8, 16, 8),
     96,

@@ -22,7 +22,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 ) -> None:
     """Certify and attack the network in the file MODEL on the test images of the set it was trained on.
 
-    MODEL is a file that `mlayer reproduce certified_networks` kept. Certified are those images for which it
+    MODEL is a file that `mlayer reproduce certified_networks` or `certified` kept. Certified are those images for which it
     is proved that no change of all pixels by up to --eps, within [0, 1], changes the class.
     """
     if eps is not None and not 0 <= eps < math.inf:
@@ -36,7 +36,6 @@ def command(  # noqa: PLR0917 - click gives them by name
     if as_json:
         show.emit_json(found)
         return
-    shown = ("set", "eps", "head", "test_images", "clean", "attacked", "certified", "false_certificates")
-    show.table(
-        list(shown), [[f"{found[k]:.5g}" if isinstance(found[k], float) else str(found[k]) for k in shown]]
-    )
+    columns = ("set", "eps", "head", "test_images", "clean", "attacked", "certified", "false_certificates")
+    shown = [name for name in columns if name in found]
+    show.table(shown, [[f"{found[k]:.5g}" if isinstance(found[k], float) else str(found[k]) for k in shown]])

@@ -1,4 +1,4 @@
-"""A network that an experiment kept, certified and attacked again."""
+"""A network or a single M-layer that an experiment kept, certified and attacked again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from mlayer.datasets import images as load_images
 from mlayer.errors import FileFormatError
 from mlayer.experiments.shared.interval_loss import as_images
 from mlayer.experiments.shared.network_accuracy import Progress, network_tally
+from mlayer.experiments.shared.robust_accuracy import tally_of
 from mlayer.files.network_file import load_network
 from mlayer.nn import MLayer
 
 _IMAGES_AT_ONCE, _BYTES = 500, 16  # for the memory that is needed: of each number a lower and an upper bound
+_REFERENCES = 64  # training images, for the constants of a single layer's certificates
+_MOST_STEPS = 1000  # of their fit: more than any experiment takes
 _LARGEST_RADIUS = 1e6  # in pixel values, which are in [0, 1]
 
 
@@ -47,11 +50,24 @@ def certify_again(
         raise FileFormatError(
             path, "a network of images", "one without the name of its set and its radius", "Use another."
         )
-    asked = named if isinstance(named, list) else EFFORTS
-    efforts = tuple(effort for effort in EFFORTS if effort in asked) or EFFORTS
     found = load_images(name, data)
     shape = (*found.image_shape, 1)[:3]
     tested = found.test if images is None else found.test.take(slice(0, images))
+    facts = {"set": name, "eps": float(radius), "head": notes.get("head")}
+    if len(network) == 1:
+        layer = _checked_layer(path, network[0], shape, len(found.classes))
+        steps = notes.get("fit_steps")
+        layer_tally = tally_of(
+            layer,
+            tested,
+            float(radius),
+            found.train.images(slice(0, _REFERENCES)),
+            fit_steps=steps if type(steps) is int and 0 <= steps <= _MOST_STEPS else 0,
+            progress=progress,
+        )
+        return facts | layer_tally.percent()
+    asked = named if isinstance(named, list) else EFFORTS
+    efforts = tuple(effort for effort in EFFORTS if effort in asked) or EFFORTS
     _check_shapes(path, network, shape, len(found.classes))
     tally = network_tally(
         network.requires_grad_(False),
@@ -61,7 +77,17 @@ def certify_again(
         efforts=efforts,
         progress=progress,
     )
-    return {"set": name, "eps": float(radius), "head": notes.get("head"), **tally.facts()}
+    return facts | tally.facts()
+
+
+def _checked_layer(path: Path, layer: nn.Module, shape: tuple[int, ...], classes: int) -> MLayer:
+    """A single M-layer from the pixels, (height, width, colors) in one row, to the classes."""
+    pixels = shape[0] * shape[1] * shape[2]
+    if isinstance(layer, MLayer) and (layer.in_features, layer.out_features) == (pixels, classes):
+        return layer.requires_grad_(False)
+    raise FileFormatError(
+        path, f"an M-layer from {pixels:,} pixels to {classes} classes", "another module", "Use another."
+    )
 
 
 def _check_shapes(path: Path, network: nn.Sequential, shape: tuple[int, ...], classes: int) -> None:

@@ -25,6 +25,7 @@ class PixelModel(nn.Module):
         body: an MLayer or a linear layer, on standardized inputs.
         mean: (inputs,), what becomes 0.
         deviation: (inputs,), what becomes 1 above that.
+        basis: of standardized images, in which the body reads them; that of pixels if None.
 
     Attributes:
         batches: of training seen so far; in the state, so that a resumed run knows it.
@@ -34,26 +35,33 @@ class PixelModel(nn.Module):
     scale: Tensor
     offset: Tensor
 
-    def __init__(self, body: nn.Module, mean: Tensor, deviation: Tensor) -> None:
+    def __init__(
+        self, body: nn.Module, mean: Tensor, deviation: Tensor, basis: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.body = body
+        self.basis = nn.Identity() if basis is None else basis
         self.register_buffer("scale", 1 / deviation, persistent=False)
         self.register_buffer("offset", -mean / deviation, persistent=False)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, inputs) -> (b, classes)"""
-        outputs: Tensor = self.body(torch.addcmul(self.offset, x, self.scale))
+        outputs: Tensor = self.body(self._standardized(x))
         return outputs
 
     def unwatched(self, x: Tensor) -> Tensor:
         """The same, unseen by the activity penalty."""
-        standard = torch.addcmul(self.offset, x, self.scale)
+        standard = self._standardized(x)
         if not isinstance(self.body, MLayer):
             outputs: Tensor = self.body(standard)
             return outputs
         E = self.body.exponential(standard)
         return linear(E.flatten(-2), self.body.readout.flatten(1), self.body.output_bias)
+
+    def _standardized(self, x: Tensor) -> Tensor:
+        standard: Tensor = self.basis(torch.addcmul(self.offset, x, self.scale))
+        return standard
 
 
 @dataclass(frozen=True)

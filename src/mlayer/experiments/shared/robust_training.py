@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.datasets import ImageSet
+from mlayer.disk import make_folder
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
+from mlayer.experiments.shared.flip_invariant import FlipParity
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_training import colors, fold_in
 from mlayer.experiments.shared.robust_accuracy import tally_of
 from mlayer.experiments.shared.robust_loss import PixelModel, RobustCrossEntropy
+from mlayer.files.network_file import save_network
 from mlayer.nn import BlockTriangular, MLayer
 from mlayer.training import Settings
 
@@ -42,6 +45,7 @@ class RobustRecipe:
         augmentation: of training images.
         batch_size: of the optimizer.
         optimizer: "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`.
+        flip_invariant: the model gives an image and its mirror image the same outputs, see `flip_invariant`.
     """
 
     matrix_size: int | tuple[int, ...]
@@ -58,6 +62,7 @@ class RobustRecipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
     batch_size: int = 128
     optimizer: str = "sgd"
+    flip_invariant: bool = False
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a model that is to withstand eps."""
@@ -115,7 +120,12 @@ def train_robustly(
     mean, deviation = colors(training, shape)
     generator = torch.Generator().manual_seed(seed)
     body = _body(recipe, pixels * shape[2], len(images.classes), generator, linear)
-    model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels))
+    parity = FlipParity(shape) if recipe.flip_invariant else None
+    parameters = parameter_count(body)
+    if parity is not None:
+        parameters -= sum(int((mask == 0).sum()) for mask in parity.masks(body).values())
+        parity.restrict(body)
+    model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels), parity)
     result = where.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
@@ -124,7 +134,12 @@ def train_robustly(
         f"{part}: training",
         augment=Augment(recipe.augmentation, shape, white=training.white),  # the model standardizes by itself
     )
-    tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels))
+    tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels), parity)
+    steps = fit_steps if isinstance(recipe.matrix_size, int) else 0
+    if where.models is not None and isinstance(tested_model, MLayer):
+        make_folder(where.models)
+        notes = {"set": images.name, "eps": eps, "head": "M-layer", "seed": seed, "fit_steps": steps}
+        save_network(nn.Sequential(tested_model), where.models / f"layer-{part}.safetensors", notes)
     trained = time.monotonic()
     tested = images.test if test_images is None else images.test.take(evenly(len(images.test), test_images))
     tally = tally_of(
@@ -132,7 +147,7 @@ def train_robustly(
         tested,
         eps,
         training.images(slice(0, _REFERENCES)),
-        fit_steps=fit_steps if isinstance(recipe.matrix_size, int) else 0,
+        fit_steps=steps,
         folder=where.checkpoint(part),
         progress=lambda done: where.say(f"{part}: certifying", done),
     )
@@ -141,7 +156,7 @@ def train_robustly(
         "eps": eps,
         "model": "linear" if linear else "M-layer",
         "seed": seed,
-        "parameters": parameter_count(body),
+        "parameters": parameters,
         **tally.percent(),
         "training_examples": len(training),
         "epochs": len(result.history),
@@ -188,8 +203,17 @@ def _body(
     return layer
 
 
-def _plain(body: MLayer | nn.Linear, mean: Tensor, deviation: Tensor) -> MLayer | nn.Linear:
+def _plain(
+    body: MLayer | nn.Linear, mean: Tensor, deviation: Tensor, parity: FlipParity | None = None
+) -> MLayer | nn.Linear:
     """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
+    if parity is not None:
+        parity.release(body)
     plain = body.with_structure("full") if isinstance(body, MLayer) else body
+    if parity is not None:
+        weight = plain.embedding if isinstance(plain, MLayer) else plain.weight
+        assert weight is not None
+        with torch.no_grad():
+            weight.copy_(parity.to_pixels(weight))
     fold_in(plain, mean, deviation)
     return plain
