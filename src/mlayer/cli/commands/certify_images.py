@@ -22,8 +22,9 @@ def command(  # noqa: PLR0917 - click gives them by name
 ) -> None:
     """Certify and attack the network in the file MODEL on the test images of the set it was trained on.
 
-    MODEL is a file that `mlayer reproduce certified_networks` or `certified` kept. Certified are those images for which it
-    is proved that no change of all pixels by up to --eps, within [0, 1], changes the class.
+    MODEL is a file that `mlayer reproduce certified_networks` or `mlayer reproduce certified` kept. Certified
+    are those images for which it is proved that no change of all pixels by up to --eps, within [0, 1],
+    changes the class.
     """
     if eps is not None and not 0 <= eps < math.inf:
         raise Mistake(f"--eps must be a finite number of at least 0; got {eps}. For example --eps 0.1")
