@@ -62,16 +62,16 @@ def _mean(rows: list[dict[str, Any]], kind: str) -> str:
 
 
 def optimizers_table(content: dict[str, Any], made_by: str) -> str:
-    """Each optimizer with its best rate: most images that withstand the attack."""
+    """Each optimizer with its best rate: most images that withstand the attack; the invariant layer last."""
     lines = [
-        "| optimizer | learning rates tried | best | training loss | clean | under attack |",
-        "|---|---|---|---|---|---|",
+        "| layer | optimizer | learning rates tried | best | training loss | clean | under attack |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for (name,), rows in grouped(content["rows"], "optimizer").items():
+    for (invariant, name), rows in grouped(content["rows"], "flip_invariant", "optimizer").items():
         best = max(rows, key=lambda row: row["attacked"])
         tried = ", ".join(f"{row['learning_rate']:g}" for row in rows)
         lines.append(
-            f"| {name} | {tried} | {best['learning_rate']:g} | {best['loss']:.2f} | {best['clean']:.1f} | "
+            f"| {'flip-invariant' if invariant else 'ordinary'} | {name} | {tried} | {best['learning_rate']:g} | {best['loss']:.2f} | {best['clean']:.1f} | "
             f"{best['attacked']:.1f} |"
         )
     return "\n".join([*lines, "", made_by])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.datasets import ImageSet
+from mlayer.datasets import ImageSet, Split
 from mlayer.disk import make_folder
 from mlayer.experiments.running.protocol import Where
 from mlayer.experiments.shared.dense import parameter_count
@@ -116,16 +116,12 @@ def train_robustly(
     """
     training = images.train
     shape = (*images.image_shape, 1)[:3]
-    pixels = shape[0] * shape[1]
-    mean, deviation = colors(training, shape)
-    generator = torch.Generator().manual_seed(seed)
-    body = _body(recipe, pixels * shape[2], len(images.classes), generator, linear)
-    parity = FlipParity(shape) if recipe.flip_invariant else None
+    model = build_model(recipe, training, shape, classes=len(images.classes), seed=seed, linear=linear)
+    body, parity = model.body, model.basis if isinstance(model.basis, FlipParity) else None
+    assert isinstance(body, MLayer | nn.Linear)
     parameters = parameter_count(body)
     if parity is not None:
         parameters -= sum(int((mask == 0).sum()) for mask in parity.masks(body).values())
-        parity.restrict(body)
-    model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels), parity)
     result = where.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
@@ -134,7 +130,7 @@ def train_robustly(
         f"{part}: training",
         augment=Augment(recipe.augmentation, shape, white=training.white),  # the model standardizes by itself
     )
-    tested_model = _plain(body, mean.repeat(pixels), deviation.repeat(pixels), parity)
+    tested_model = _plain(body, -model.offset / model.scale, 1 / model.scale, parity)
     steps = fit_steps if isinstance(recipe.matrix_size, int) else 0
     if where.models is not None and isinstance(tested_model, MLayer):
         make_folder(where.models)
@@ -166,6 +162,25 @@ def train_robustly(
         "seconds": round(result.seconds + time.monotonic() - trained, 1),
         "losses": [round(record["loss"], 4) for record in result.history],
     }
+
+
+def build_model(
+    recipe: RobustRecipe,
+    training: Split,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    linear: bool = False,
+) -> PixelModel:
+    """The model to be trained: an M-layer or a linear layer on standardized images, restricted by the recipe."""
+    pixels = shape[0] * shape[1]
+    mean, deviation = colors(training, shape)
+    generator = torch.Generator().manual_seed(seed)
+    body = _body(recipe, pixels * shape[2], classes, generator, linear)
+    parity = FlipParity(shape) if recipe.flip_invariant else None
+    if parity is not None:
+        parity.restrict(body)
+    return PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels), parity)
 
 
 def evenly(total: int, count: int) -> slice:
