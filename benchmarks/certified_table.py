@@ -71,7 +71,8 @@ def optimizers_table(content: dict[str, Any], made_by: str) -> str:
         best = max(rows, key=lambda row: row["attacked"])
         tried = ", ".join(f"{row['learning_rate']:g}" for row in rows)
         lines.append(
-            f"| {'flip-invariant' if invariant else 'ordinary'} | {name} | {tried} | {best['learning_rate']:g} | {best['loss']:.2f} | {best['clean']:.1f} | "
+            f"| {'flip-invariant' if invariant else 'ordinary'} | {name} | {tried} | "
+            f"{best['learning_rate']:g} | {best['loss']:.2f} | {best['clean']:.1f} | "
             f"{best['attacked']:.1f} |"
         )
     return "\n".join([*lines, "", made_by])

@@ -165,14 +165,9 @@ def train_robustly(
 
 
 def build_model(
-    recipe: RobustRecipe,
-    training: Split,
-    shape: tuple[int, ...],
-    classes: int,
-    seed: int,
-    linear: bool = False,
+    recipe: RobustRecipe, training: Split, shape: tuple[int, ...], *, classes: int, seed: int, linear: bool
 ) -> PixelModel:
-    """The model to be trained: an M-layer or a linear layer on standardized images, restricted by the recipe."""
+    """The model to be trained: an M-layer or a linear layer on standardized images, as the recipe says."""
     pixels = shape[0] * shape[1]
     mean, deviation = colors(training, shape)
     generator = torch.Generator().manual_seed(seed)
