@@ -84,7 +84,6 @@ def test_every_row_has_its_figure_in_the_summary() -> None:
     later = (
         "periodic.dnn_figure_rmse_min",
         "rivals.cifar10",
-        "rivals.svhn",
         "determinant3.ours_dnn",
         "determinant5.ours_dnn",
         "convolutional.svhn",
