@@ -29,7 +29,7 @@ from torch import nn
 from mlayer.datasets import ImageSet, Split
 from mlayer.datasets import images as load_images
 from mlayer.experiments.images import EXPECTED as TABLE
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
@@ -114,7 +114,7 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files(of for of, _ in config.rows)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The search for every dense net, then every row with every seed."""
     if any(name in _ODE for _, name in config.rows):
         check_solver()  # now, and not when the dense nets are done
@@ -122,29 +122,33 @@ def run(config: Config, where: Where) -> Results:
     sets: dict[str, ImageSet] = {}
     for of, name in config.rows:
         if of not in sets:
-            sets[of] = load_images(of, where.data)
+            sets[of] = load_images(of, context.data)
         if name not in _ODE:
-            results["search"] += _search(sets[of], name, config, where)
+            results["search"] += _search(sets[of], name, config, context)
     for of, name in config.rows:
         for seed in range(config.seed, config.seed + (1 if name in _ODE else config.seeds)):
             rate = 1e-3 if name in _ODE else best_rate(results["search"], set=of, net=name)
-            make = partial(_row, images=sets[of], name=name, config=config, seed=seed, rate=rate, where=where)
-            results["rows"].append(where.part(f"{of}-{name}-{seed}", make))
-            where.keep(results)
+            make = partial(
+                _row, images=sets[of], name=name, config=config, seed=seed, rate=rate, context=context
+            )
+            results["rows"].append(context.part(f"{of}-{name}-{seed}", make))
+            context.keep(results)
     return results
 
 
-def _search(images: ImageSet, name: str, config: Config, where: Where) -> Iterator[dict[str, Any]]:
+def _search(images: ImageSet, name: str, config: Config, context: RunContext) -> Iterator[dict[str, Any]]:
     """One short training for each rate."""
     for rate in config.rates:
-        make = partial(_trial, images=images, name=name, config=config, rate=rate, where=where)
-        yield where.part(f"search-{images.name}-{name}-{rate:g}", make)
+        make = partial(_trial, images=images, name=name, config=config, rate=rate, context=context)
+        yield context.part(f"search-{images.name}-{name}-{rate:g}", make)
 
 
-def _trial(part: str, *, images: ImageSet, name: str, config: Config, rate: float, where: Where) -> Results:
+def _trial(
+    part: str, *, images: ImageSet, name: str, config: Config, rate: float, context: RunContext
+) -> Results:
     started = time.monotonic()
     run = _BaselineTraining(part, images, name, config, config.seed, rate, config.search_epochs)
-    _, result, count = run(where)
+    _, result, count = run(context)
     return {
         "set": images.name,
         "net": name,
@@ -158,11 +162,11 @@ def _trial(part: str, *, images: ImageSet, name: str, config: Config, rate: floa
 
 
 def _row(
-    part: str, *, images: ImageSet, name: str, config: Config, seed: int, rate: float, where: Where
+    part: str, *, images: ImageSet, name: str, config: Config, seed: int, rate: float, context: RunContext
 ) -> Results:
     started = time.monotonic()
     epochs = config.ode_epochs if name in _ODE else config.dense_epochs
-    net, result, count = _BaselineTraining(part, images, name, config, seed, rate, epochs)(where)
+    net, result, count = _BaselineTraining(part, images, name, config, seed, rate, epochs)(context)
     test = _first(images.test, config.part)
 
     def accuracy() -> float:
@@ -207,14 +211,14 @@ class _BaselineTraining:
     rate: float
     epochs: int
 
-    def __call__(self, where: Where) -> tuple[nn.Module, TrainingResult, int]:
+    def __call__(self, context: RunContext) -> tuple[nn.Module, TrainingResult, int]:
         """The net with the weights of its best epoch, how it was trained, and on how many examples."""
         generator = torch.Generator().manual_seed(self.seed)
         training, validation = split(_first(self.images.train, self.config.part), 0.1, generator)
         assert validation is not None
         shape, classes = (*self.images.image_shape, 1)[:3], len(self.images.classes)
         net = rival(self.name, self.images.name, shape, classes, generator, solver=self.config.solver)
-        result = where.train(
+        result = context.train(
             net,
             (training.pixels.flatten(1), training.labels),
             self._settings(),

@@ -22,7 +22,7 @@ from typing import Any
 
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -150,13 +150,13 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files(task.set for task in config.tasks)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train and test every task, an M-layer and a linear layer each, with every seed."""
     rows: list[dict[str, Any]] = []
     results: Results = {"rows": rows, "left_out": {}}
     for task in config.tasks:
         try:
-            images = load_images(task.set, where.data)
+            images = load_images(task.set, context.data)
         except MissingDataError as error:
             results["left_out"][task.name] = str(error)
             continue
@@ -168,14 +168,14 @@ def run(config: Config, where: Where) -> Results:
                     recipe=task.recipe,
                     eps=task.eps,
                     seed=seed,
-                    where=where,
+                    context=context,
                     linear=model == "linear",
                     test_images=config.test_images,
                     fit_steps=config.fit_steps,
                 )
-                row = where.part(f"{task.name}-{model}-{seed}", train)
+                row = context.part(f"{task.name}-{model}-{seed}", train)
                 rows.append({"task": task.name, "radius": task.radius} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 

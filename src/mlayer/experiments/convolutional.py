@@ -19,7 +19,7 @@ from typing import Any
 
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import train_images
@@ -90,23 +90,23 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files(config.sets)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The search for every head first, then every head with every seed."""
     results: Results = {"search": [], "trainings": []}
     for name in config.sets:
-        images = load_images(name, where.data)
+        images = load_images(name, context.data)
         for head in config.heads:
-            results["search"] += _search(images, head, config, where)
+            results["search"] += _search(images, head, config, context)
     for turn in range(config.seeds):
         for name in config.sets:
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for head in config.heads:
                 seed, rate = config.seed + turn, best_rate(results["search"], set=name, head=head)
                 part = f"{name}-{head}-{seed}".replace(", ", "-").replace(" ", "-")
                 recipe = _recipe(name, head, rate, config.epochs)
-                row = train_images(images, recipe, seed, where, part, build=_build(images, head))
+                row = train_images(images, recipe, seed, context, part, build=_build(images, head))
                 results["trainings"].append({"head": head, "learning_rate": rate} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 
@@ -123,14 +123,14 @@ def _recipe(name: str, head: str, rate: float, epochs: int) -> ImageRecipe:
     return replace(recipe, settings=settings, standardize=False)
 
 
-def _search(images: ImageSet, head: str, config: Config, where: Where) -> Iterator[dict[str, Any]]:
+def _search(images: ImageSet, head: str, config: Config, context: RunContext) -> Iterator[dict[str, Any]]:
     """One short training for each rate, judged on a tenth of the training set."""
     for rate in config.rates:
         recipe = _recipe(images.name, head, rate, config.search_epochs)
         settings = replace(recipe.settings, metrics=("accuracy",), monitor="accuracy")
         recipe = replace(recipe, settings=settings, validation=0.1)
         part = f"search-{images.name}-{head}-{rate:g}".replace(", ", "-").replace(" ", "-")
-        row = train_images(images, recipe, config.seed, where, part, build=_build(images, head))
+        row = train_images(images, recipe, config.seed, context, part, build=_build(images, head))
         yield {"head": head, "learning_rate": rate} | {key: row[key] for key in SEARCH_FACTS}
 
 

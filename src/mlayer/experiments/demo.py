@@ -15,7 +15,7 @@ import torch
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import FIGURE_COSINES, digits, spirals
 from mlayer.experiments import periodic, spiral
-from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.nn.layer import MLayer
 from mlayer.symbolic import determinant_plan
@@ -48,7 +48,7 @@ class Config:
 SMOKE = Config(points=200, epochs=2, dnn_epochs=2, digit_epochs=2, certified=2, fit_steps=5)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """All four parts; plain data.
 
     In one thread: batches this small gain nothing from more, which wait for each other on a busy machine,
@@ -58,16 +58,16 @@ def run(config: Config, where: Where) -> Results:
     torch.set_num_threads(1)
     try:
         return {
-            "spiral": _spiral(config, where),
-            "wave": _wave(config, where),
-            "determinant": _determinant(where),
-            "digits": _digits(config, where),
+            "spiral": _spiral(config, context),
+            "wave": _wave(config, context),
+            "determinant": _determinant(context),
+            "digits": _digits(config, context),
         }
     finally:
         torch.set_num_threads(threads)
 
 
-def _spiral(config: Config, where: Where) -> dict[str, Any]:
+def _spiral(config: Config, context: RunContext) -> dict[str, Any]:
     points = spirals(config.points, seed=config.seed)
     further = spirals(config.points, extra_turn=True, seed=1_000_003 + config.seed)
     sizes = spiral.Config(dnn_epochs=config.dnn_epochs, epochs=config.epochs)
@@ -78,7 +78,7 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
         model, settings = recipes[name]
         if name == "relu":
             settings = replace(settings, batch_size=64, learning_rate=5e-3)
-        train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
+        train(model, (points.x, points.y), settings, progress=context.follow(f"spirals: {title}"))
         found[name] = {
             "title": title,
             "parameters": parameter_count(model),
@@ -89,16 +89,16 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
     return found
 
 
-def _wave(config: Config, where: Where) -> dict[str, Any]:
-    where.say("a sum of two cosines, learned on [0, 2]")
+def _wave(config: Config, context: RunContext) -> dict[str, Any]:
+    context.say("a sum of two cosines, learned on [0, 2]")
     function = FIGURE_COSINES[0]
     model, outcome = periodic.ours(function, config.seed)
     ours = outcome | {"curve": periodic.curve(model)}
     return {"function": function.label, "curve": periodic.curve(function), "ours": ours}
 
 
-def _determinant(where: Where) -> dict[str, Any]:
-    where.say("the 3 x 3 determinant, compiled")
+def _determinant(context: RunContext) -> dict[str, Any]:
+    context.say("the 3 x 3 determinant, compiled")
     plan = determinant_plan(3)
     layer = plan.build(torch.float64)
     generator = torch.Generator().manual_seed(0)
@@ -127,7 +127,7 @@ def _leibniz(rows: list[list[int]]) -> Fraction:
     return total
 
 
-def _digits(config: Config, where: Where) -> dict[str, Any]:
+def _digits(config: Config, context: RunContext) -> dict[str, Any]:
     data = digits()
     x, y = data.train.images(), data.train.labels
     test, labels = data.test.images(), data.test.labels
@@ -141,14 +141,16 @@ def _digits(config: Config, where: Where) -> dict[str, Any]:
         schedule="cosine",
         seed=config.seed,
     )
-    train(model, (x, y), settings, progress=where.follow("digits"))
+    train(model, (x, y), settings, progress=context.follow("digits"))
     with torch.no_grad():
         right = model(test).argmax(1) == labels
     chosen = torch.nonzero(right)[: config.certified, 0]
-    where.say("certificates of a few digits")
+    context.say("certificates of a few digits")
     certifier = Certifier(model, box=(0.0, 1.0), references=x[:32].double(), fit_steps=config.fit_steps)
     rows, classes = test[chosen].double(), labels[chosen]
-    proved = certifier(rows, classes, progress=lambda k, n: where.say("certificates of a few digits", k / n))
+    proved = certifier(
+        rows, classes, progress=lambda k, n: context.say("certificates of a few digits", k / n)
+    )
     paper = certifier(rows, classes, method="paper")
     broken = attack(model, rows, classes, box=(0.0, 1.0))
     return {

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext, no_needs
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
@@ -141,29 +141,29 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Ours, the headline models by the text's recipe, the notebook's, and the grid by the text's."""
     problem = PolynomialProblem(config.polynomial, 3, config.seed)
-    results: Results = {"ours": ours(problem, config, where), "headline": {}, "notebook": None, "grid": []}
+    results: Results = {"ours": ours(problem, config, context), "headline": {}, "notebook": None, "grid": []}
     if config.dnn_steps:
         net = dnn(3, *config.ours_dnn, config.seed).double()
         results["ours_dnn"] = by_least_squares(
-            problem, net, config, where, steps=config.dnn_steps, part="ours-dnn"
+            problem, net, config, context, steps=config.dnn_steps, part="ours-dnn"
         )
-    trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, where=where)
+    trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, context=context)
     for name, model, examples, penalty in _headline_models(config):
         results["headline"][name] = trained(model, examples, penalty=penalty, part=f"headline-{name}")
-        where.keep(results)
+        context.keep(results)
     layer, examples = notebook_layer(3, 8, config.seed), config.notebook_examples
     results["notebook"] = trained(layer, examples, penalty=1e-4, part="notebook", recipe=notebook_settings)
     for examples in config.examples:
         for turn in range(config.seeds if examples <= config.seeds_up_to else 1):
-            results["grid"] += _grid_points(replace(config, seed=config.seed + turn), examples, where)
-            where.keep(results)
+            results["grid"] += _grid_points(replace(config, seed=config.seed + turn), examples, context)
+            context.keep(results)
     return results
 
 
-def _grid_points(config: Config, examples: int, where: Where) -> Iterator[dict[str, Any]]:
+def _grid_points(config: Config, examples: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """All models of the grid with one seed, of data and weights, and one number of examples."""
     problem = PolynomialProblem(config.polynomial, 3, config.seed)
     for kind, label, model in _grid_models(config):
@@ -177,7 +177,7 @@ def _grid_points(config: Config, examples: int, where: Where) -> Iterator[dict[s
             test=config.test,
             penalty=penalty,
             part=part,
-            where=where,
+            context=context,
         )
         yield {"model": kind, "label": label, "seed": config.seed, **point}
 
@@ -202,21 +202,27 @@ def _grid_models(config: Config) -> list[tuple[str, str, nn.Module]]:
     return layers + [("DNN", f"{k} x {w}", dnn(3, k, w, config.seed)) for k, w in config.dnns]
 
 
-def ours(problem: PolynomialProblem, config: Config, where: Where) -> dict[str, Any]:
+def ours(problem: PolynomialProblem, config: Config, context: RunContext) -> dict[str, Any]:
     """The text's model and start, trained by Levenberg-Marquardt in float64."""
     model = m_layer(3, 9, config.seed, torch.float64)
-    return by_least_squares(problem, model, config, where, steps=config.ours_steps, part="ours")
+    return by_least_squares(problem, model, config, context, steps=config.ours_steps, part="ours")
 
 
 def by_least_squares(
-    problem: PolynomialProblem, model: nn.Module, config: Config, where: Where, *, steps: int, part: str
+    problem: PolynomialProblem,
+    model: nn.Module,
+    config: Config,
+    context: RunContext,
+    *,
+    steps: int,
+    part: str,
 ) -> dict[str, Any]:
     """A model in float64, trained by Levenberg-Marquardt, unless that was done before."""
 
     def make(name: str) -> dict[str, Any]:
         x = problem.training(config.ours_examples).x.double()
         history = Levenberg(steps=steps, rows=config.ours_rows, seed=config.seed, target=1e-14)(
-            model, x, problem.exact(x), checkpoint=where.checkpoint(name), where=where, what=name
+            model, x, problem.exact(x), checkpoint=context.checkpoint(name), context=context, what=name
         )
         double = problem.test_error(model, config.test)
         return {
@@ -229,7 +235,7 @@ def by_least_squares(
             "history": [[record["step"], float(f"{record['after']:.3g}")] for record in history],
         }
 
-    return where.part(part, make)
+    return context.part(part, make)
 
 
 def figures(results: Results, prefix: str) -> dict[str, float]:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext, no_needs
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels, shade
@@ -114,7 +114,7 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Ours, and the text's recipe where asked for."""
     problem = PolynomialProblem(config.polynomial, 5, config.seed)
     layers, width = config.dnn
@@ -125,14 +125,14 @@ def run(config: Config, where: Where) -> Results:
         if config.dnn_ours:
             nets["ours_dnn"] = dnn(5, layers, width, seed)
         for name, net in nets.items():
-            row = partial(_ours, model=net, config=config, seed=seed, where=where)
-            made = where.part(name if turn == 0 else f"{name}-{seed}", row)
+            row = partial(_ours, model=net, config=config, seed=seed, context=context)
+            made = context.part(name if turn == 0 else f"{name}-{seed}", row)
             if turn == 0:
                 results[name] = made
             else:
                 made.pop("scatter")  # one seed's is drawn
                 results["more"].append({"model": name, **made})
-            where.keep(results)
+            context.keep(results)
     others: list[tuple[str, nn.Module, int, float]] = [
         ("m_layer", m_layer(5, config.matrix_size, config.seed), config.text_epochs, 1e-4),
         ("dnn", dnn(5, layers, width, config.seed), config.dnn_epochs, 0.0),
@@ -147,14 +147,14 @@ def run(config: Config, where: Where) -> Results:
                 test=config.test,
                 penalty=penalty,
                 part=f"text-{name}",
-                where=where,
+                context=context,
                 then=lambda model: {"scatter": _scatter(problem, model)},
             )
-            where.keep(results)
+            context.keep(results)
     return results
 
 
-def _ours(part: str, *, model: nn.Module, config: Config, seed: int, where: Where) -> dict[str, Any]:
+def _ours(part: str, *, model: nn.Module, config: Config, seed: int, context: RunContext) -> dict[str, Any]:
     problem = PolynomialProblem(config.polynomial, 5, seed)
     x = problem.training(config.examples).x
     y = problem.exact(x).float()
@@ -163,7 +163,7 @@ def _ours(part: str, *, model: nn.Module, config: Config, seed: int, where: Wher
     for share in (*config.stages, 0.0):
         last = share == 0.0
         near = (1 - share) * x + share * torch.eye(5).flatten()
-        result = where.train(
+        result = context.train(
             model,
             (near, problem.exact(near).float()) if share else (x, y),
             Settings(

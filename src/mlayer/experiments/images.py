@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
@@ -113,7 +113,7 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files(config.seeds)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train every recipe on every set with every seed; the first seed of all comes first."""
     rows = []
     for turn in range(max(max(seeds.values()) for seeds in config.seeds.values())):
@@ -121,18 +121,18 @@ def run(config: Config, where: Where) -> Results:
             recipes = [recipe for recipe, count in seeds.items() if turn < count]
             if not recipes:
                 continue
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for recipe in recipes:
                 row = train_images(
                     images,
                     config.recipes[name][recipe],
                     config.seed + turn,
-                    where,
+                    context,
                     f"{name}-{recipe}-{config.seed + turn}",
                     build=BuildLayer(config.matrix_size, config.embedding_size),
                 )
                 rows.append({"recipe": recipe} | row)
-                where.keep({"trainings": rows})
+                context.keep({"trainings": rows})
     return {"trainings": rows}
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -93,19 +93,19 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files(config.seeds)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Every change with the first seed, then with the second, and so on."""
     results: Results = {"trainings": []}
     for turn in range(max(config.seeds.values())):
         for name in (of for of, seeds in config.seeds.items() if turn < seeds):
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for change in config.changes:
                 recipe, build = _changed(name, change, config)
                 seed = config.seed + turn
                 part = f"{name}-{change}-{seed}".translate(str.maketrans(" ()'", "----"))
-                row = train_images(images, recipe, seed, where, part, build=build)
+                row = train_images(images, recipe, seed, context, part, build=build)
                 results["trainings"].append({"change": change} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
 from mlayer.errors import MLayerError
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext, no_needs
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, shade
@@ -125,38 +125,38 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Functions of the figure by all recipes, random functions by ours."""
     figure = []
     for number, function in enumerate(FIGURE_COSINES[: config.functions]):
         entry: dict[str, Any] = {"function": function.label, "curve": curve(function), "ours": []}
         for k in range(config.models):
-            where.say(f"ours, function {number + 1}, model {k + 1}")
+            context.say(f"ours, function {number + 1}, model {k + 1}")
             model, outcome = ours(function, config.seed + k)
             entry["ours"].append(outcome | {"curve": curve(model)})
         for kind in ("text", "dnn"):
             count = config.text_models if kind == "text" else config.dnn_models
             entry[kind] = []
             for k in range(count):
-                train_it = partial(_by_the_text, kind=kind, function=function, config=config, where=where)
+                train_it = partial(_by_the_text, kind=kind, function=function, config=config, context=context)
                 part = f"{kind}-{number}-{k}"
-                entry[kind].append(where.part(part, partial(train_it, seed=config.seed + k)))
+                entry[kind].append(context.part(part, partial(train_it, seed=config.seed + k)))
         figure.append(entry)
     random = [
         _measured(random_cosines(1_000_003 * (config.seed + 1) + k), config.seed + k)
-        for k in _counted(config.random, "ours, random functions", where)
+        for k in _counted(config.random, "ours, random functions", context)
     ]
     real = [
         _measured(random_cosines(1_000_003 * (config.seed + 1) + k, whole=False), config.seed + k)
         | _baselines(random_cosines(1_000_003 * (config.seed + 1) + k, whole=False), config.seed + k)
-        for k in _counted(config.real, "ours, real frequencies", where)
+        for k in _counted(config.real, "ours, real frequencies", context)
     ]
     return {"figure": figure, "random": random, "real": real}
 
 
-def _counted(count: int, what: str, where: Where) -> Iterator[int]:
+def _counted(count: int, what: str, context: RunContext) -> Iterator[int]:
     for k in range(count):
-        where.say(what, k / count)
+        context.say(what, k / count)
         yield k
 
 
@@ -201,12 +201,12 @@ def _baselines(function: Cosines, seed: int) -> dict[str, float]:
 
 
 def _by_the_text(
-    part: str, *, kind: str, function: Cosines, config: Config, seed: int, where: Where
+    part: str, *, kind: str, function: Cosines, config: Config, seed: int, context: RunContext
 ) -> dict[str, Any]:
     model, settings = recipe(kind, config, seed)
     samples = cosine_samples(function, seed=seed)
     data = samples.x[:: config.thin].contiguous(), samples.y[:: config.thin].contiguous()
-    outcome = where.train(model, data, settings, part)
+    outcome = context.train(model, data, settings, part)
     return {
         "parameters": parameter_count(model),
         "rmse": _rmse(model, function),

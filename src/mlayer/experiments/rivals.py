@@ -22,7 +22,7 @@ from typing import Any
 
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -108,26 +108,26 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files(config.sets)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The search for every net first, then every net with every seed."""
     results: Results = {"search": [], "trainings": []}
     for name in config.sets:
-        images = load_images(name, where.data)
+        images = load_images(name, context.data)
         for net, augmented in _pairs(config, name):
-            results["search"] += _search(images, net, augmented, config, where)
+            results["search"] += _search(images, net, augmented, config, context)
     for turn in range(config.seeds):
         for name in config.sets:
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for net, augmented in _pairs(config, name):
                 for aside in config.aside:
                     seed = config.seed + turn
                     rate = best_rate(results["search"], set=name, net=net, augmented=augmented)
                     recipe = replace(_recipe(name, net, augmented, rate, config), validation=aside)
                     part = f"{name}-{net}-{augmented:d}-{aside:g}-{seed}".replace(" ", "-")
-                    row = train_images(images, recipe, seed, where, part, build=build_net(net, name))
+                    row = train_images(images, recipe, seed, context, part, build=build_net(net, name))
                     facts = {"net": net, "augmented": augmented, "learning_rate": rate, "aside": aside}
                     results["trainings"].append(facts | row)
-                    where.keep(results)
+                    context.keep(results)
     return results
 
 
@@ -148,7 +148,7 @@ def _recipe(name: str, net: str, augmented: bool, rate: float, config: Config) -
 
 
 def _search(
-    images: ImageSet, net: str, augmented: bool, config: Config, where: Where
+    images: ImageSet, net: str, augmented: bool, config: Config, context: RunContext
 ) -> Iterator[dict[str, Any]]:
     """One short training for each rate, judged on a tenth of the training set."""
     for rate in config.rates:
@@ -157,7 +157,7 @@ def _search(
         settings = replace(recipe.settings, epochs=epochs, metrics=("accuracy",), monitor="accuracy")
         recipe = replace(recipe, settings=settings, validation=0.1)
         part = f"search-{images.name}-{net}-{augmented:d}-{rate:g}".replace(" ", "-")
-        row = train_images(images, recipe, config.seed, where, part, build=build_net(net, images.name))
+        row = train_images(images, recipe, config.seed, context, part, build=build_net(net, images.name))
         facts = {"net": net, "augmented": augmented, "learning_rate": rate}
         yield facts | {key: row[key] for key in SEARCH_FACTS}
 

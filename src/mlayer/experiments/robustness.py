@@ -25,7 +25,7 @@ from mlayer.datasets import cifar10, data_folder
 from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.errors import MissingDataError
-from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
 from mlayer.files.authors import load_authors_model
@@ -89,14 +89,21 @@ def needs(config: Config) -> tuple[str, ...]:
     return ("cifar10", "authors_model") if config.released else ()
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The constants of the model and the radii of every correctly classified image."""
-    layer, x, labels, typical = _released(config, where) if config.released else _small(config)
-    return radii(layer, x, labels, typical, ours=config.ours, fit_steps=config.fit_steps, where=where)
+    layer, x, labels, typical = _released(config, context) if config.released else _small(config)
+    return radii(layer, x, labels, typical, ours=config.ours, fit_steps=config.fit_steps, context=context)
 
 
 def radii(
-    layer: MLayer, x: Tensor, labels: Tensor, typical: Tensor, *, ours: int, fit_steps: int, where: Where
+    layer: MLayer,
+    x: Tensor,
+    labels: Tensor,
+    typical: Tensor,
+    *,
+    ours: int,
+    fit_steps: int,
+    context: RunContext,
 ) -> Results:
     """The paper's radii of all rows; our radii and the attack's of the first ``ours``.
 
@@ -107,9 +114,9 @@ def radii(
         typical: training rows, to which the constants of our bound are fitted.
         ours: rows with our bound and the attack.
         fit_steps: of the constants of our bound.
-        where: the checkpoints and the progress.
+        context: the checkpoints and the progress.
     """
-    certifier = _certifier(layer, typical, fit_steps, where)
+    certifier = _certifier(layer, typical, fit_steps, context)
     paper = certifier(x, labels, method="paper")
     with torch.no_grad():
         norms = torch.linalg.matrix_norm(layer.matrix(x), 2)
@@ -127,7 +134,7 @@ def radii(
     }
     count = min(ours, len(x))
     chosen = torch.nonzero(paper.correct[:count])[:, 0]
-    proved, attacked = _bracket(certifier, layer, x[chosen], labels[chosen], where)
+    proved, attacked = _bracket(certifier, layer, x[chosen], labels[chosen], context)
     return results | {"ours": _compared(count, paper.radius[chosen], proved, attacked)}
 
 
@@ -152,10 +159,10 @@ def _compared(images: int, paper: Tensor, ours: Tensor, attacked: Tensor) -> dic
 
 
 def _bracket(
-    certifier: Certifier, layer: MLayer, x: Tensor, labels: Tensor, where: Where
+    certifier: Certifier, layer: MLayer, x: Tensor, labels: Tensor, context: RunContext
 ) -> tuple[Tensor, Tensor]:
     """Our radius and the attack's of every row; a stopped run resumes after the last whole piece."""
-    folder = where.checkpoint("ours")
+    folder = context.checkpoint("ours")
     kept = None if folder is None else folder / "radii.json"
     pairs: list[list[float]] = json.loads(kept.read_text()) if kept is not None and kept.exists() else []
     for begin in range(len(pairs), len(x), _CHUNK):
@@ -167,18 +174,18 @@ def _bracket(
         if kept is not None:
             make_folder(kept.parent)
             replace_bytes(kept, json.dumps(pairs).encode())
-        where.say("certifying and attacking", len(pairs) / len(x))
+        context.say("certifying and attacking", len(pairs) / len(x))
     table = torch.tensor(pairs, dtype=torch.float64).view(-1, 2)
     return table[:, 0], table[:, 1]
 
 
-def _certifier(layer: MLayer, typical: Tensor, fit_steps: int, where: Where) -> Certifier:
+def _certifier(layer: MLayer, typical: Tensor, fit_steps: int, context: RunContext) -> Certifier:
     """The certifier, with the constants of a run that was stopped if there was one."""
-    folder = where.checkpoint("ours")
+    folder = context.checkpoint("ours")
     kept = None if folder is None else folder / "constants.npz"
     if kept is not None and kept.exists():
         return Certifier(layer, constants=kept)
-    where.say("fitting the constants of the model")
+    context.say("fitting the constants of the model")
     certifier = Certifier(layer, references=typical, fit_steps=fit_steps)
     if kept is not None:
         make_folder(kept.parent)
@@ -199,8 +206,8 @@ def _share(chosen: Tensor, images: int) -> float:
     return round(100 * int(chosen.sum()) / images, 4)
 
 
-def _released(config: Config, where: Where) -> tuple[MLayer, Tensor, Tensor, Tensor]:
-    folder = data_folder(where.data)
+def _released(config: Config, context: RunContext) -> tuple[MLayer, Tensor, Tensor, Tensor]:
+    folder = data_folder(context.data)
     path = None if folder is None else folder / MODEL
     if path is None or not path.is_file():
         raise MissingDataError(
@@ -208,7 +215,7 @@ def _released(config: Config, where: Where) -> tuple[MLayer, Tensor, Tensor, Ten
             f"{'any data folder (argument data, or $MLAYER_DATA)' if folder is None else folder}. "
             f"Get it with mlayer reproduce robustness --download, or from {AUTHORS_MODEL.url}."
         )
-    data = cifar10(where.data)
+    data = cifar10(context.data)
     test = data.test.take(slice(0, config.images))
     typical = data.train.images(slice(0, _REFERENCES)).double()
     return load_authors_model(path, dtype=torch.float64), test.images().double(), test.labels, typical

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from mlayer.datasets import Table, spirals
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext, no_needs
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
@@ -130,7 +130,7 @@ def models(config: Config, seed: int) -> dict[str, tuple[nn.Module, Settings]]:
     }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Every recipe with every seed; the boundaries of the first."""
     results: Results = {"models": {}, "boundaries": {}, "points": []}
     for k in range(config.seeds):
@@ -143,7 +143,7 @@ def run(config: Config, where: Where) -> Results:
                 continue
             training = quieter if name == "notebook" else points
             data, what = (training.x, training.y), f"{name}, seed {seed}"
-            outcome = where.train(model, data, settings, f"{name}-{seed}", what)
+            outcome = context.train(model, data, settings, f"{name}-{seed}", what)
             results["models"].setdefault(name, {"parameters": parameter_count(model), "runs": []})
             results["models"][name]["runs"].append(
                 {

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from mlayer.datasets import Series, temperatures
 from mlayer.errors import MissingDataError, MLayerError
-from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, is_narrow, shade, soft
@@ -99,9 +99,9 @@ def needs(config: Config) -> tuple[str, ...]:
     return () if config.made_up else ("temperatures",)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """All forecasts of the last tenth."""
-    series, source = _series(config, where)
+    series, source = _series(config, context)
     smooth = _smoothed(series)
     cut = 9 * len(smooth) // 10
     past, future = smooth[:cut], smooth[cut:]
@@ -110,10 +110,10 @@ def run(config: Config, where: Where) -> Results:
         "climatology": {"values": _climatology(past, len(smooth))[cut:]},
         "harmonic": {"values": _harmonic(past, len(smooth))[cut:]},
     }
-    where.say("ours")
+    context.say("ours")
     forecasts["ours"] = _ours(past, len(smooth), config)
-    forecasts["dnn"] = _dnn(past, len(smooth), config, where)
-    forecasts["notebook"] = _notebook(past, len(smooth), config, where)
+    forecasts["dnn"] = _dnn(past, len(smooth), config, context)
+    forecasts["notebook"] = _notebook(past, len(smooth), config, context)
     results: Results = {"source": source, "days": len(smooth), "training_days": cut, "forecasts": {}}
     for name, forecast in forecasts.items():
         values = forecast.pop("values")
@@ -128,9 +128,9 @@ def run(config: Config, where: Where) -> Results:
     return results
 
 
-def _series(config: Config, where: Where) -> tuple[Tensor, str]:
+def _series(config: Config, context: RunContext) -> tuple[Tensor, str]:
     try:
-        real: Series = temperatures(where.data)
+        real: Series = temperatures(context.data)
     except MissingDataError:
         if not config.made_up:
             raise
@@ -214,18 +214,18 @@ def _fit(past: Tensor, most: int, config: Config) -> nn.Module:
     return spectral_layer(waves, config.matrix_size)
 
 
-def _dnn(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
+def _dnn(past: Tensor, length: int, config: Config, context: RunContext) -> dict[str, Any]:
     model = dense_net((1, 50, 50, 10, 1), "relu", torch.Generator().manual_seed(config.seed))
     settings = Settings(
         epochs=config.dnn_epochs, batch_size=128, learning_rate=3e-3, schedule="cosine", seed=config.seed
     )
     x = _years(length).float()
     x = (x - x[: len(past)].mean()) / x[: len(past)].std()
-    where.train(model, (x[: len(past)], past[:, None].float()), settings, "dnn")
+    context.train(model, (x[: len(past)], past[:, None].float()), settings, "dnn")
     return {"values": _values(model, x), "parameters": parameter_count(model)}
 
 
-def _notebook(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
+def _notebook(past: Tensor, length: int, config: Config, context: RunContext) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(config.seed)
     model = MLayer(1, 1, config.matrix_size, 2, generator=generator)
     with torch.no_grad():  # T and B: -10 on the diagonal, noise 0.01; U: N(0, 0.05^2); S: Glorot; u, V: 0
@@ -247,7 +247,7 @@ def _notebook(past: Tensor, length: int, config: Config, where: Where) -> dict[s
         on_divergence="stop",
     )
     x = torch.arange(length, dtype=torch.float32)[:, None]
-    outcome = where.train(model, (x[: len(past)], past[:, None].float()), settings, "notebook")
+    outcome = context.train(model, (x[: len(past)], past[:, None].float()), settings, "notebook")
     return {
         "values": _values(model, x),
         "parameters": parameter_count(model),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors
@@ -71,7 +71,7 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train both nets alternately and record the time of each epoch, in seconds."""
     generator = torch.Generator().manual_seed(config.seed)
     x = torch.rand(config.examples, PIXELS, generator=generator)
@@ -86,7 +86,7 @@ def run(config: Config, where: Where) -> Results:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         for turn in range(-1, config.turns):  # the first turn warms up and is not counted
-            where.say("timing", max(0, turn) / config.turns)
+            context.say("timing", max(0, turn) / config.turns)
             # The order alternates from turn to turn.
             for name in list(nets)[:: 1 if turn % 2 else -1]:
                 spent = _epoch(nets[name], x, y, config, penalty=1e-4 if name == "m_layer" else 0.0)

@@ -23,7 +23,7 @@ from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
 from mlayer.experiments.robustness import EXPECTED as OF_THE_RELEASED_MODEL
 from mlayer.experiments.robustness import histograms, radii
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext, from_files
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
@@ -100,10 +100,10 @@ def needs(config: Config) -> tuple[str, ...]:
     return from_files((config.name,))
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train every model and certify it before the next is trained."""
     results: Results = {"models": []}
-    images = load_images(config.name, where.data)
+    images = load_images(config.name, context.data)
     sets = RECIPES.get(config.name, RECIPES["mnist"])
     for turn in range(config.seeds):
         for size in config.sizes:
@@ -113,16 +113,16 @@ def run(config: Config, where: Where) -> Results:
                     recipe = replace(recipe, settings=replace(recipe.settings, epochs=config.epochs))
                 seed = config.seed + turn
                 part = f"{name}-{size}-{seed}"
-                below = replace(where, checkpoints=where.checkpoint(part))
-                certify = partial(_certify, images=images, config=config, where=below)
+                below = replace(context, checkpoints=context.checkpoint(part))
+                certify = partial(_certify, images=images, config=config, context=below)
                 build = BuildLayer(size, 8 if config.name == "digits" else 35)
-                row = train_images(images, recipe, seed, where, part, build=build, then=certify)
+                row = train_images(images, recipe, seed, context, part, build=build, then=certify)
                 results["models"].append({"recipe": name, "matrix_size": size} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 
-def _certify(net: nn.Module, images: ImageSet, config: Config, where: Where) -> Results:
+def _certify(net: nn.Module, images: ImageSet, config: Config, context: RunContext) -> Results:
     """The radii of one model, on test images."""
     test = images.test.take(slice(0, config.images))
     typical = images.train.images(slice(0, _REFERENCES)).double()
@@ -134,7 +134,7 @@ def _certify(net: nn.Module, images: ImageSet, config: Config, where: Where) -> 
         typical,
         ours=config.ours,
         fit_steps=config.fit_steps,
-        where=where,
+        context=context,
     )
     return {"robustness": measured}
 

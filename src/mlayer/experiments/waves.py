@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from mlayer.datasets import Cosines, random_cosines
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext, no_needs
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
@@ -77,14 +77,14 @@ ROWS = (
 )
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Every function with every level of noise, evenly and unevenly sampled."""
     rows: list[dict[str, Any]] = []
     total = 2 * len(config.levels) * config.functions
     for even in (True, False):
         for level in config.levels:
             for k in range(config.functions):
-                where.say(f"noise of {level:.0%}", len(rows) / total)
+                context.say(f"noise of {level:.0%}", len(rows) / total)
                 seed = 1_000_003 * (config.seed + 1) + k
                 measured = _measure(random_cosines(seed, whole=False), level, even, config.rows, seed)
                 rows.append({"even": even, "noise": level, **measured})

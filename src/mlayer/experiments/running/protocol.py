@@ -38,7 +38,7 @@ class Experiment(Protocol):
     def needs(self, config: Any) -> tuple[str, ...]:
         """The real data sets that it reads, by the names of `mlayer.datasets.fetch_sets`."""
 
-    def run(self, config: Any, where: Where) -> Results:
+    def run(self, config: Any, context: RunContext) -> Results:
         """Train, measure, and return plain data: numbers, strings, lists, dictionaries."""
 
     def headline(self, results: Results) -> dict[str, float]:
@@ -49,7 +49,7 @@ class Experiment(Protocol):
 
 
 @dataclass(frozen=True)
-class Where:
+class RunContext:
     """The surroundings of a run of an experiment, besides its configuration.
 
     Attributes:
@@ -111,8 +111,8 @@ class Where:
 class Follow:
     """Passes the progress of a training on to the experiment's report."""
 
-    def __init__(self, what: str, where: Where) -> None:
-        self.what, self.where, self.total = what, where, 0
+    def __init__(self, what: str, context: RunContext) -> None:
+        self.what, self.context, self.total = what, context, 0
 
     def start(self, total_steps: int | None, done: int) -> None:
         """Training begins, or resumes after ``done`` steps."""
@@ -121,7 +121,7 @@ class Follow:
 
     def update(self, step: int, epoch: int, loss: float) -> None:
         """Called after some steps."""
-        self.where.say(self.what, step / self.total if self.total else None)
+        self.context.say(self.what, step / self.total if self.total else None)
 
     def epoch(self, record: Record) -> None:
         """Do nothing: `update` reports it."""

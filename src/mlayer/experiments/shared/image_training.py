@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.datasets import ImageSet, Split
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment
 from mlayer.experiments.shared.image_recipes import ImageRecipe
@@ -44,7 +44,7 @@ def train_images(
     images: ImageSet,
     recipe: ImageRecipe,
     seed: int,
-    where: Where,
+    context: RunContext,
     part: str,
     *,
     build: Build,
@@ -59,7 +59,7 @@ def train_images(
         images: training and test set.
         recipe: how to train.
         seed: of everything random.
-        where: the checkpoints and the progress.
+        context: the checkpoints and the progress.
         part: the name of this training.
         build: makes the net.
         then: measures more of the trained net, which becomes part of the result.
@@ -69,14 +69,14 @@ def train_images(
     """
 
     def make(name: str) -> dict[str, Any]:
-        row, net = _trained(images, recipe, seed, where, name, build=build)
+        row, net = _trained(images, recipe, seed, context, name, build=build)
         return row if then is None else row | then(net)
 
-    return where.part(part, make)
+    return context.part(part, make)
 
 
 def _trained(
-    images: ImageSet, recipe: ImageRecipe, seed: int, where: Where, part: str, *, build: Build
+    images: ImageSet, recipe: ImageRecipe, seed: int, context: RunContext, part: str, *, build: Build
 ) -> tuple[dict[str, Any], nn.Module]:
     started = time.monotonic()
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +92,7 @@ def _trained(
         judged = _standardized(validation, shape, mean, deviation), validation.labels
     augment = Augment(recipe.augmentation, shape, mean, deviation, training.white)
     data = inputs, training.labels
-    result = where.train(net, data, settings, part, validation=judged, augment=augment)
+    result = context.train(net, data, settings, part, validation=judged, augment=augment)
     if recipe.standardize:
         fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
     tested = evaluate(

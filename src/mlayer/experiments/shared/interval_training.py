@@ -17,7 +17,7 @@ import torch
 from mlayer.certificates.networks.certifier import Effort
 from mlayer.datasets import ImageSet
 from mlayer.disk import make_folder
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCrossEntropy, as_images
@@ -93,11 +93,11 @@ def train_network(
     eps: float,
     head: str,
     seed: int,
-    where: Where,
+    context: RunContext,
     file: Path | None = None,
     test_images: int | None = None,
 ) -> dict[str, Any]:
-    """Train one network at eps, keep it, and test it once: one :meth:`Where.part` of an experiment.
+    """Train one network at eps, keep it, and test it once: one :meth:`RunContext.part` of an experiment.
 
     Args:
         part: the name of this training.
@@ -106,7 +106,7 @@ def train_network(
         eps: L-infinity radius of the test, in pixel values.
         head: one of `HEADS`.
         seed: of the weights, the order and the augmentation.
-        where: data, checkpoints, progress.
+        context: data, checkpoints, progress.
         file: for the trained network.
         test_images: how many are tested, the first ones; all if None.
 
@@ -127,7 +127,7 @@ def train_network(
         generator=torch.Generator().manual_seed(seed),
     )
     model = BoundedNetwork(network, shape)
-    result = where.train(
+    result = context.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
         recipe.settings(len(training), eps, seed),
@@ -152,7 +152,7 @@ def train_network(
         tested.labels,
         eps,
         efforts=recipe.efforts,
-        progress=lambda done: where.say(f"{part}: certifying", done),
+        progress=lambda done: context.say(f"{part}: certifying", done),
     )
     best = result.history[result.best_epoch - 1] if result.best_epoch else {}
     return {

@@ -22,7 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.tensorfile import digest_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.fingerprint import tensors_fingerprint
@@ -61,7 +61,7 @@ class Levenberg:
         y: Tensor,
         *,
         checkpoint: Path | None = None,
-        where: Where | None = None,
+        context: RunContext | None = None,
         what: str = "least squares",
     ) -> list[dict[str, Any]]:
         """Train ``model`` in place; one record per step: mean square before and after, damping, seconds.
@@ -71,19 +71,19 @@ class Levenberg:
             x: inputs.
             y: targets, (N, 1).
             checkpoint: a folder; a run that was stopped is resumed.
-            where: gets the progress.
+            context: gets the progress.
             what: its description in the progress.
         """
         kept = None if checkpoint is None else Checkpoints(checkpoint)
         with nullcontext() if kept is None else kept.alone():
-            return self._train(model, (x, y), kept, where, what)
+            return self._train(model, (x, y), kept, context, what)
 
     def _train(
         self,
         model: nn.Module,
         data: tuple[Tensor, Tensor],
         kept: Checkpoints | None,
-        where: Where | None,
+        context: RunContext | None,
         what: str,
     ) -> list[dict[str, Any]]:
         x, y = data
@@ -124,8 +124,8 @@ class Levenberg:
                 continue
             damping, failures = record["damping"], 0
             history.append({"step": number, **record, "seconds": before + time.monotonic() - started})
-            if where is not None:
-                where.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
+            if context is not None:
+                context.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
             if kept is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 save()
         if kept is not None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.datasets import ImageSet
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_training import colors, fold_in
@@ -88,12 +88,12 @@ def train_robustly(
     recipe: RobustRecipe,
     eps: float,
     seed: int,
-    where: Where,
+    context: RunContext,
     linear: bool = False,
     test_images: int | None = None,
     fit_steps: int = 0,
 ) -> dict[str, Any]:
-    """Train one model at eps and test it once: one :meth:`Where.part` of an experiment.
+    """Train one model at eps and test it once: one :meth:`RunContext.part` of an experiment.
 
     Args:
         part: the name of this training.
@@ -101,7 +101,7 @@ def train_robustly(
         recipe: how.
         eps: L-infinity radius of the test, in pixel values.
         seed: of the weights, the order and the augmentation.
-        where: data, checkpoints, progress.
+        context: data, checkpoints, progress.
         linear: a linear layer instead of an M-layer.
         test_images: how many, spread evenly over the test set; all if None.
         fit_steps: of the constants of the certificates, where the layer's expansion does not end.
@@ -116,7 +116,7 @@ def train_robustly(
     generator = torch.Generator().manual_seed(seed)
     body = _body(recipe, pixels * shape[2], len(images.classes), generator, linear)
     model = PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels))
-    result = where.train(
+    result = context.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
         recipe.settings(len(training), eps, seed),
@@ -133,8 +133,8 @@ def train_robustly(
         eps,
         training.images(slice(0, _REFERENCES)),
         fit_steps=fit_steps if isinstance(recipe.matrix_size, int) else 0,
-        folder=where.checkpoint(part),
-        progress=lambda done: where.say(f"{part}: certifying", done),
+        folder=context.checkpoint(part),
+        progress=lambda done: context.say(f"{part}: certifying", done),
     )
     return {
         "set": images.name,
