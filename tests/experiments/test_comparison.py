@@ -96,7 +96,7 @@ def test_every_row_has_its_figure_in_the_summary() -> None:
 
 def test_a_missing_solver_is_said_before_any_net_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(baselines, "_row", lambda *arguments: pytest.fail("trained"))
+    monkeypatch.setattr(baselines, "search_rates", lambda *arguments, **named: pytest.fail("trained"))
     with pytest.raises(MissingPackageError, match="torchdiffeq"):
         baselines.run(baselines.SCALES["smoke"], RunContext())
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
-from mlayer.experiments.running.protocol import Results, RunContext, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -146,8 +146,8 @@ SCALES = {
 
 
 def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(task.set for task in config.tasks)
+    """The image sets."""
+    return tuple(task.set for task in config.tasks)
 
 
 def run(config: Config, context: RunContext) -> Results:

@@ -26,7 +26,7 @@ from mlayer.certificates.networks.certifier import EFFORTS
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
 from mlayer.experiments import certified
-from mlayer.experiments.running.protocol import Results, RunContext, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -95,8 +95,8 @@ SCALES = {
 
 
 def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(task.set for task in config.tasks)
+    """The image sets."""
+    return tuple(task.set for task in config.tasks)
 
 
 def run(config: Config, context: RunContext) -> Results:

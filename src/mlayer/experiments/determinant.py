@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, RunContext, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
@@ -51,7 +51,6 @@ EXPECTED = {
     "zero_guess_mse": 2 / 9,
     "examples": 2**17,
 }
-needs = no_needs
 ROWS = paper_rows(
     "3 x 3 determinant, ",
     "determinant3",

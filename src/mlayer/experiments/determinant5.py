@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, RunContext, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels, shade
@@ -46,7 +46,6 @@ EXPECTED = {
     "examples": 2**20,
 }
 SCATTER = 5000
-needs = no_needs
 ROWS = paper_rows(
     "5 x 5 determinant, ",
     "determinant5",

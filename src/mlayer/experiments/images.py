@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, RunContext, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
-from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
+from mlayer.experiments.shared.over_seeds import draw_seeds, grouped, mean_figures
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ground, is_narrow, panels, soft
 from mlayer.report.reproduction import Grid
 
@@ -106,11 +107,7 @@ SCALES = {
         }
     ),
 }
-
-
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.seeds)
+needs = attrgetter("seeds")  # by set
 
 
 def run(config: Config, context: RunContext) -> Results:
@@ -149,12 +146,7 @@ def grids(record: Results) -> list[Grid]:
     figures = record["headline"]
 
     def cell(name: str, recipe: str) -> str:
-        start = f"images.{name}.{recipe}"
-        if f"{start}.mean" not in figures:
-            return ""
-        spread = f" ± {figures[f'{start}.sd']:.2f}" if f"{start}.sd" in figures else ""
-        seeds = round(figures[f"{start}.seeds"])
-        return f"{figures[f'{start}.mean']:.2f}{spread} ({seeds} seed{'s' if seeds > 1 else ''})"
+        return PaperRow("", "", f"images.{name}.{recipe}", ".2f").here(figures)
 
     header = [
         "architecture",
@@ -209,14 +201,10 @@ def plot(results: Results) -> Figure:
     return figure
 
 
-def _groups(results: Results) -> dict[tuple[str, str], list[float]]:
-    groups: dict[tuple[str, str], list[float]] = {}
+def _groups(results: Results) -> dict[tuple[str, ...], list[float]]:
+    def place(row: Results) -> tuple[int, int]:
+        return [*EXPECTED, row["set"]].index(row["set"]), list(_LABELS).index(row["recipe"])
+
     # In the order of the table, whatever the order of the trainings.
-    for row in sorted(results["trainings"], key=lambda row: _place(row["set"], row["recipe"])):
-        groups.setdefault((row["set"], row["recipe"]), []).append(row["test_accuracy"])
-    return groups
-
-
-def _place(name: str, recipe: str) -> tuple[int, int]:
-    sets = [*EXPECTED, name]
-    return sets.index(name), list(_LABELS).index(recipe)
+    groups = grouped(sorted(results["trainings"], key=place), "set", "recipe")
+    return {key: [row["test_accuracy"] for row in rows] for key, rows in groups.items()}

@@ -15,13 +15,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, RunContext, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
 from mlayer.experiments.shared.image_augmentation import Augmentation
-from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
+from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ink, panels
@@ -86,11 +87,7 @@ SCALES = {
     "default": Config(),
     "full": Config(seeds={"mnist": 3, "cifar10": 3}),
 }
-
-
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.seeds)
+needs = attrgetter("seeds")  # by set
 
 
 def run(config: Config, context: RunContext) -> Results:
@@ -111,11 +108,7 @@ def run(config: Config, context: RunContext) -> Results:
 
 def _changed(name: str, change: str, config: Config) -> tuple[ImageRecipe, Build]:
     """The recipe of a set with one change, and what makes the net."""
-    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
-    settings = replace(recipe.settings, on_divergence="stop")
-    if config.epochs is not None:
-        settings = replace(settings, epochs=config.epochs)
-    recipe = replace(recipe, settings=settings)
+    recipe = our_recipe(name, epochs=config.epochs)
     sizes = (6, 8) if name == "digits" else (30, 35)
     if change in DROPOUT:
         return recipe, BuildWithDropout(DROPOUT[change], DROPOUT_RATE, *sizes)

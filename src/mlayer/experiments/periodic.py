@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
 from mlayer.errors import MLayerError
-from mlayer.experiments.running.protocol import Results, RunContext, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, shade
@@ -60,7 +60,6 @@ TEXT_EPOCHS = 300
 SPACING = 1e-5
 MATRIX_SIZE = 6
 DRAWN = 0.01  # spacing of the curves in the picture
-needs = no_needs
 _SEEN = "a picture"
 _WITHIN = "functions with real frequencies within 0.05, from a spectrum"
 _TEXT = {"at_most": 0.05, "epochs": "periodic.text_epochs"}

@@ -18,25 +18,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, RunContext, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augmentation
-from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
-from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
+from mlayer.experiments.shared.image_training import search_rates, train_images
 from mlayer.experiments.shared.over_seeds import (
-    SEARCH_FACTS,
+    accuracies,
     ahead_figures,
     best_rate,
-    draw_seeds,
+    draw_nets,
+    grouped,
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, panels
 
 TITLE = "Equal rivals on images"
 IN_PAPER = "; beyond Table 1: equal size, recipe and search"
@@ -101,11 +103,7 @@ SCALES = {
         search=0.25,
     ),
 }
-
-
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.sets)
+needs = attrgetter("sets")
 
 
 def run(config: Config, context: RunContext) -> Results:
@@ -114,7 +112,11 @@ def run(config: Config, context: RunContext) -> Results:
     for name in config.sets:
         images = load_images(name, context.data)
         for net, augmented in _pairs(config, name):
-            results["search"] += _search(images, net, augmented, config, context)
+            recipe = partial(_recipe, name, net, augmented, config=config, share=config.search)
+            recipes = {rate: recipe(rate) for rate in config.rates}
+            part, build = f"{name}-{net}-{augmented:d}".replace(" ", "-"), build_net(net, name)
+            found = search_rates(images, recipes, config.seed, context, part, build=build)
+            results["search"] += ({"net": net, "augmented": augmented} | row for row in found)
     for turn in range(config.seeds):
         for name in config.sets:
             images = load_images(name, context.data)
@@ -136,39 +138,19 @@ def _pairs(config: Config, name: str) -> Iterator[tuple[str, bool]]:
     return ((net, augmented) for net in nets for augmented in config.augmented)
 
 
-def _recipe(name: str, net: str, augmented: bool, rate: float, config: Config) -> ImageRecipe:
-    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
-    settings = replace(recipe.settings, learning_rate=rate, on_divergence="stop")
-    if net != "M-layer":
-        settings = replace(settings, activity_penalty=0.0)  # there is no exp(M)
-    if config.epochs is not None:
-        settings = replace(settings, epochs=config.epochs)
-    augmentation = recipe.augmentation if augmented else Augmentation()
-    return replace(recipe, settings=settings, augmentation=augmentation)
+def _recipe(
+    name: str, net: str, augmented: bool, rate: float, config: Config, *, share: float = 1.0
+) -> ImageRecipe:
+    """The recipe of a net with a share of its epochs."""
+    epochs = config.epochs or our_recipe(name).settings.epochs
+    recipe = our_recipe(name, net, rate=rate, epochs=max(1, round(share * epochs)))
+    return recipe if augmented else replace(recipe, augmentation=Augmentation())
 
 
-def _search(
-    images: ImageSet, net: str, augmented: bool, config: Config, context: RunContext
-) -> Iterator[dict[str, Any]]:
-    """One short training for each rate, judged on a tenth of the training set."""
-    for rate in config.rates:
-        recipe = _recipe(images.name, net, augmented, rate, config)
-        epochs = max(1, round(config.search * recipe.settings.epochs))
-        settings = replace(recipe.settings, epochs=epochs, metrics=("accuracy",), monitor="accuracy")
-        recipe = replace(recipe, settings=settings, validation=0.1)
-        part = f"search-{images.name}-{net}-{augmented:d}-{rate:g}".replace(" ", "-")
-        row = train_images(images, recipe, config.seed, context, part, build=build_net(net, images.name))
-        facts = {"net": net, "augmented": augmented, "learning_rate": rate}
-        yield facts | {key: row[key] for key in SEARCH_FACTS}
-
-
-def _groups(results: Results) -> dict[tuple[str, bool, float], dict[str, dict[int, float]]]:
+def _groups(results: Results) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
     """Test accuracies by (set, augmented, aside), net and seed."""
-    groups: dict[tuple[str, bool, float], dict[str, dict[int, float]]] = {}
-    for row in results["trainings"]:
-        here = groups.setdefault((row["set"], row["augmented"], row["aside"]), {})
-        here.setdefault(row["net"], {})[row["seed"]] = row["test_accuracy"]
-    return groups
+    groups = grouped(results["trainings"], "set", "augmented", "aside")
+    return {key: accuracies(rows, "net")[key[0]] for key, rows in groups.items()}
 
 
 def differences(results: Results) -> list[dict[str, Any]]:
@@ -202,12 +184,7 @@ def plot(results: Results) -> Figure:
     groups = _groups(results)
     figure, axes_of = panels(len(groups), 3.8 * len(groups), 4)
     for axes, ((name, augmented, aside), nets) in zip(axes_of, groups.items(), strict=True):
-        for place, (net, by_seed) in enumerate(nets.items()):
-            draw_seeds(
-                axes, place, list(by_seed.values()), colors().m_layer if net == "M-layer" else colors().net
-            )
-        axes.set_xticks(range(len(nets)), list(nets))
-        axes.set_xlim(-0.5, len(nets) - 0.5)
+        draw_nets(axes, nets)
         share = f", {1 - aside:.0%} of the training set" if aside else ""
         way = "augmented" if augmented else "not augmented"
         axes.set_title(f"{SET_TITLES.get(name, name)}, {way}{share}", fontsize="medium")

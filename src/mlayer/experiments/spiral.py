@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from mlayer.datasets import Table, spirals
-from mlayer.experiments.running.protocol import Results, RunContext, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
@@ -53,7 +53,6 @@ _RMSPROP = Settings(
     batch_size=16,
     on_divergence="stop",
 )
-needs = no_needs
 _FURTHER, _SEEN = "accuracy on a further turn", "a picture"
 _GOAL, _EPOCHS = {"at_least": 0.9}, {"epochs": "spiral.dnn_epochs"}
 ROWS = paper_rows(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, RunContext, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors
@@ -39,7 +39,6 @@ EXPECTED = {
 }
 PIXELS, CLASSES = 3072, 10
 _DNN = (PIXELS, 43, 100, 100, CLASSES)
-needs = no_needs
 ROWS = (PaperRow("Time per epoch, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f", at_most=2.1),)
 
 

@@ -22,8 +22,8 @@ from torch import nn
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
 from mlayer.experiments.robustness import EXPECTED as OF_THE_RELEASED_MODEL
-from mlayer.experiments.robustness import histograms, radii
-from mlayer.experiments.running.protocol import Results, RunContext, from_files
+from mlayer.experiments.robustness import histograms, radii, radius_figures
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
@@ -97,7 +97,7 @@ SCALES = {
 
 def needs(config: Config) -> tuple[str, ...]:
     """The images."""
-    return from_files((config.name,))
+    return (config.name,)
 
 
 def run(config: Config, context: RunContext) -> Results:
@@ -143,20 +143,10 @@ def headline(results: Results) -> dict[str, float]:
     """Medians over images, means over seeds."""
     figures: dict[str, float] = {}
     for (recipe, size), rows in grouped(results["models"], "recipe", "matrix_size").items():
-        models = [row["robustness"] for row in rows]
-        found = {
-            "accuracy": [model["accuracy"] for model in models],
-            "delta_in": [model["delta_in"] for model in models],
-            "readout_norm": [model["readout_norm"] for model in models],
-            "median_matrix_norm": [model["matrix_norm"]["0.5"] for model in models],
-            "paper_median_radius": [model["radius"]["0.5"] for model in models],
-            "our_median_radius": [model["ours"]["radius"]["0.5"] for model in models],
-            "median_ratio": [model["ours"]["over_paper"]["0.5"] for model in models],
-            "median_part_of_attack": [model["ours"]["over_attack"]["0.5"] for model in models],
-            "violations": [float(model["ours"]["violations"]) for model in models],
-        }
-        for name, values in found.items():
-            figures[f"trained_radii.{recipe}.{size}.{name}"] = statistics.mean(values)
+        models = [radius_figures(row["robustness"]) for row in rows]
+        for name in models[0]:
+            mean = statistics.mean(model[name] for model in models)
+            figures[f"trained_radii.{recipe}.{size}.{name}"] = mean
     return figures
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from mlayer.datasets import Cosines, random_cosines
-from mlayer.experiments.running.protocol import Results, RunContext, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
@@ -41,7 +41,6 @@ CAPTION = (
     "without them fail."
 )
 EXPECTED = {"none": "the paper's functions have whole frequencies and noise of 1e-4"}
-needs = no_needs
 _KINDS = ("ours", "told", "bound", "harmonics", "features")
 _NEW = 2 + np.arange(4000) / 1000
 

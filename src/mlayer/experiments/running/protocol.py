@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -14,7 +14,7 @@ from mlayer.experiments.running.records import read_part, write_part
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.pictures import Figure
 from mlayer.training import Settings, TrainingResult, train
-from mlayer.training.result import Record
+from mlayer.training.progress import Silent
 
 Scale = Literal["smoke", "default", "full"]
 # Called with what is being done, and the part of it that is done (None: not known).
@@ -25,7 +25,8 @@ Results = dict[str, Any]
 class Experiment(Protocol):
     """The parts of an experiment's module.
 
-    Optional: ``QUOTED_FROM``, and ``grids(record)``, the paper's tables with our columns, for the page.
+    Optional: ``QUOTED_FROM``; ``needs(config)``, the names of the real data sets that it reads; and
+    ``grids(record)``, the paper's tables with our columns, for the page.
     """
 
     TITLE: str
@@ -34,9 +35,6 @@ class Experiment(Protocol):
     SCALES: Mapping[str, Any]  # smoke (seconds), default (minutes, a few take hours), full (the paper's)
     EXPECTED: Mapping[str, Any]  # figures quoted from the paper (else QUOTED_FROM names whom), never ours
     ROWS: tuple[PaperRow, ...]  # its part of the comparison with the paper
-
-    def needs(self, config: Any) -> tuple[str, ...]:
-        """The real data sets that it reads, by the names of `mlayer.datasets.fetch_sets`."""
 
     def run(self, config: Any, context: RunContext) -> Results:
         """Train, measure, and return plain data: numbers, strings, lists, dictionaries."""
@@ -108,7 +106,7 @@ class RunContext:
         return Follow(what, self)
 
 
-class Follow:
+class Follow(Silent):
     """Passes the progress of a training on to the experiment's report."""
 
     def __init__(self, what: str, context: RunContext) -> None:
@@ -122,19 +120,3 @@ class Follow:
     def update(self, step: int, epoch: int, loss: float) -> None:
         """Called after some steps."""
         self.context.say(self.what, step / self.total if self.total else None)
-
-    def epoch(self, record: Record) -> None:
-        """Do nothing: `update` reports it."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-def from_files(names: Iterable[str]) -> tuple[str, ...]:
-    """The image sets that are files, each once; the digits come with scikit-learn."""
-    return tuple(name for name in dict.fromkeys(names) if name != "digits")
-
-
-def no_needs(config: Any) -> tuple[str, ...]:
-    """The `needs` of experiments that read no file."""
-    return ()

@@ -7,7 +7,7 @@ which is folded into U and u afterward, so that what is tested is the plain mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.nn.activity import ActivityKind
@@ -95,3 +95,21 @@ RECIPES: dict[str, dict[str, ImageRecipe]] = {
         "svhn": _ours(40, Augmentation(shift=2), 2e-4),
     }.items()
 }
+
+
+def our_recipe(
+    name: str, net: str = "M-layer", *, rate: float | None = None, epochs: int | None = None
+) -> ImageRecipe:
+    """Our recipe of a set, MNIST's for the digits, also with another rate or length; divergence stops it.
+
+    The penalty on exp(M) is the one ingredient that other nets do not have.
+    """
+    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
+    settings = replace(
+        recipe.settings,
+        learning_rate=rate or recipe.settings.learning_rate,
+        epochs=epochs or recipe.settings.epochs,
+        activity_penalty=recipe.settings.activity_penalty if net == "M-layer" else 0.0,
+        on_divergence="stop",
+    )
+    return replace(recipe, settings=settings)

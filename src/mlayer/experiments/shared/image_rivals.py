@@ -67,15 +67,9 @@ class Solver:
 
 
 class ODEBlock(nn.Module):
-    """h(1) of h' = f(h), h(0) = the image with channels of zeros added, read out linearly.
+    """h(1) of h' = f(h), h(0) = the image with ``added`` channels of zeros, read out linearly.
 
-    Args:
-        shape: (height, width, colors) of the images.
-        filters: of the hidden convolutions.
-        added: channels of zeros.
-        classes: outputs.
-        generator: source of the initial weights.
-        solver: of the equation; the attribute may be changed later.
+    ``shape`` is (height, width, colors). The attribute ``solver`` may be changed later.
     """
 
     def __init__(
@@ -156,15 +150,7 @@ def rival(
     *,
     solver: Solver | None = None,
 ) -> nn.Module:
-    """The net of a row of the table.
-
-    Args:
-        name: one of `RIVALS`.
-        of: the image set, which decides the filters of NODE and ANODE.
-        shape: (height, width, colors).
-        classes: outputs.
-        generator: source of the initial weights.
-        solver: of NODE and ANODE; dopri5 if None.
+    """The net of a row of the table, one of `RIVALS`; the image set decides the filters of NODE and ANODE.
 
     >>> import torch
     >>> net = rival("ReLU", "cifar10", (32, 32, 3), 10, torch.Generator())

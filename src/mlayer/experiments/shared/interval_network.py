@@ -37,18 +37,7 @@ def interval_network(
     embedding_size: int,
     generator: torch.Generator,
 ) -> nn.Sequential:
-    """A network for images (colors, height, width).
-
-    Args:
-        shape: of an image.
-        classes: how many.
-        head: one of `HEADS`.
-        channels: of the two convolutions.
-        features: that reach the head.
-        matrix_size: n of the M-layer.
-        embedding_size: d of the M-layer.
-        generator: source of the initial weights. All heads have the same front.
-    """
+    """A network for images of the shape (colors, height, width); its front is the same for all `HEADS`."""
     first, second = channels
     height, width = shape[1] // 4, shape[2] // 4
     front = [

@@ -99,19 +99,9 @@ def train_network(
 ) -> dict[str, Any]:
     """Train one network at eps, keep it, and test it once: one :meth:`RunContext.part` of an experiment.
 
-    Args:
-        part: the name of this training.
-        images: the set.
-        recipe: how.
-        eps: L-infinity radius of the test, in pixel values.
-        head: one of `HEADS`.
-        seed: of the weights, the order and the augmentation.
-        context: data, checkpoints, progress.
-        file: for the trained network.
-        test_images: how many are tested, the first ones; all if None.
-
-    Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went.
+    ``eps`` is an L-infinity radius in pixel values, ``head`` one of `HEADS`. The first ``test_images`` are
+    tested, all if None. The result has clean, attacked and certified accuracy in percent, and how the
+    training went.
     """
     shape = (*images.image_shape, 1)[:3]
     kept = len(images.train) - recipe.validation

@@ -64,15 +64,9 @@ class Levenberg:
         context: RunContext | None = None,
         what: str = "least squares",
     ) -> list[dict[str, Any]]:
-        """Train ``model`` in place; one record per step: mean square before and after, damping, seconds.
+        """Train ``model``, (N, k) -> (N, 1), in place; from the folder ``checkpoint`` if it was stopped.
 
-        Args:
-            model: (N, k) -> (N, 1).
-            x: inputs.
-            y: targets, (N, 1).
-            checkpoint: a folder; a run that was stopped is resumed.
-            context: gets the progress.
-            what: its description in the progress.
+        One record per step: mean square before and after, damping, seconds.
         """
         kept = None if checkpoint is None else Checkpoints(checkpoint)
         with nullcontext() if kept is None else kept.alone():

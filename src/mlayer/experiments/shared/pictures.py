@@ -142,12 +142,8 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """Panels side by side, in two rows if there are many; one below the other on a narrow page.
 
-    Args:
-        count: of panels.
-        width: of all panels side by side, in inches.
-        height: of one.
-        ratios: of their widths, if they have one row.
-        sharey: whether panels side by side have one vertical axis.
+    The width is that of all panels side by side, the height that of one, in inches; ``ratios`` of their
+    widths are for one row.
     """
     if _LOOK.get().narrow:
         figure = canvas(_NARROW, height * count)

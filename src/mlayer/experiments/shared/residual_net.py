@@ -58,14 +58,7 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int, generator: t
 
 
 class ResidualNet(nn.Module):
-    """The trunk and a head.
-
-    Args:
-        shape: (height, width, colors) of the images.
-        widths: channels of the blocks.
-        head: from the last block's channels to the classes.
-        generator: source of the initial weights.
-    """
+    """The trunk, whose blocks have ``widths`` channels, and a head; ``shape`` is (height, width, colors)."""
 
     def __init__(
         self, shape: tuple[int, ...], widths: tuple[int, ...], head: nn.Module, generator: torch.Generator

@@ -95,19 +95,9 @@ def train_robustly(
 ) -> dict[str, Any]:
     """Train one model at eps and test it once: one :meth:`RunContext.part` of an experiment.
 
-    Args:
-        part: the name of this training.
-        images: the set.
-        recipe: how.
-        eps: L-infinity radius of the test, in pixel values.
-        seed: of the weights, the order and the augmentation.
-        context: data, checkpoints, progress.
-        linear: a linear layer instead of an M-layer.
-        test_images: how many, spread evenly over the test set; all if None.
-        fit_steps: of the constants of the certificates, where the layer's expansion does not end.
-
-    Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went.
+    ``eps`` is an L-infinity radius in pixel values. ``test_images`` are spread evenly over the test set, all
+    if None; ``fit_steps`` are of the constants of the certificates, where the layer's expansion does not end.
+    The result has clean, attacked and certified accuracy in percent, and how the training went.
     """
     training = images.train
     shape = (*images.image_shape, 1)[:3]
