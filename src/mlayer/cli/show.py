@@ -164,13 +164,6 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def fit_progress(quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """One bar over a whole fit."""
-    with bar("fitting", quiet) as shown:
-        yield lambda part, text: shown(part, 1.0, text)
-
-
-@contextmanager
 def bar(text: str, quiet: bool) -> Iterator[ProgressBar]:
     """A bar for the time of a block: redrawn on a terminal, elsewhere a line every few seconds."""
     if quiet:

@@ -121,12 +121,7 @@ class Spread:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], inputs: int) -> Spread:
-        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged.
-
-        Args:
-            entry: the object.
-            inputs: how many inputs the model has.
-        """
+        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged."""
         columns = np.asarray(entry["columns"], dtype=np.int64)
         middle, scale, weights = (
             np.asarray(entry[n], dtype=np.float64) for n in ("middle", "scale", "weights")

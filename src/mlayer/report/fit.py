@@ -25,13 +25,7 @@ _FLAT = 1e-3
 
 
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
-    """The report of a fit.
-
-    Args:
-        result: of :func:`mlayer.tables.fit_table`.
-        source: description of what was read.
-        model: the file that the model is written to.
-    """
+    """The report of a fit; ``source`` describes what was read, ``model`` is the file of the model."""
     instance("result", result, FitResult, "a FitResult", "fit_table(frame, plan) gives one.")
     model = file_path("model", model)
     target, facts = result.model.target, result.model.facts

@@ -184,11 +184,7 @@ class Page:
         return self._add(f'<nav aria-label="Contents"><ol>{listed}</ol></nav>')
 
     def gallery(self, cards: Iterable[tuple[str, str, str, Draw, str]]) -> Page:
-        """Large cards that lead to parts of the page.
-
-        Args:
-            cards: each (anchor, figure, what it says, draw, text alternative).
-        """
+        """Large cards that lead to parts of the page: (anchor, figure, its words, draw, text alternative)."""
         parts = []
         for anchor, figure, says, draw, words in _several("cards", cards, 5):
             parts.append(
@@ -203,13 +199,7 @@ class Page:
         return self._add(f"<details><summary>{_safe('summary', summary)}</summary>\n{content}\n</details>")
 
     def picture(self, drawn: Drawn, words: str, caption: str) -> Page:
-        """A picture that is drawn already, for light and dark pages, wide and narrow.
-
-        Args:
-            drawn: the files.
-            words: what it shows, for readers who cannot see it.
-            caption: below it.
-        """
+        """A picture that is drawn already; ``words`` say what it shows to readers who cannot see it."""
         sources = "".join(
             f'<source media="{media}" srcset="{_image(content)}">'
             for media, content in (

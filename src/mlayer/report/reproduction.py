@@ -76,13 +76,7 @@ class Chapter:
 
 
 def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), smoke: bool = False) -> Page:
-    """The page.
-
-    Args:
-        chapters: in the order of the page; those of the paper first.
-        cards: of the summary.
-        smoke: whether the results are those of smoke runs, which are not compared with the paper.
-    """
+    """The page, chapters of the paper first. Results of smoke runs are not compared with the paper."""
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
         "Every figure and table of the paper with what was measured here and the command that measures it.",
