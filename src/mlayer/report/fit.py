@@ -27,6 +27,7 @@ _FLAT = 1e-3
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     """The report of a fit; ``source`` describes what was read, ``model`` is the file of the model."""
     instance("result", result, FitResult, "a FitResult", "fit_table(frame, plan) gives one.")
+    instance("source", source, str, "text", "Say what was read, for example the name of the file.")
     model = file_path("model", model)
     target, facts = result.model.target, result.model.facts
     page = Page(f"{target.task.capitalize()} of {target.name}", source)
