@@ -12,6 +12,7 @@ import torch
 from scipy.special import lambertw
 
 from mlayer.certificates import Attack, Certifier, attack
+from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.errors import MissingDataError
 from mlayer.experiments import reproduce, robustness
 from mlayer.experiments.running.protocol import RunContext
@@ -118,8 +119,8 @@ def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_the_released_model_has_the_papers_constants() -> None:
     folder = Path(os.environ.get("MLAYER_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not (folder / robustness.MODEL).is_file():
-        pytest.skip(f"no {robustness.MODEL} in {folder}")
+    if not (folder / AUTHORS_MODEL.name).is_file():
+        pytest.skip(f"no {AUTHORS_MODEL.name} in {folder}")
     results = robustness.run(robustness.Config(images=300, ours=20, fit_steps=20), RunContext(data=folder))
     assert torch.isfinite(torch.tensor(results["radii"])).all()
     assert results["delta_in"] == pytest.approx(213.598, abs=1e-3)

@@ -105,7 +105,7 @@ class Written:
         from mlayer.tables import open_table
 
         source = open_table(table, delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding)
-        say(source.said, quiet)
+        say(source.description, quiet)
         return source
 
     def rows(self, table: Path, model: TableModel, count: int | None, quiet: bool) -> DataFrame:
@@ -113,8 +113,8 @@ class Written:
         from mlayer.tables.totals import without_totals
 
         frame = self.open(table, quiet).read(count, text=model.text_columns)
-        frame, said = without_totals(frame, fewest=1, features=model.schema.features)
-        for remark in said:
+        frame, remarks = without_totals(frame, fewest=1, features=model.schema.features)
+        for remark in remarks:
             say(f"  {remark}", quiet)
         return frame
 

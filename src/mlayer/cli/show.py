@@ -90,11 +90,11 @@ def results() -> Any:
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
     """Print the notes about a table to stderr."""
-    said = list(map(str, lines))
-    for each in said[:SHOWN]:
+    texts = list(map(str, lines))
+    for each in texts[:SHOWN]:
         say(f"  {each}", quiet)
-    if len(said) > SHOWN:
-        say(f"  and {len(said) - SHOWN} more (all in --json and in the report)", quiet)
+    if len(texts) > SHOWN:
+        say(f"  and {len(texts) - SHOWN} more (all in --json and in the report)", quiet)
 
 
 def emit_json(content: Mapping[str, Any]) -> None:

@@ -55,29 +55,17 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The nets that are trained.
+    """The nets that are trained."""
 
-    Attributes:
-        seed: of the parts of the data, the weights and the order; others follow it.
-        seeds: trainings of each dense net; NODE and ANODE have one.
-        rows: (image set, name of the net).
-        part: of the training and the test set; figures come from whole sets only.
-        rates: tried for every dense net.
-        search_epochs: of a trial of a rate.
-        dense_epochs: of the dense nets.
-        ode_epochs: of NODE and ANODE.
-        solver: of NODE and ANODE in training.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    rows: tuple[tuple[str, str], ...] = _DENSE_ROWS
-    part: float = 1.0
-    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
-    search_epochs: int = 8
-    dense_epochs: int = 100
-    ode_epochs: int = 20
-    solver: Solver = field(default_factory=lambda: Solver("rk4", 2))
+    seed: int = 0  # of the parts of the data, the weights and the order; others follow it
+    seeds: int = 1  # trainings of each dense net; NODE and ANODE have one
+    rows: tuple[tuple[str, str], ...] = _DENSE_ROWS  # (image set, name of the net)
+    part: float = 1.0  # of the training and the test set; figures come from whole sets only
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)  # tried for every dense net
+    search_epochs: int = 8  # of a trial of a rate
+    dense_epochs: int = 100  # of the dense nets
+    ode_epochs: int = 20  # of NODE and ANODE
+    solver: Solver = field(default_factory=lambda: Solver("rk4", 2))  # of NODE and ANODE in training
 
 
 SCALES = {

@@ -114,21 +114,14 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained and tested.
+    """The models that are trained and tested."""
 
-    Attributes:
-        seed: the first; others follow it.
-        seeds: how many.
-        tasks: in this order.
-        test_images: number of images attacked and certified, spread evenly over each test set; None: all.
-        fit_steps: of the constants of the certificates of full layers.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    tasks: tuple[CertifiedTask, ...] = TASKS
+    seed: int = 0  # the first; others follow it
+    seeds: int = 1  # how many
+    tasks: tuple[CertifiedTask, ...] = TASKS  # in this order
+    # number of images attacked and certified, spread evenly over each test set; None: all
     test_images: int | None = 2000
-    fit_steps: int = 200
+    fit_steps: int = 200  # of the constants of the certificates of full layers
 
 
 SCALES = {

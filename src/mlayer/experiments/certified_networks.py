@@ -70,21 +70,13 @@ MNIST_TASKS = (NetworkTask("mnist", "0.1", MNIST), NetworkTask("mnist", "0.3", M
 
 @dataclass(frozen=True)
 class Config:
-    """The networks that are trained and tested.
+    """The networks that are trained and tested."""
 
-    Attributes:
-        seed: the first; others follow it.
-        seeds: how many.
-        tasks: in this order.
-        heads: of each task, in this order.
-        test_images: number of images attacked and certified, the first ones; None: all.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    tasks: tuple[NetworkTask, ...] = MNIST_TASKS
-    heads: tuple[str, ...] = HEADS
-    test_images: int | None = None
+    seed: int = 0  # the first; others follow it
+    seeds: int = 1  # how many
+    tasks: tuple[NetworkTask, ...] = MNIST_TASKS  # in this order
+    heads: tuple[str, ...] = HEADS  # of each task, in this order
+    test_images: int | None = None  # number of images attacked and certified, the first ones; None: all
 
 
 SCALES = {

@@ -55,25 +55,15 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The nets that are trained.
+    """The nets that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of each net.
-        sets: of images.
-        heads: of `residual_net`.
-        rates: tried for every head.
-        search_epochs: of a trial of a rate.
-        epochs: of a training.
-    """
-
-    seed: int = 0
-    seeds: int = 3
-    sets: tuple[str, ...] = ("cifar10",)
-    heads: tuple[str, ...] = HEADS
-    rates: tuple[float, ...] = (0.03, 0.1, 0.3)
-    search_epochs: int = 2
-    epochs: int = 10
+    seed: int = 0  # the first seed; others follow it
+    seeds: int = 3  # trainings of each net
+    sets: tuple[str, ...] = ("cifar10",)  # of images
+    heads: tuple[str, ...] = HEADS  # of `residual_net`
+    rates: tuple[float, ...] = (0.03, 0.1, 0.3)  # tried for every head
+    search_epochs: int = 2  # of a trial of a rate
+    epochs: int = 10  # of a training
 
 
 SCALES = {

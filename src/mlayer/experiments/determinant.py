@@ -66,49 +66,29 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained, and their data.
+    """The models that are trained, and their data."""
 
-    Attributes:
-        seed: of data and weights.
-        polynomial: "determinant" or "permanent".
-        matrix_sizes: n of the M-layers in the grid.
-        dnns: (hidden layers, width) of the dense nets in the grid.
-        examples: sizes of the training set in the grid.
-        seeds: of every point of the grid with few examples, where single ones differ much.
-        seeds_up_to: examples; points with more have one seed.
-        headline_examples: for the 811-parameter M-layer.
-        dnn_examples: for the 3,121-parameter DNN.
-        notebook_examples: for the authors' notebook's recipe.
-        epochs: at most.
-        penalty: the paper's lambda, the text's value.
-        other_penalties: also tried for the headline model.
-        ours_examples: for our recipe.
-        ours_rows: of them in one step.
-        ours_steps: of Levenberg-Marquardt.
-        ours_dnn: hidden layers and width of the DNN that gets the same; the text's has 3,121 parameters.
-        dnn_steps: of it; 0 leaves that out.
-        test: matrices in the test set.
-    """
-
-    seed: int = 0
-    polynomial: str = "determinant"
-    matrix_sizes: tuple[int, ...] = (6, 7, 8, 9, 10, 11, 12)
+    seed: int = 0  # of data and weights
+    polynomial: str = "determinant"  # "determinant" or "permanent"
+    matrix_sizes: tuple[int, ...] = (6, 7, 8, 9, 10, 11, 12)  # n of the M-layers in the grid
+    # (hidden layers, width) of the dense nets in the grid
     dnns: tuple[tuple[int, int], ...] = ((2, 10), (3, 20), (4, 30))
-    examples: tuple[int, ...] = (2**10, 2**11, 2**12, 2**13)
-    seeds: int = 1
-    seeds_up_to: int = 2**12
-    headline_examples: int = 2**17
-    dnn_examples: int = 2**17
-    notebook_examples: int = 2**13
-    epochs: int = 256
-    penalty: float = 1e-4
-    other_penalties: tuple[float, ...] = ()
-    ours_examples: int = 2**17
-    ours_rows: int = 2**13
-    ours_steps: int = 300
+    examples: tuple[int, ...] = (2**10, 2**11, 2**12, 2**13)  # sizes of the training set in the grid
+    seeds: int = 1  # of every point of the grid with few examples, where single ones differ much
+    seeds_up_to: int = 2**12  # examples; points with more have one seed
+    headline_examples: int = 2**17  # for the 811-parameter M-layer
+    dnn_examples: int = 2**17  # for the 3,121-parameter DNN
+    notebook_examples: int = 2**13  # for the authors' notebook's recipe
+    epochs: int = 256  # at most
+    penalty: float = 1e-4  # the paper's lambda, the text's value
+    other_penalties: tuple[float, ...] = ()  # also tried for the headline model
+    ours_examples: int = 2**17  # for our recipe
+    ours_rows: int = 2**13  # of them in one step
+    ours_steps: int = 300  # of Levenberg-Marquardt
+    # hidden layers and width of the DNN that gets the same; the text's has 3,121 parameters
     ours_dnn: tuple[int, int] = (4, 30)
-    dnn_steps: int = 0
-    test: int = 10**6
+    dnn_steps: int = 0  # of it; 0 leaves that out
+    test: int = 10**6  # matrices in the test set
 
 
 SCALES = {

@@ -60,39 +60,23 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained, and their data.
+    """The models that are trained, and their data."""
 
-    Attributes:
-        seed: of data and weights; others follow it.
-        polynomial: "determinant" or "permanent".
-        seeds: of our recipe.
-        dnn_ours: whether the DNN is trained by our recipe too.
-        matrix_size: n.
-        examples: in the training set.
-        test: matrices in the test set.
-        stages: shares of the identity in the matrices of our recipe's warm-up, one epoch each.
-        settle_epochs: of Adam on the uniform matrices, the rate falling to 0.
-        batch_size: of both.
-        learning_rate: of both.
-        text_epochs: of the text's recipe for the M-layer; 0 leaves it out.
-        dnn_epochs: of the text's recipe for the DNN; 0 leaves it out.
-        dnn: hidden layers and their width.
-    """
-
-    seed: int = 0
-    polynomial: str = "determinant"
-    seeds: int = 1
-    dnn_ours: bool = False
-    matrix_size: int = 24
-    examples: int = 2**20
-    test: int = 10**6
+    seed: int = 0  # of data and weights; others follow it
+    polynomial: str = "determinant"  # "determinant" or "permanent"
+    seeds: int = 1  # of our recipe
+    dnn_ours: bool = False  # whether the DNN is trained by our recipe too
+    matrix_size: int = 24  # n
+    examples: int = 2**20  # in the training set
+    test: int = 10**6  # matrices in the test set
+    # shares of the identity in the matrices of our recipe's warm-up, one epoch each
     stages: tuple[float, ...] = (0.6, 0.45, 0.3, 0.15)
-    settle_epochs: int = 80
-    batch_size: int = 256
-    learning_rate: float = 3e-3
-    text_epochs: int = 0
-    dnn_epochs: int = 0
-    dnn: tuple[int, int] = (5, 100)
+    settle_epochs: int = 80  # of Adam on the uniform matrices, the rate falling to 0
+    batch_size: int = 256  # of both
+    learning_rate: float = 3e-3  # of both
+    text_epochs: int = 0  # of the text's recipe for the M-layer; 0 leaves it out
+    dnn_epochs: int = 0  # of the text's recipe for the DNN; 0 leaves it out
+    dnn: tuple[int, int] = (5, 100)  # hidden layers and their width
 
 
 SCALES = {

@@ -54,12 +54,12 @@ def _rows(name: str) -> Iterator[PaperRow]:
     mean, spread, _ = EXPECTED[name]["M-layer"]
     assert spread is not None
     for recipe in ("paper_recipe", "notebook_recipe"):
-        said = f"{title}, {_LABELS[recipe].removeprefix('the ')} recipe, %"
+        what = f"{title}, {_LABELS[recipe].removeprefix('the ')} recipe, %"
         least = round(mean - spread, 2)
-        yield PaperRow(said, f"{mean} ± {spread}", f"images.{name}.{recipe}", ".2f", at_least=least)
-    said = f"{title}, our recipe, augmented, all {count} images, %"
+        yield PaperRow(what, f"{mean} ± {spread}", f"images.{name}.{recipe}", ".2f", at_least=least)
+    what = f"{title}, our recipe, augmented, all {count} images, %"
     anode = f"ANODE {EXPECTED[name]['ANODE'][0]:g}"
-    yield PaperRow(said, anode, f"images.{name}.our_recipe", ".2f", at_least=goal)
+    yield PaperRow(what, anode, f"images.{name}.our_recipe", ".2f", at_least=goal)
 
 
 ROWS = tuple(row for name in _GOALS for row in _rows(name))
@@ -67,23 +67,17 @@ ROWS = tuple(row for name in _GOALS for row in _rows(name))
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: how many seeds each recipe of each set gets; those that are not named are left out.
-        recipes: for each set, by name.
-        matrix_size: n.
-        embedding_size: d.
-    """
-
-    seed: int = 0
+    seed: int = 0  # the first seed; others follow it
+    # how many seeds each recipe of each set gets; those that are not named are left out
     seeds: Mapping[str, Mapping[str, int]] = field(
         default_factory=lambda: {name: dict.fromkeys(_LABELS, 1) for name in EXPECTED}
     )
+    # for each set, by name
     recipes: Mapping[str, Mapping[str, ImageRecipe]] = field(default_factory=lambda: RECIPES)
-    matrix_size: int = 30
-    embedding_size: int = 35
+    matrix_size: int = 30  # n
+    embedding_size: int = 35  # d
 
 
 def _short(recipe: ImageRecipe) -> ImageRecipe:

@@ -67,19 +67,13 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of every row, by set.
-        changes: of `CHANGES` and `DROPOUT`.
-        epochs: instead of the recipe's, if not None.
-    """
-
-    seed: int = 0
+    seed: int = 0  # the first seed; others follow it
+    # trainings of every row, by set
     seeds: Mapping[str, int] = field(default_factory=lambda: {"mnist": 3, "cifar10": 1})
-    changes: tuple[str, ...] = (*CHANGES, *DROPOUT)
-    epochs: int | None = None
+    changes: tuple[str, ...] = (*CHANGES, *DROPOUT)  # of `CHANGES` and `DROPOUT`
+    epochs: int | None = None  # instead of the recipe's, if not None
 
 
 SCALES = {

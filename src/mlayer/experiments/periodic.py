@@ -88,31 +88,18 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained, and their functions.
+    """The models that are trained, and their functions."""
 
-    Attributes:
-        seed: of noise and weights.
-        functions: of the figure.
-        models: of our recipe for each function of the figure.
-        random: functions drawn as in the text, one model of our recipe each.
-        real: functions with real frequencies, one model of our recipe each.
-        text_models: by the text's recipe, for each function of the figure.
-        text_epochs: of it.
-        dnn_models: for each function of the figure.
-        dnn_epochs: of them.
-        thin: one in this many examples trains the text's recipe and the DNNs; the text's is 1.
-    """
-
-    seed: int = 0
-    functions: int = 3
-    models: int = 3
-    random: int = 20
-    real: int = 200
-    text_models: int = 1
-    text_epochs: int = 300
-    dnn_models: int = 1
-    dnn_epochs: int = 30
-    thin: int = 1
+    seed: int = 0  # of noise and weights
+    functions: int = 3  # of the figure
+    models: int = 3  # of our recipe for each function of the figure
+    random: int = 20  # functions drawn as in the text, one model of our recipe each
+    real: int = 200  # functions with real frequencies, one model of our recipe each
+    text_models: int = 1  # by the text's recipe, for each function of the figure
+    text_epochs: int = 300  # of it
+    dnn_models: int = 1  # for each function of the figure
+    dnn_epochs: int = 30  # of them
+    thin: int = 1  # one in this many examples trains the text's recipe and the DNNs; the text's is 1
 
 
 SCALES = {

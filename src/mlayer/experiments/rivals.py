@@ -64,31 +64,18 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """The nets that are trained.
+    """The nets that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of each net.
-        sets: of images.
-        nets: of `equal_nets`.
-        large: sets on which its large net is trained too.
-        augmented: with augmentation, without it, or both.
-        aside: parts of the training set that are left out of the final trainings.
-        rates: tried for every net.
-        search: the part of the recipe's epochs that a trial of a rate takes.
-        epochs: instead of the recipe's, if not None.
-    """
-
-    seed: int = 0
-    seeds: int = 3
-    sets: tuple[str, ...] = ("mnist", "cifar10")
-    nets: tuple[str, ...] = NETS
-    large: tuple[str, ...] = ()
-    augmented: tuple[bool, ...] = (True,)
-    aside: tuple[float, ...] = (0.0,)
-    rates: tuple[float, ...] = (0.01, 0.03, 0.1)
-    search: float = 0.125
-    epochs: int | None = None
+    seed: int = 0  # the first seed; others follow it
+    seeds: int = 3  # trainings of each net
+    sets: tuple[str, ...] = ("mnist", "cifar10")  # of images
+    nets: tuple[str, ...] = NETS  # of `equal_nets`
+    large: tuple[str, ...] = ()  # sets on which its large net is trained too
+    augmented: tuple[bool, ...] = (True,)  # with augmentation, without it, or both
+    aside: tuple[float, ...] = (0.0,)  # parts of the training set that are left out of the final trainings
+    rates: tuple[float, ...] = (0.01, 0.03, 0.1)  # tried for every net
+    search: float = 0.125  # the part of the recipe's epochs that a trial of a rate takes
+    epochs: int | None = None  # instead of the recipe's, if not None
 
 
 SCALES = {

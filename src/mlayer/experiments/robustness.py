@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates import Certifier, attack
-from mlayer.datasets import cifar10, data_folder
+from mlayer.datasets import cifar10
 from mlayer.datasets.load_by_name import AUTHORS_MODEL
+from mlayer.datasets.local_files import find
 from mlayer.disk import make_folder, replace_bytes
-from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
@@ -40,7 +40,6 @@ CAPTION = (
 )
 # "delta_in ~ 200, ||S||_2 ~ 3, ||M||_2 typically between 3 and 4", a typical bound of ~ 1e-5.
 EXPECTED = {"radius": 1e-5, "delta_in": 200.0, "readout_norm": 3.0, "matrix_norm": [3.0, 4.0]}
-MODEL = "cifar10_model.npy"
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CHUNK = 50
 _REFERENCES = 64
@@ -60,21 +59,13 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The images that are certified.
+    """The images that are certified."""
 
-    Attributes:
-        seed: of the small layer, if there is one; the rest is not random.
-        images: how many of the first test images get the paper's bound.
-        ours: how many of the first of these get our bound and the attack.
-        fit_steps: of the constants of our bound.
-        released: the authors' model on CIFAR-10; False: a small untrained layer on random inputs.
-    """
-
-    seed: int = 0
-    images: int = 10_000
-    ours: int = 500
-    fit_steps: int = 500
-    released: bool = True
+    seed: int = 0  # of the small layer, if there is one; the rest is not random
+    images: int = 10_000  # how many of the first test images get the paper's bound
+    ours: int = 500  # how many of the first of these get our bound and the attack
+    fit_steps: int = 500  # of the constants of our bound
+    released: bool = True  # the authors' model on CIFAR-10; False: a small untrained layer on random inputs
 
 
 SCALES = {
@@ -200,14 +191,7 @@ def _share(chosen: Tensor, images: int) -> float:
 
 
 def _released(config: Config, context: RunContext) -> tuple[MLayer, Tensor, Tensor, Tensor]:
-    folder = data_folder(context.data)
-    path = None if folder is None else folder / MODEL
-    if path is None or not path.is_file():
-        raise MissingDataError(
-            f"{MODEL}, the authors' released model, is not in "
-            f"{'any data folder (argument data, or $MLAYER_DATA)' if folder is None else folder}. "
-            f"Get it with mlayer reproduce robustness --download, or from {AUTHORS_MODEL.url}."
-        )
+    path = find(context.data, AUTHORS_MODEL, verify=False)  # the loader of the model verifies it
     data = cifar10(context.data)
     test = data.test.take(slice(0, config.images))
     typical = data.train.images(slice(0, _REFERENCES)).double()

@@ -72,29 +72,17 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: of the first run; the others follow it.
-        seeds: runs of our recipe.
-        other_seeds: runs of each of the others.
-        points: on the two spirals.
-        dnn_epochs: of the dense nets.
-        text_epochs: of the text's recipe for the M-layer.
-        notebook_epochs: of the notebook's, at most.
-        epochs: of ours.
-        grid: points along each side of the picture.
-    """
-
-    seed: int = 0
-    seeds: int = 5
-    other_seeds: int = 1
-    points: int = 2000
-    dnn_epochs: int = 1000
-    text_epochs: int = 100
-    notebook_epochs: int = 1000
-    epochs: int = 150
-    grid: int = 141
+    seed: int = 0  # of the first run; the others follow it
+    seeds: int = 5  # runs of our recipe
+    other_seeds: int = 1  # runs of each of the others
+    points: int = 2000  # on the two spirals
+    dnn_epochs: int = 1000  # of the dense nets
+    text_epochs: int = 100  # of the text's recipe for the M-layer
+    notebook_epochs: int = 1000  # of the notebook's, at most
+    epochs: int = 150  # of ours
+    grid: int = 141  # points along each side of the picture
 
 
 SCALES = {
@@ -226,7 +214,7 @@ def plot(results: Results) -> Figure:
             axis.scatter([x for x, _ in chosen], [y for _, y in chosen], s=1.5, color=color)
         axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=ink(), linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
-        said = f"{title}, one run:\n{written(accuracy, '.1%')} right on the further turn"
-        axis.set_title(said, fontsize="medium")
+        heading = f"{title}, one run:\n{written(accuracy, '.1%')} right on the further turn"
+        axis.set_title(heading, fontsize="medium")
         axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     return figure

@@ -66,25 +66,16 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: of the weights.
-        matrix_size: n.
-        waves: how many at most, to choose from.
-        origins: years that are known, each for one forecast of the year after them.
-        notebook_epochs: of the notebook's recipe.
-        dnn_epochs: of the dense net.
-        made_up: take synthetic temperatures if the file is missing.
-    """
-
-    seed: int = 0
-    matrix_size: int = 10
-    waves: tuple[int, ...] = (1, 2, 3)
+    seed: int = 0  # of the weights
+    matrix_size: int = 10  # n
+    waves: tuple[int, ...] = (1, 2, 3)  # how many at most, to choose from
+    # years that are known, each for one forecast of the year after them
     origins: tuple[int, ...] = (5, 6, 7, 8, 9)
-    notebook_epochs: int = 1000
-    dnn_epochs: int = 500
-    made_up: bool = False
+    notebook_epochs: int = 1000  # of the notebook's recipe
+    dnn_epochs: int = 500  # of the dense net
+    made_up: bool = False  # take synthetic temperatures if the file is missing
 
 
 SCALES = {

@@ -44,23 +44,14 @@ ROWS = (PaperRow("Time per epoch, M-layer / ReLU net", "2.1 (V100)", "timing.rat
 
 @dataclass(frozen=True)
 class Config:
-    """The trainings that are timed.
+    """The trainings that are timed."""
 
-    Attributes:
-        seed: of pixels and weights.
-        examples: in one epoch; the times are scaled to ``epoch_examples``.
-        epoch_examples: of the paper's epoch, nine tenths of CIFAR-10's training set.
-        turns: epochs of each net, taken by turns.
-        batch_size: the paper's.
-        threads: of torch; None leaves the number as it is.
-    """
-
-    seed: int = 0
-    examples: int = 9000
-    epoch_examples: int = 45_000
-    turns: int = 9
-    batch_size: int = 32
-    threads: int | None = None
+    seed: int = 0  # of pixels and weights
+    examples: int = 9000  # in one epoch; the times are scaled to ``epoch_examples``
+    epoch_examples: int = 45_000  # of the paper's epoch, nine tenths of CIFAR-10's training set
+    turns: int = 9  # epochs of each net, taken by turns
+    batch_size: int = 32  # the paper's
+    threads: int | None = None  # of torch; None leaves the number as it is
 
 
 SCALES = {
@@ -156,8 +147,8 @@ def plot(results: Results) -> Figure:
     kinds = {"m_layer": ("M-layer", colors().m_layer), "dnn": ("ReLU net", colors().net)}
     for name, times in results["seconds"].items():
         label, color = kinds[name]
-        said = f"{label}, {results['parameters'][name]:,} parameters"
-        axes.plot(range(1, len(times) + 1), times, "o-", color=color, label=said)
+        legend = f"{label}, {results['parameters'][name]:,} parameters"
+        axes.plot(range(1, len(times) + 1), times, "o-", color=color, label=legend)
     axes.set_xticks(range(1, len(results["ratios"]) + 1))
     axes.set_xlabel("repetition")
     axes.set_ylabel("seconds per epoch of 45,000")

@@ -63,29 +63,17 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained and certified.
+    """The models that are trained and certified."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of each size by each recipe.
-        name: of the image set.
-        sizes: n.
-        recipes: of `image_recipes`.
-        images: how many of the first test images get the paper's bound.
-        ours: how many of the first of these get our bound and the attack.
-        fit_steps: of the constants of our bound.
-        epochs: instead of the recipes', if not None.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    name: str = "cifar10"
-    sizes: tuple[int, ...] = (20, 30)
-    recipes: tuple[str, ...] = tuple(_LABELS)
-    images: int = 10_000
-    ours: int = 200
-    fit_steps: int = 500
-    epochs: int | None = None
+    seed: int = 0  # the first seed; others follow it
+    seeds: int = 1  # trainings of each size by each recipe
+    name: str = "cifar10"  # of the image set
+    sizes: tuple[int, ...] = (20, 30)  # n
+    recipes: tuple[str, ...] = tuple(_LABELS)  # of `image_recipes`
+    images: int = 10_000  # how many of the first test images get the paper's bound
+    ours: int = 200  # how many of the first of these get our bound and the attack
+    fit_steps: int = 500  # of the constants of our bound
+    epochs: int | None = None  # instead of the recipes', if not None
 
 
 SCALES = {

@@ -41,24 +41,15 @@ _LARGEST_LOG = 700.0
 
 @dataclass(frozen=True)
 class Spread:
-    """The size of errors as a function of the row.
+    """The size of errors as a function of the row."""
 
-    Attributes:
-        columns: which inputs count; the number of inputs stands for the prediction.
-        middle: of those columns.
-        scale: of those columns.
-        weights: a constant, then for each column that of its standardized value and that of its distance
-            from the middle.
-        low: the least logarithm of a size.
-        high: the largest.
-    """
-
-    columns: Indices
-    middle: Array
-    scale: Array
+    columns: Indices  # which inputs count; the number of inputs stands for the prediction
+    middle: Array  # of those columns
+    scale: Array  # of those columns
+    # a constant, then for each column that of its standardized value and that of its distance from the middle
     weights: Array
-    low: float
-    high: float
+    low: float  # the least logarithm of a size
+    high: float  # the largest
 
     def at(self, x: Array, predictions: Array) -> Array:
         """The size for inputs (rows, inputs) and their predictions (rows,); positive."""

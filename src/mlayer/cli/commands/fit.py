@@ -148,13 +148,13 @@ def command(  # noqa: PLR0917 - click passes them by name
         from mlayer.report import fit_page
 
         try:
-            fit_page(result, source.said, model_file).save(page_file)
+            fit_page(result, source.description, model_file).save(page_file)
         except OSError as error:
             raise Mistake(f"the model was kept, {model_file}; the report failed: {error}") from None
 
     show.remarks(result.remarks, quiet)
     if as_json:
-        files = {"source": source.said, "model": str(model_file)}
+        files = {"source": source.description, "model": str(model_file)}
         files |= {} if page_file is None else {"report": str(page_file)}
         show.emit_json(result.summary() | files)
         return

@@ -48,24 +48,16 @@ class Experiment(Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """The surroundings of a run of an experiment, besides its configuration.
+    """The surroundings of a run of an experiment, besides its configuration."""
 
-    Attributes:
-        data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
-        checkpoints: the folder of this run's checkpoints, or None.
-        parts: the folder for the results of finished parts, or None. Unlike checkpoints they are small, so
-            that they can be copied or committed, and the run resumed on another machine.
-        report: called with what is being done.
-        keeper: called with what is finished so far, see :meth:`keep`.
-        models: the folder for trained models that are kept, or None.
-    """
-
-    data: Path | None = None
-    checkpoints: Path | None = None
+    data: Path | None = None  # the folder of the real data sets; ``$MLAYER_DATA`` if None
+    checkpoints: Path | None = None  # the folder of this run's checkpoints, or None
+    # the folder for the results of finished parts, or None. Unlike checkpoints they are small, so that they
+    # can be copied or committed, and the run resumed on another machine
     parts: Path | None = None
-    report: Report | None = None
-    keeper: Callable[[Results], None] | None = None
-    models: Path | None = None
+    report: Report | None = None  # called with what is being done
+    keeper: Callable[[Results], None] | None = None  # called with what is finished so far, see :meth:`keep`
+    models: Path | None = None  # the folder for trained models that are kept, or None
 
     def checkpoint(self, part: str) -> Path | None:
         """The folder for one training of the experiment."""

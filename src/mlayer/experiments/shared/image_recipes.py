@@ -16,21 +16,14 @@ from mlayer.training import Plateau, Settings
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """One way to train.
+    """One way to train."""
 
-    Attributes:
-        settings: of `mlayer.training.train`, but for the seed.
-        init: initial weights.
-        validation: the part of the training set that is set aside.
-        standardize: train on colors of mean 0 and deviation 1, and fold that into U and u at the end.
-        augmentation: of training images.
-    """
-
-    settings: Settings
-    init: str = "normal"
-    validation: float = 0.1
+    settings: Settings  # of `mlayer.training.train`, but for the seed
+    init: str = "normal"  # initial weights
+    validation: float = 0.1  # the part of the training set that is set aside
+    # train on colors of mean 0 and deviation 1, and fold that into U and u at the end
     standardize: bool = False
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
 
 
 def _text(penalty: float, kind: ActivityKind, floor: float = 0.0) -> Settings:

@@ -50,15 +50,10 @@ def check_solver() -> None:
 
 @dataclass(frozen=True)
 class Solver:
-    """The solver of the equation, by torchdiffeq.
+    """The solver of the equation, by torchdiffeq."""
 
-    Attributes:
-        method: "dopri5", whose steps follow its estimate of the error, or "rk4" or "midpoint".
-        steps: of the latter two.
-    """
-
-    method: str = "dopri5"
-    steps: int = 2
+    method: str = "dopri5"  # "dopri5", whose steps follow its estimate of the error, or "rk4" or "midpoint"
+    steps: int = 2  # of the latter two
 
     @property
     def options(self) -> dict[str, float] | None:

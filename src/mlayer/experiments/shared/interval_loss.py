@@ -70,19 +70,13 @@ class IntervalCrossEntropy:
 
     In evaluation mode only the bounds count, and the outputs are scores of which the label's is the largest
     where every margin is positive: their accuracy is the certified one, by these bounds.
-
-    Attributes:
-        eps: the radius at the end of the ramp.
-        test_eps: the radius in evaluation mode.
-        start: training batches with radius 0.
-        ramp: training batches over which the radius then grows to eps.
-        bounded: the share of the bounds in the loss at the end of the ramp; it grows with the radius.
     """
 
-    eps: float
-    test_eps: float
-    start: int
-    ramp: int
+    eps: float  # the radius at the end of the ramp
+    test_eps: float  # the radius in evaluation mode
+    start: int  # training batches with radius 0
+    ramp: int  # training batches over which the radius then grows to eps
+    # the share of the bounds in the loss at the end of the ramp; it grows with the radius
     bounded: float = 0.5
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

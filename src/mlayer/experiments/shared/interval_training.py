@@ -29,41 +29,23 @@ from mlayer.training import Settings
 
 @dataclass(frozen=True)
 class IntervalRecipe:
-    """The recipe of a network.
+    """The recipe of a network."""
 
-    Attributes:
-        channels: of the two convolutions.
-        features: that reach the head.
-        matrix_size: n of the M-layer.
-        embedding_size: d of the M-layer.
-        epochs: of one cycle of the learning rate.
-        learning_rate: its largest, of Adam.
-        gradient_clip: largest norm of a gradient.
-        batch_size: of the optimizer.
-        start: the part of the training with radius 0.
-        ramp: the part of the training over which the radius then grows.
-        stretch: the radius while training, as a multiple of the one in the test.
-        bounded: the share of the bounds in the loss, at the end of the ramp.
-        validation: training images that are set aside.
-        augmentation: of training images.
-        efforts: of the certificates.
-    """
-
-    channels: tuple[int, int] = (16, 32)
-    features: int = 64
-    matrix_size: int = 8
-    embedding_size: int = 16
-    epochs: int = 20
-    learning_rate: float = 2e-3
-    gradient_clip: float = 5.0
-    batch_size: int = 128
-    start: float = 0.04
-    ramp: float = 0.5
-    stretch: float = 1.0
-    bounded: float = 0.5
-    validation: int = 5000
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    efforts: tuple[Effort, ...] = ("intervals", "margins")
+    channels: tuple[int, int] = (16, 32)  # of the two convolutions
+    features: int = 64  # that reach the head
+    matrix_size: int = 8  # n of the M-layer
+    embedding_size: int = 16  # d of the M-layer
+    epochs: int = 20  # of one cycle of the learning rate
+    learning_rate: float = 2e-3  # its largest, of Adam
+    gradient_clip: float = 5.0  # largest norm of a gradient
+    batch_size: int = 128  # of the optimizer
+    start: float = 0.04  # the part of the training with radius 0
+    ramp: float = 0.5  # the part of the training over which the radius then grows
+    stretch: float = 1.0  # the radius while training, as a multiple of the one in the test
+    bounded: float = 0.5  # the share of the bounds in the loss, at the end of the ramp
+    validation: int = 5000  # training images that are set aside
+    augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
+    efforts: tuple[Effort, ...] = ("intervals", "margins")  # of the certificates
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a network that is to be certified at eps."""

@@ -35,24 +35,16 @@ _SECONDS_BETWEEN_CHECKPOINTS = 60
 
 @dataclass(frozen=True)
 class Levenberg:
-    """Settings of a run.
+    """Settings of a run."""
 
-    Attributes:
-        steps: at most.
-        damping: at the start.
-        rows: examples per step, drawn again each time; all if None. If no damping helps with the rows that
-            were drawn, the next draw is tried; five such draws in a row end the training.
-        target: stop when the mean square on the examples of a step is below.
-        seconds: stop after.
-        seed: of the draws.
-    """
-
-    steps: int = 100
-    damping: float = 1e-2
+    steps: int = 100  # at most
+    damping: float = 1e-2  # at the start
+    # examples per step, drawn again each time; all if None. If no damping helps with the rows that were
+    # drawn, the next draw is tried; five such draws in a row end the training
     rows: int | None = None
-    target: float = 0.0
-    seconds: float = math.inf
-    seed: int = 0
+    target: float = 0.0  # stop when the mean square on the examples of a step is below
+    seconds: float = math.inf  # stop after
+    seed: int = 0  # of the draws
 
     def __call__(
         self,

@@ -33,17 +33,11 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class NetworkTally:
-    """Counts of the images.
+    """Counts of the images."""
 
-    Attributes:
-        tally: images that are classified correctly: as they are, under attack, provably.
-        by_effort: how many were certified by each effort.
-        false_certificates: images that are certified and were broken.
-    """
-
-    tally: Tally
-    by_effort: dict[Effort, int]
-    false_certificates: int
+    tally: Tally  # images that are classified correctly: as they are, under attack, provably
+    by_effort: dict[Effort, int]  # how many were certified by each effort
+    false_certificates: int  # images that are certified and were broken
 
     def __add__(self, other: NetworkTally) -> NetworkTally:
         by_effort = {effort: count + other.by_effort[effort] for effort, count in self.by_effort.items()}

@@ -37,22 +37,14 @@ class Colors:
 
     Okabe and Ito's, "Color universal design" (2008), which color-blind readers can distinguish, made darker
     or lighter where the page needs it.
-
-    Attributes:
-        m_layer: M-layers of our recipes.
-        m_layer_of_others: those of the paper's recipe and the notebook's.
-        net: other networks.
-        paper: what the paper reports or proves, where no net is shown with it.
-        green: a model that is not a network.
-        pink: another one.
     """
 
-    m_layer: str
-    m_layer_of_others: str
-    net: str
-    paper: str
-    green: str
-    pink: str
+    m_layer: str  # M-layers of our recipes
+    m_layer_of_others: str  # those of the paper's recipe and the notebook's
+    net: str  # other networks
+    paper: str  # what the paper reports or proves, where no net is shown with it
+    green: str  # a model that is not a network
+    pink: str  # another one
 
 
 _ON_LIGHT = Colors("#0072B2", "#2F8DC4", "#D55E00", "#D55E00", "#008F68", "#B8619C")

@@ -26,17 +26,11 @@ _TRAINING, _VALIDATION, _TEST = 0, 1, 2
 
 @dataclass(frozen=True)
 class PolynomialProblem:
-    """A polynomial of the entries of a matrix.
+    """A polynomial of the entries of a matrix."""
 
-    Attributes:
-        polynomial: "determinant" or "permanent".
-        size: of the matrix.
-        seed: of the data.
-    """
-
-    polynomial: str
-    size: int
-    seed: int
+    polynomial: str  # "determinant" or "permanent"
+    size: int  # of the matrix
+    seed: int  # of the data
 
     def training(self, count: int) -> Table:
         """The training set; a smaller one is a part of a larger one."""

@@ -93,15 +93,10 @@ class ResidualNet(nn.Module):
 
 @dataclass(frozen=True)
 class BuildResidualNet:
-    """Makes the net with one of the heads.
+    """Makes the net with one of the heads."""
 
-    Attributes:
-        head: one of `HEADS`.
-        shape: (height, width, colors) of the images.
-    """
-
-    head: str
-    shape: tuple[int, ...]
+    head: str  # one of `HEADS`
+    shape: tuple[int, ...]  # (height, width, colors) of the images
 
     def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> ResidualNet:
         """The trunk's weights are drawn first, so that with one seed equal trunks start equal."""

@@ -25,39 +25,24 @@ _REFERENCES = 64
 
 @dataclass(frozen=True)
 class RobustRecipe:
-    """The recipe of a robust classifier.
+    """The recipe of a robust classifier."""
 
-    Attributes:
-        matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`.
-        embedding_size: d.
-        epochs: of one cycle of the learning rate.
-        learning_rate: its largest.
-        weight_decay: of the optimizer.
-        activity_penalty: times the sum of |exp(M)|, added to the loss.
-        gradient_clip: largest norm of a gradient; None: any.
-        attack_steps: gradient steps to the corner where the loss is taken.
-        ramp: the part of the training over which eps grows from 0.
-        worst_of_way: take the worst point on the attack's way, not its last corner; for large eps.
-        stretch: eps while training, as a multiple of the one in the test: more makes up for overfitting.
-        augmentation: of training images.
-        batch_size: of the optimizer.
-        optimizer: "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`.
-    """
-
+    # n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`
     matrix_size: int | tuple[int, ...]
-    embedding_size: int
-    epochs: int
-    learning_rate: float = 0.1
-    weight_decay: float = 3e-4
-    activity_penalty: float = 0.0
-    gradient_clip: float | None = 1.0
-    attack_steps: int = 1
-    ramp: float = 0.0
-    worst_of_way: bool = False
+    embedding_size: int  # d
+    epochs: int  # of one cycle of the learning rate
+    learning_rate: float = 0.1  # its largest
+    weight_decay: float = 3e-4  # of the optimizer
+    activity_penalty: float = 0.0  # times the sum of |exp(M)|, added to the loss
+    gradient_clip: float | None = 1.0  # largest norm of a gradient; None: any
+    attack_steps: int = 1  # gradient steps to the corner where the loss is taken
+    ramp: float = 0.0  # the part of the training over which eps grows from 0
+    worst_of_way: bool = False  # take the worst point on the attack's way, not its last corner; for large eps
+    # eps while training, as a multiple of the one in the test: more makes up for overfitting
     stretch: float = 1.0
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    batch_size: int = 128
-    optimizer: str = "sgd"
+    augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
+    batch_size: int = 128  # of the optimizer
+    optimizer: str = "sgd"  # "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a model that is to withstand eps."""
