@@ -179,8 +179,8 @@ def test_one_training_on_digits_is_kept_and_certified_again(
     again = certify_again(file, images=80)
     assert {kind: again[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}
     assert main(["certify-images", str(file), "--images", "80", "--json", "-q"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {kind: told[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}
+    printed = json.loads(capsys.readouterr().out)
+    assert {kind: printed[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}
     assert main(["certify-images", str(file), "--images", "80", "--eps", "0.2", "-q"]) == 0
     assert "0.2" in capsys.readouterr().out
 

@@ -188,7 +188,9 @@ def test_baselines_of_waves_on_what_they_can_do() -> None:
     fits, off = np.cos(2 * np.pi * 3.5 * x + 1), np.cos(2 * np.pi * 3.3 * x + 1)
     assert error(wave_baselines.harmonics(x, fits, new), np.cos(2 * np.pi * 3.5 * new + 1)) < 1e-8
     assert error(wave_baselines.harmonics(x, off, new), np.cos(2 * np.pi * 3.3 * new + 1)) > 0.5
-    assert error(wave_baselines.told(x, off, new, [3.3]), np.cos(2 * np.pi * 3.3 * new + 1)) < 1e-8
+    assert (
+        error(wave_baselines.known_frequencies(x, off, new, [3.3]), np.cos(2 * np.pi * 3.3 * new + 1)) < 1e-8
+    )
     assert error(wave_baselines.features(x, off, x), off) < 0.05
 
 

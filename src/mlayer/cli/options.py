@@ -93,7 +93,7 @@ force = click.option("--force", is_flag=True, help="Replace an existing file.")
 
 
 @dataclass(frozen=True)
-class Written:
+class TableFormat:
     """The format of a text table, as far as the user has given it."""
 
     delimiter: str | None
@@ -120,11 +120,11 @@ class Written:
 
 
 def reading(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--delimiter, --decimal and --encoding, which the command gets as one argument, ``written``."""
+    """--delimiter, --decimal and --encoding, which the command gets as one argument, ``table_format``."""
 
     @wraps(function)
     def call(*, delimiter: str | None, decimal: str | None, encoding: str | None, **others: Any) -> Any:
-        return function(written=Written(delimiter, decimal, encoding), **others)
+        return function(table_format=TableFormat(delimiter, decimal, encoding), **others)
 
     call = click.option("--encoding", help="Encoding of a text table; default: UTF-8, else cp1252.")(call)
     call = click.option("--decimal", help="'.' or ','; guessed if not given.")(call)

@@ -28,7 +28,7 @@ from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels, shade
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.training import Settings
 
 TITLE = "Determinants of 5 x 5 matrices"
@@ -218,7 +218,7 @@ def plot(results: Results) -> Figure:
         axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true", ylabel="learned")
         axis.set_aspect(1)
         axis.set(xticks=[-1, -0.5, 0, 0.5, 1], yticks=[-1, -0.5, 0, 0.5, 1])
-        error = written(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
+        error = formatted(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
         axis.set_title(f"{title}: mean squared error {error}", fontsize="medium")
     last = axes[-1]
     losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]

@@ -38,10 +38,10 @@ from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, shade
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
-from mlayer.experiments.shared.wave_baselines import features, harmonics, told
+from mlayer.experiments.shared.wave_baselines import features, harmonics, known_frequencies
 from mlayer.nn.layer import MLayer
 from mlayer.numerics.arrays import Array
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.training import PeriodicLoss, Settings
 
 TITLE = "Periodic functions"
@@ -181,7 +181,7 @@ def _baselines(function: Cosines, seed: int) -> dict[str, float]:
     forecasts = {
         "harmonics": harmonics(x, y, new),
         "features": features(x, y, new),
-        "told": told(x, y, new, function.multiples),
+        "told": known_frequencies(x, y, new, function.multiples),
     }
     return {name: float(np.sqrt(np.mean((values - exact) ** 2))) for name, values in forecasts.items()}
 
@@ -304,7 +304,7 @@ def plot(results: Results) -> Figure:
                 )
         worst = max(model["rmse"] for model in entry["ours"])
         axis.set(ylim=(-top, top), xlim=(0, 6), ylabel="f(x)")
-        title = f"{entry['function']}\nours on [2, 6]: root mean squared error {written(worst, '.1e')}"
+        title = f"{entry['function']}\nours on [2, 6]: root mean squared error {formatted(worst, '.1e')}"
         axis.set_title(title, fontsize="medium")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small")

@@ -30,7 +30,7 @@ from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 
 TITLE = "Certified radii of the authors' CIFAR-10 model"
 IN_PAPER = "Figure 6; sections 3.7 and 4.4"
@@ -239,7 +239,7 @@ def plot(results: Results) -> Figure:
     figure, (first, second, third) = panels(3, 12.6, 3.9 if is_narrow() else 4.6)
     median = results["radius"]["0.5"]
     first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=colors().paper)
-    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {written(median, '.2e')}")
+    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {formatted(median, '.2e')}")
     first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)

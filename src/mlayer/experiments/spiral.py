@@ -30,7 +30,7 @@ from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
 from mlayer.nn.layer import MLayer
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.training import Plateau, Settings
 
 TITLE = "Double spirals"
@@ -214,7 +214,7 @@ def plot(results: Results) -> Figure:
             axis.scatter([x for x, _ in chosen], [y for _, y in chosen], s=1.5, color=color)
         axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=ink(), linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
-        heading = f"{title}, one run:\n{written(accuracy, '.1%')} right on the further turn"
+        heading = f"{title}, one run:\n{formatted(accuracy, '.1%')} right on the further turn"
         axis.set_title(heading, fontsize="medium")
         axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     return figure

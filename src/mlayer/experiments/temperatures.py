@@ -34,7 +34,7 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, is_narrow, shade, soft
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
-from mlayer.experiments.shared.wave_baselines import told
+from mlayer.experiments.shared.wave_baselines import known_frequencies
 from mlayer.nn.layer import MLayer
 from mlayer.training import Settings
 
@@ -150,7 +150,8 @@ def _years(length: int) -> Tensor:
 
 def _harmonic(past: Tensor, length: int) -> Tensor:
     """A constant, the year and the half year, by least squares."""
-    values = told(_years(len(past))[:, 0].numpy(), past.numpy(), _years(length)[:, 0].numpy(), (1.0, 2.0))
+    x, new = (_years(count)[:, 0].numpy() for count in (len(past), length))
+    values = known_frequencies(x, past.numpy(), new, (1.0, 2.0))
     return torch.from_numpy(values)
 
 

@@ -29,7 +29,7 @@ from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
-from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, told
+from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, known_frequencies
 from mlayer.numerics.arrays import Array
 
 TITLE = "Waves off the grid, in noise"
@@ -117,7 +117,7 @@ def _measure(function: Cosines, level: float, even: bool, count: int, seed: int)
         ],
         "frequency_bounds": frequency_bound.tolist(),
         "ours": error(ours),
-        "told": error(told(x, y, _NEW, function.multiples)),
+        "told": error(known_frequencies(x, y, _NEW, function.multiples)),
         "bound": bound,
         "harmonics": error(harmonics(x, y, _NEW)),
         "features": error(features(x, y, _NEW)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 _MOST_DIGITS = 6  # of a percentage
 
 
-def written(value: float, form: str) -> str:
+def formatted(value: float, form: str) -> str:
     """A figure as tables and pictures write it: as a decimal where that is as short, or as the paper's 2e-4.
 
     >>> written(0.0027, ".1e"), written(2.6e-9, ".1e"), written(0.984, ".1%")

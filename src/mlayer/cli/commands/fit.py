@@ -15,7 +15,7 @@ from mlayer.cli.options import (
     FILE,
     Mistake,
     NamedChoice,
-    Written,
+    TableFormat,
     check_name,
     check_outputs,
     common,
@@ -110,7 +110,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     rows: int | None,
     time_limit: float | None,
     force: bool,
-    written: Written,
+    table_format: TableFormat,
     quiet: bool,
     as_json: bool,
     **choices: Any,
@@ -129,7 +129,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     from mlayer.tables import Plan, Training, fit_table, read_with_target
 
-    source = written.open(table, quiet)
+    source = table_format.open(table, quiet)
     labeled = read_with_target(source, choices["target"], choices["task"], rows)
     if rows is not None:
         show.say(f"the first {rows} rows only, because of --rows; they are not a random sample", quiet)

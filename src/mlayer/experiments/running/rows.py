@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class PaperRow:
         value = self.value(figures)
         if value is None:
             return ""
-        text = written(value, self.form)
+        text = formatted(value, self.form)
         if f"{self.name}.sd" in figures:
-            text += f" ± {written(figures[f'{self.name}.sd'], self.form)}"
+            text += f" ± {formatted(figures[f'{self.name}.sd'], self.form)}"
         details = []
         if f"{self.name}.seeds" in figures:
             seeds = round(figures[f"{self.name}.seeds"])

@@ -163,10 +163,10 @@ def reproduce_all(
     for place, name in enumerate(EXPERIMENTS, 1):
         if name in done:
             continue
-        told = None if progress is None else _of_all(progress, f"{name} ({place} of {len(EXPERIMENTS)})")
+        labeled = None if progress is None else _of_all(progress, f"{name} ({place} of {len(EXPERIMENTS)})")
         try:
             done[name] = reproduce(
-                name, scale, data=data, out=out, seed=seed, progress=told, resume=resume, page=False
+                name, scale, data=data, out=out, seed=seed, progress=labeled, resume=resume, page=False
             )
             write_json(finished, done)
         except (MissingDataError, MissingPackageError) as error:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.errors import MissingPackageError
-from mlayer.experiments.shared.dense import dense_net, drawn
+from mlayer.experiments.shared.dense import dense_net, initialized
 
 WIDTHS = (1600, 1200, 1000)
 MAXOUT_WIDTHS = (1000, 775, 225)
@@ -112,7 +112,7 @@ class ODEBlock(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int, size: int, generator: torch.Generator) -> nn.Conv2d:
-    return drawn(nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta"), generator)
+    return initialized(nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta"), generator)
 
 
 # Activation, and linear maps for each of its units.

@@ -1,6 +1,6 @@
 """Cross-entropy on interval bounds through a network: certified training.
 
-The box of inputs becomes a box of features (`interval_network.through`); over it the head's margins have
+The box of inputs becomes a box of features (`interval_bounds`); over it the head's margins have
 lower bounds: of an M-layer those of `mlayer.certificates.CertifiedLoss` (first order, the rest by norms), of
 a linear map its exact minima. The radius grows from 0 while training (Gowal et al., arXiv:1810.12715).
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mlayer.certificates import CertifiedLoss
-from mlayer.experiments.shared.interval_network import through
+from mlayer.experiments.shared.interval_network import interval_bounds
 from mlayer.experiments.shared.robust_loss import box_of
 from mlayer.nn import MLayer
 
@@ -49,7 +49,7 @@ class BoundedNetwork(nn.Module):
         """Lower bounds of output[label] - output[j] within eps and [0, 1]; 0 for j = label.  (b, classes)"""
         low, high = box_of(as_images(x, self.shape), eps)
         *front, end = self.network
-        center, reach = through(front, low, high)
+        center, reach = interval_bounds(front, low, high)
         if self.bound is not None:
             assert isinstance(end, MLayer)
             return self.bound.margins_over(end, center, reach, y)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
-from mlayer.experiments.shared.dense import drawn
+from mlayer.experiments.shared.dense import initialized
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear")
@@ -73,14 +73,14 @@ def relu_width(features: int, classes: int, matrix_size: int, embedding_size: in
 
 
 def _convolution(inputs: int, outputs: int, generator: torch.Generator) -> nn.Conv2d:
-    return drawn(nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, device="meta"), generator)
+    return initialized(nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, device="meta"), generator)
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    return drawn(nn.Linear(inputs, outputs, device="meta"), generator)
+    return initialized(nn.Linear(inputs, outputs, device="meta"), generator)
 
 
-def through(front: Iterable[nn.Module], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def interval_bounds(front: Iterable[nn.Module], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Centers and half-widths of the features for inputs in boxes: interval bounds, differentiable.
 
     Their rounding is not charged: they are for training. `mlayer.certify` proves what they make likely.

@@ -1,6 +1,6 @@
 """Canvases and colors of the experiments' pictures: for light and dark pages, for wide ones and for phones.
 
-A picture is drawn from results alone, so it can be drawn again for another page: `seen_as` says for which,
+A picture is drawn from results alone, so it can be drawn again for another page: `drawn_for` says for which,
 and `canvas`, `panels`, `colors`, `ink`, `shade` and `soft` follow it.
 """
 
@@ -64,7 +64,7 @@ _LOOK: ContextVar[Look] = ContextVar("look", default=_WIDE)
 
 
 @contextmanager
-def seen_as(look: Look) -> Iterator[None]:
+def drawn_for(look: Look) -> Iterator[None]:
     """Pictures drawn inside are drawn for this."""
     import matplotlib
 
@@ -152,7 +152,7 @@ def panels(
 def rendered(plot: Callable[[Any], Figure], results: Any, look: Look) -> bytes:
     """The picture of some results as a WebP file with a transparent ground."""
     buffer = io.BytesIO()
-    with seen_as(look):
+    with drawn_for(look):
         plot(results).savefig(
             buffer, format="webp", dpi=100, transparent=True, pil_kwargs={"quality": 60, "method": 2}
         )

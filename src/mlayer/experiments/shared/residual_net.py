@@ -22,7 +22,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from mlayer.experiments.shared.dense import dense_net, undrawn
+from mlayer.experiments.shared.dense import dense_net, zeroed
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear", "linear, wider net")
@@ -53,7 +53,7 @@ class _ResidualBlock(nn.Module):
 
 def _convolution(inputs: int, outputs: int, size: int, stride: int, generator: torch.Generator) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False, device="meta")
-    nn.init.kaiming_normal_(undrawn(layer).weight, mode="fan_out", nonlinearity="relu", generator=generator)
+    nn.init.kaiming_normal_(zeroed(layer).weight, mode="fan_out", nonlinearity="relu", generator=generator)
     return layer
 
 
