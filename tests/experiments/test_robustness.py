@@ -112,7 +112,7 @@ def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(MissingDataError, match=r"cifar10_model\.npy is not in.*Get it from https.*--download"):
         robustness.run(robustness.SCALES["default"], RunContext(data=tmp_path))
     monkeypatch.delenv("MLAYER_DATA", raising=False)
-    with pytest.raises(MissingDataError, match=r"not in any data folder"):
+    with pytest.raises(MissingDataError, match=r"No data folder is given"):
         robustness.run(robustness.SCALES["default"], RunContext())
 
 
