@@ -109,7 +109,9 @@ def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
 
 
 def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MissingDataError, match=r"cifar10_model\.npy is not in.*Get it from https.*--download"):
+    with pytest.raises(
+        MissingDataError, match=r"cifar10_model\.npy is not in.*Get it from https.*--download"
+    ):
         robustness.run(robustness.SCALES["default"], RunContext(data=tmp_path))
     monkeypatch.delenv("MLAYER_DATA", raising=False)
     with pytest.raises(MissingDataError, match=r"No data folder is given"):

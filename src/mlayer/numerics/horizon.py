@@ -49,13 +49,9 @@ class HorizonErrors:
     def of(
         cls, horizons: Array, forecasts: Array, errors: Array, floor: tuple[Persistence, float] | None = None
     ) -> HorizonErrors:
-        """Fit to errors of forecasts of the past.
+        """Fit to absolute errors of forecasts of the past at positive horizons, (forecasts,) each.
 
-        Args:
-            horizons: (forecasts,), positive.
-            forecasts: their values.
-            errors: absolute.
-            floor: how far the level may wander, and the length of its steps.
+        ``floor`` says how far the level may wander, and how long its steps are.
         """
         span = float(horizons.max())
         growth = _growth(horizons, errors)

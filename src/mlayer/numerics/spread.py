@@ -60,14 +60,7 @@ class Spread:
 
     @classmethod
     def of(cls, x: Array, predictions: Array, errors: Array, weight: Array | None = None) -> Spread | None:
-        """Fit to training rows and their absolute errors; None if one size for all rows is as good.
-
-        Args:
-            x: (rows, inputs).
-            predictions: (rows,).
-            errors: absolute, (rows,).
-            weight: (rows,); 1 if None.
-        """
+        """Fit to training rows (rows, inputs) and their absolute errors; None if one size is as good."""
         weight = np.ones(len(x)) if weight is None else weight
         known = np.isfinite(predictions) & np.isfinite(errors) & (weight > 0)
         x, predictions, errors, weight = x[known], predictions[known], errors[known], weight[known]
