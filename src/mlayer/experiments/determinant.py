@@ -145,19 +145,11 @@ def run(config: Config, context: RunContext) -> Results:
 def _grid_points(config: Config, examples: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """All models of the grid with one seed, of data and weights, and one number of examples."""
     problem = PolynomialProblem(config.polynomial, 3, config.seed)
+    trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, context=context)
     for kind, label, model in _grid_models(config):
         penalty = config.penalty if kind == "M-layer" else 0.0
         part = f"{kind} {label}, {examples} examples, seed {config.seed}".replace(",", "").replace(" ", "-")
-        point = by_the_text(
-            problem,
-            model,
-            examples,
-            epochs=config.epochs,
-            test=config.test,
-            penalty=penalty,
-            part=part,
-            context=context,
-        )
+        point = trained(model, examples, penalty=penalty, part=part)
         yield {"model": kind, "label": label, "seed": config.seed, **point}
 
 

@@ -132,11 +132,10 @@ def run(config: Config, context: RunContext) -> Results:
         _measured(random_cosines(1_000_003 * (config.seed + 1) + k), config.seed + k)
         for k in _counted(config.random, "ours, random functions", context)
     ]
-    real = [
-        _measured(random_cosines(1_000_003 * (config.seed + 1) + k, whole=False), config.seed + k)
-        | _baselines(random_cosines(1_000_003 * (config.seed + 1) + k, whole=False), config.seed + k)
-        for k in _counted(config.real, "ours, real frequencies", context)
-    ]
+    real = []
+    for k in _counted(config.real, "ours, real frequencies", context):
+        function = random_cosines(1_000_003 * (config.seed + 1) + k, whole=False)
+        real.append(_measured(function, config.seed + k) | _baselines(function, config.seed + k))
     return {"figure": figure, "random": random, "real": real}
 
 
