@@ -99,8 +99,8 @@ def run(config: Config, context: RunContext) -> Results:
     for name in config.sets:
         images = load_images(name, context.data)
         for net, augmented in _pairs(config, name):
-            recipe = partial(_recipe, name, net, augmented, config=config, share=config.search)
-            recipes = {rate: recipe(rate) for rate in config.rates}
+            short = partial(_recipe, name, net, augmented, config=config, share=config.search)
+            recipes = {rate: short(rate) for rate in config.rates}
             part, build = f"{name}-{net}-{augmented:d}".replace(" ", "-"), build_net(net, name)
             found = search_rates(images, recipes, config.seed, context, part, build=build)
             results["search"] += ({"net": net, "augmented": augmented} | row for row in found)
@@ -154,9 +154,9 @@ def differences(results: Results) -> list[dict[str, Any]]:
 def headline(results: Results) -> dict[str, float]:
     """Mean and sample deviation of the test accuracies in percent, differences and their p values."""
     figures: dict[str, float] = {}
-    for key, nets in _groups(results).items():
+    for (name, augmented, aside), nets in _groups(results).items():
         for net, by_seed in nets.items():
-            figures |= mean_figures(_name(*key, net), list(by_seed.values()))
+            figures |= mean_figures(_name(name, augmented, aside, net), list(by_seed.values()))
     for row in differences(results):
         figures |= ahead_figures(_name(row["set"], row["augmented"], row["aside"], row["net"]), row)
     return figures
