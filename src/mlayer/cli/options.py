@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -12,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mlayer.checks import did_you_mean
+from mlayer.checks import did_you_mean, file_path
 from mlayer.cli.show import line, say
 from mlayer.disk import beside, followed, keep_new
-from mlayer.errors import MissingPackageError
+from mlayer.errors import ArgumentError, MissingPackageError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,14 +55,10 @@ class _File(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as a pathlib.Path."""
-        if "\0" in str(value):
-            raise click.BadParameter("a path has no NUL character", ctx, param)
         try:
-            os.fsencode(str(value))
-        except UnicodeEncodeError:
-            raise click.BadParameter("a path has no halves of a pair (surrogates)", ctx, param) from None
-        if not str(value):
-            raise click.BadParameter("a path has one character or more", ctx, param)
+            file_path("it", value)
+        except ArgumentError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
         return super().convert(value, param, ctx)
 
 
