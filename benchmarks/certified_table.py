@@ -21,8 +21,8 @@ def certified_table(content: dict[str, Any], made_by: str) -> str:
     for (task, head), rows in grouped(content["results"]["rows"], "task", "model").items():
         first = rows[0]
         means = [f"{sum(row[kind] for row in rows) / len(rows):.2f}" for kind in KINDS]
-        told = [goals.get(f"certified_networks.{task}.{kind}", "") for kind in ("clean", "certified")]
-        goal = "; ".join(told) if head == "M-layer" else ""
+        goal_texts = [goals.get(f"certified_networks.{task}.{kind}", "") for kind in ("clean", "certified")]
+        goal = "; ".join(goal_texts) if head == "M-layer" else ""
         title = SET_TITLES.get(first["set"], first["set"])
         lines.append(
             f"| {title} | {first['radius']} | {head} | {first['parameters']:,} | "

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from expm_cells import NORM, Cell, measure_cell, measure_others, told
+from expm_cells import NORM, Cell, measure_cell, measure_others, summary_line
 from expm_targets import BATCHES, LARGE, SIZES, InstructionSet, targets
 from measure import RESULTS, Timing, circumstances, save, verdict
 
@@ -151,7 +151,7 @@ def measure_part(isa: str, part: str, seconds: float) -> None:
     PARTS_FOLDER.mkdir(parents=True, exist_ok=True)
     for spec in open_specs(isa, part):
         cell, name = spec.measure(), str(spec)
-        print(told(cell), flush=True)
+        print(summary_line(cell), flush=True)
         before = content["cells"].get(name)
         # The steadier try counts, whatever its ratios are.
         if before is None or spread(cell) < spread(cell_from(copy.copy(before))):
@@ -203,7 +203,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         for n, dtype in ((6, torch.float32), (12, torch.float64), (4, torch.complex64)):
-            print(told(Spec(n, 32, dtype).measure(3)))
+            print(summary_line(Spec(n, 32, dtype).measure(3)))
         return 0
     if options.this_part:
         isa, part = options.this_part.split(":")

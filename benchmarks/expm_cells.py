@@ -170,7 +170,7 @@ def measure_others(n: int, batch: int, dtype: torch.dtype, repetitions: int) -> 
     return cell
 
 
-def told(cell: Cell) -> str:
+def summary_line(cell: Cell) -> str:
     """Lines for the reader at the screen."""
 
     def column(kind: str) -> str:

@@ -102,11 +102,11 @@ def balancing() -> int:
         Target("time with balancing over without, fewer than 4 squarings, median", NO_COST, few, True),
         Target("time with balancing over without, 4 squarings or more, median", LOW_COST, many, True),
     ]
-    save("expm_balancing", {"circumstances": circumstances(), "rows": rows, "targets": told(targets)})
+    save("expm_balancing", {"circumstances": circumstances(), "rows": rows, "targets": as_json(targets)})
     return verdict(targets)
 
 
-def told(targets: list[Target]) -> list[dict[str, Any]]:
+def as_json(targets: list[Target]) -> list[dict[str, Any]]:
     return [
         {"claim": t.claim, "wanted": t.wanted, "reached": t.reached, "at_most": t.at_most, "holds": t.holds}
         for t in targets
@@ -146,7 +146,7 @@ def main() -> int:
         "batch": BATCH,
         "rows": [row for row in rows if row["batch"] == BATCH],
         "other batches": [row for row in rows if row["batch"] != BATCH],
-        "targets": told(targets),
+        "targets": as_json(targets),
     }
     save("expm_large_norm", content)
     return verdict(targets)

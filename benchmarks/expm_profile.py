@@ -209,13 +209,13 @@ def measure(
                 row["shares"] = expm_samples.shares(samples, file, row.pop("base"))
                 row["samples"] = len(samples)
                 rows.append(row)
-                print(f"{isa}: {told(row)}", flush=True)
+                print(f"{isa}: {summary_line(row)}", flush=True)
         finally:
             child.kill()
     return rows
 
 
-def told(row: dict[str, Any]) -> str:
+def summary_line(row: dict[str, Any]) -> str:
     parts = ", ".join(f"{part} {row['shares'][part]:.0%}" for part in PARTS)
     if "torch_seconds" in row:
         ratio = row["torch_seconds"] / row["seconds"]

@@ -61,12 +61,12 @@ def complex_table(sets: dict[str, dict[str, Any]], names: dict[str, str]) -> lis
     return lines
 
 
-def profile_tables(content: dict[str, Any], names: dict[str, str], told: str) -> str:
+def profile_tables(content: dict[str, Any], names: dict[str, str], source: str) -> str:
     """Everything of the file."""
     lines = [*bound_table(content["bounds"], names), ""]
     for isa, entry in content["sets"].items():
         lines += [*shares_table(entry["cells"], names[isa]), ""]
-    return "\n".join([*lines, *complex_table(content["sets"], names), "", told])
+    return "\n".join([*lines, *complex_table(content["sets"], names), "", source])
 
 
 def balancing_table(rows: list[dict[str, Any]]) -> list[str]:

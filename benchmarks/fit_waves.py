@@ -63,7 +63,7 @@ def _linear(frequencies: Array, y: Array) -> Array:
     return np.asarray(design @ np.linalg.lstsq(design[:ROWS], y, rcond=None)[0])
 
 
-def told(periods: Array, y: Array) -> Array:
+def known_periods(periods: Array, y: Array) -> Array:
     """Least squares with the periods given."""
     return _linear(1 / periods, y)
 
@@ -90,7 +90,8 @@ def measure(waves: int, noise: float, seed: int, folder: Path) -> dict[str, Any]
         forecast = np.array([float(row["prediction"]) for row in csv.DictReader(file)])
     error = float(np.sqrt(np.mean((forecast - exact[ROWS:]) ** 2)))
     least, own = (
-        float(np.sqrt(np.mean((of(periods, y)[ROWS:] - exact[ROWS:]) ** 2))) for of in (told, refined)
+        float(np.sqrt(np.mean((of(periods, y)[ROWS:] - exact[ROWS:]) ** 2)))
+        for of in (known_periods, refined)
     )
     return {
         "waves": waves,

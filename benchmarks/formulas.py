@@ -34,7 +34,7 @@ from torch import Tensor
 
 import mlayer
 from mlayer.symbolic import read_formula
-from mlayer.symbolic.compile.wave_terms import Wave, full, waves_of
+from mlayer.symbolic.compile.wave_terms import Wave, growth_and_frequency, waves_of
 from mlayer.symbolic.parse.expressions import parse
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "formulas.json"
@@ -141,7 +141,7 @@ def judge(found: Any, law: Law) -> str:
 
 def _same(one: list[Wave], other: list[Wave], variables: int, tolerance: float) -> bool:
     def rates(wave: Wave) -> list[float]:
-        return [float(r) for part in full(wave.rates, variables) for r in part]
+        return [float(r) for part in growth_and_frequency(wave.rates, variables) for r in part]
 
     scale = max(abs(float(c)) for w in other for p in (w.cosine, w.sine) for c in p.values())
     fastest = max([1.0, *(abs(r) for w in other for r in rates(w))])

@@ -91,8 +91,8 @@ def expm() -> str:
     lines += ["", errors([c for cells in found.values() for c in cells.values()])]
     for isa, s in sets.items():
         held = " ".join(f"{name}={value}" for name, value in s["held"].items())
-        told = circumstances(s["circumstances"] | {"command": content["circumstances"]["command"]})
-        lines += ["", f"{ISA_NAMES[isa]} ({held}): {told}", "", *targets(s)]
+        source = circumstances(s["circumstances"] | {"command": content["circumstances"]["command"]})
+        lines += ["", f"{ISA_NAMES[isa]} ({held}): {source}", "", *targets(s)]
     missing = content["circumstances"]["unmeasured"]
     if missing:
         lines += ["", f"Not measured, or not in full: {', '.join(missing)}."]
@@ -133,14 +133,14 @@ def accuracy() -> str:
                     f"| {row['name']} | {what} | {mine:.2g} | {theirs:.2g} | {row['condition']:.2g} |"
                 )
     count, failed = content["matrices"], content["failures"]
-    told = (
+    source = (
         f"{count} matrices, value and derivative: {failed['mlayer']} failures, SciPy's {failed['scipy']}. "
         f"Errors beyond 4 units and twice SciPy's: {len(missed)} of {2 * count} cases{':' if missed else '.'}"
     )
     heads = ["| matrix | | ours | SciPy | condition number |", "|---|---|---|---|---|"]
     table = [*heads, *missed, ""] if missed else []
     random = random_matrices(content["random"], heads) if "random" in content else []
-    return "\n".join([told, "", *table, *random, *targets(content), "", circumstances(facts)])
+    return "\n".join([source, "", *table, *random, *targets(content), "", circumstances(facts)])
 
 
 def random_matrices(found: dict[str, Any], heads: list[str]) -> list[str]:
@@ -184,8 +184,8 @@ def large_norms() -> str:
 
 def balancing() -> str:
     content = read("expm_balancing")
-    told = circumstances(content["circumstances"])
-    return "\n".join([*balancing_table(content["rows"]), "", *targets(content), "", told])
+    source = circumstances(content["circumstances"])
+    return "\n".join([*balancing_table(content["rows"]), "", *targets(content), "", source])
 
 
 def expm_profile() -> str:
@@ -244,8 +244,8 @@ def headlines() -> str:
             f"| ≥ {speed['wanted']:g}: {state} | `{content['circumstances']['command']}` |"
         )
     facts = content["circumstances"]
-    told = f"`expm` was measured on {facts['date']};"
-    return "\n".join([*lines, "", f"{told} [results](docs/results.md) names the commit of the other rows."])
+    source = f"`expm` was measured on {facts['date']};"
+    return "\n".join([*lines, "", f"{source} [results](docs/results.md) names the commit of the other rows."])
 
 
 def loop() -> str:
@@ -263,8 +263,8 @@ def tables() -> str:
         lines.append(f"| {table} | " + " | ".join(cells) + " |")
     lines.append("| mean rank | " + " | ".join(f"{content['mean_rank'][name]:.2f}" for name in names) + " |")
     facts = content["setting"]
-    told = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['date']}."
-    return "\n".join([*lines, "", told])
+    source = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['date']}."
+    return "\n".join([*lines, "", source])
 
 
 def networks() -> str:
@@ -327,11 +327,11 @@ def large_table() -> str:
         for name in ("fit", "predict")
     ]
     command = content.get("circumstances", content)["command"]
-    told = (
+    source = (
         f"A csv of {content['bytes'] / 1e9:.1f} GB: {content['rows']:,} rows, {content['columns']} columns, "
         f"one epoch, one thread: `{command}`."
     )
-    return "\n".join([*lines, "", told])
+    return "\n".join([*lines, "", source])
 
 
 def user_tables() -> str:
@@ -351,8 +351,8 @@ def user_tables() -> str:
             cells.append(f"{score} ({methods[name]['seconds']:.1f} s)")
         lines.append(f"| {table} | {entry['score'].replace('R2', 'R^2')} | " + " | ".join(cells) + " |")
     facts = content["setting"]
-    told = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['path']}, {facts['date']}."
-    return "\n".join([*lines, "", told])
+    source = f"`{facts['command']}`, scikit-learn {facts['scikit-learn']}, {facts['path']}, {facts['date']}."
+    return "\n".join([*lines, "", source])
 
 
 def fit_command() -> str:
@@ -386,8 +386,8 @@ def rivals() -> str:
             f"| {figures[f'{start}.mean']:.2f}{spread} ({figures[f'{start}.seeds']:.0f}) "
             f"| {'' if ahead is None else f'{ahead:+.2f}'} | {'' if p is None else f'{p:.2g}'} |"
         )
-    told = f"`{content['command']}`, {made_by(content)}, {content['date']}."
-    return "\n".join([*lines, "", told])
+    source = f"`{content['command']}`, {made_by(content)}, {content['date']}."
+    return "\n".join([*lines, "", source])
 
 
 def heads() -> str:

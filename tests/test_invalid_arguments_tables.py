@@ -15,13 +15,11 @@ import torch
 import mlayer
 from invalid_arguments import Call, Cases, names_of, says_what_is_wrong
 from mlayer import experiments, report, tables
-from mlayer.report.page import Drawn
 
 ROWS = np.random.default_rng(0).uniform(-1, 1, (30, 2))
 CLASSES = (ROWS[:, 0] > 0).astype(int)
 PAIR = np.array([3, 4])  # compared with a word it gives an array, whose truth is no question
 FRAME = pd.DataFrame({"a": range(12), "b": [0, 1, 2] * 4, "y": [0, 1] * 6})
-PAGE = report.Page("title")
 
 
 def regressor(**wrong: Any) -> Call:
@@ -134,29 +132,8 @@ CASES: Cases = [
     (lambda: fitted().model.target.encode([1]), "series must be a pandas Series; got of type list"),
     (lambda: fitted().model.schema.check(3), "names must be several names of columns; got 3"),  # type: ignore[arg-type]
     # Pages.
-    (lambda: report.Page(3), "title must be text; got 3. Format it first"),  # type: ignore[arg-type]
-    (lambda: report.Page("t", PAIR), "lead must be text; got of type ndarray"),  # type: ignore[arg-type]
-    (lambda: PAGE.heading("h", 1), "level must be an integer of at least 2; got 1"),
-    (lambda: PAGE.heading("h", 7), "level must be from 2 to 6; got 7"),
-    (lambda: PAGE.paragraph(None), "text must be text; got None"),  # type: ignore[arg-type]
-    (lambda: PAGE.code(b"x"), "text must be text; got b'x'"),  # type: ignore[arg-type]
-    (lambda: PAGE.items("abc"), "texts must be several texts; got 'abc'. Give a list"),
-    (lambda: PAGE.items([1]), "texts must be text; got 1"),  # type: ignore[list-item]
-    (lambda: PAGE.cards([("1",)]), "pairs must be rows of 2 parts each; got one of 1"),  # type: ignore[list-item]
-    (lambda: PAGE.table(["a", "b"], [["1"]]), "rows must be rows of 2 parts each; got one of 1"),
-    (lambda: PAGE.table(["a"], [[1.5]]), "rows must be text; got 1.5"),  # type: ignore[list-item]
-    (lambda: PAGE.table(["a"], [], numbers=PAIR), "numbers must be True or False; got of type ndarray"),  # type: ignore[arg-type]
-    (lambda: PAGE.figures([("f.png", "", "")]), "pictures must be triples (draw, words, caption) with a"),  # type: ignore[list-item]
-    (
-        lambda: PAGE.picture(Drawn("f.png", b"", b"", b""), "", ""),  # type: ignore[arg-type]
-        "drawn must be the bytes of PNG or WebP files; got",
-    ),
-    (
-        lambda: PAGE.picture(Drawn(*4 * [b"GIF89a"]), "", ""),
-        "drawn must be the bytes of PNG or WebP files; got 6 bytes of something else. Use Path",
-    ),
     (page_of(result={"target": {}}), "result must be a FitResult; got of type dict"),
-    (page_of(source=3), "lead must be text; got 3"),
+    (page_of(source=3), "source must be text; got 3"),
     (page_of(model=3), "model must be a path; got 3"),
     # Experiments.
     (reproduce(scale="ful"), "Did you mean 'full'?"),

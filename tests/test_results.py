@@ -32,7 +32,7 @@ def test_a_result_names_its_source() -> None:
 
 def test_the_page_of_experiments_quotes_the_results() -> None:
     """Its table of the text's recipe is written by hand."""
-    from mlayer.report.numbers import written
+    from mlayer.report.numbers import formatted
 
     page = (RESULTS.parent / "docs" / "experiments.md").read_text()
     for start, name, prefix, paper in (
@@ -40,8 +40,8 @@ def test_the_page_of_experiments_quotes_the_results() -> None:
         ("5 x 5, 2^20 examples", "determinant5", "determinant5", ("0.0012", "0.279")),
     ):
         figures = json.loads((RESULTS / f"{name}.json").read_text())["headline"]
-        ours = written(figures[f"{prefix}.paper_recipe_mse"], ".1e")
-        net = written(figures[f"{prefix}.dnn_mse"], ".2e" if prefix == "determinant5" else ".1e")
+        ours = formatted(figures[f"{prefix}.paper_recipe_mse"], ".1e")
+        net = formatted(figures[f"{prefix}.dnn_mse"], ".2e" if prefix == "determinant5" else ".1e")
         assert f"| {start} | {ours} | {paper[0]} | {net} | {paper[1]} |" in page
 
 

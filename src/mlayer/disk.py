@@ -110,8 +110,8 @@ def _rename(temporary: Path, path: Path) -> None:
         os.link(temporary, path)
     except OSError as error:
         if path.exists():
-            said = f"{path} has appeared since this command began, and is not replaced"
-            raise FileExistsError(errno.EEXIST, said) from None
+            reason = f"{path} has appeared since this command began, and is not replaced"
+            raise FileExistsError(errno.EEXIST, reason) from None
         if error.errno not in _NOT_SUPPORTED | _NOT_ALLOWED:
             raise
         os.replace(temporary, path)  # no links on this disk

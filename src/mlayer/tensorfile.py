@@ -37,19 +37,12 @@ class DamagedError(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a file.
-
-    Attributes:
-        metadata: text by name.
-        shapes: of the tensors, by name.
-        size: of the file, in bytes.
-        text: the header itself.
-    """
+    """The header of a file."""
 
     metadata: dict[str, str]
-    shapes: dict[str, tuple[int, ...]]
-    size: int
-    text: bytes
+    shapes: dict[str, tuple[int, ...]]  # of the tensors
+    size: int  # of the file, in bytes
+    text: bytes  # the header itself
 
 
 def read_header(path: Path) -> Header:

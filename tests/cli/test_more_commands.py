@@ -24,7 +24,7 @@ from mlayer.cli.commands.fit import command as fit_command
 from mlayer.errors import ArgumentError
 from mlayer.experiments import demo, spiral
 from mlayer.experiments.running import runner
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.tables import Plan, TableModel, Target, Training, learn_schema
 from mlayer.tables.certify.certify_table import certify_table
@@ -245,7 +245,7 @@ def test_a_smoke_run_is_not_held_against_the_paper(folder: Path, capsys: pytest.
 def test_a_default_run_beside_a_full_one_says_where_it_is(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spiral, "run", lambda config, where: {"seeds": config.seeds})
+    monkeypatch.setattr(spiral, "run", lambda config, context: {"seeds": config.seeds})
     monkeypatch.setattr(spiral, "headline", lambda results: {"spiral.seeds": float(results["seeds"])})
     monkeypatch.setattr(spiral, "plot", lambda results: Figure(figsize=(1, 1)))
     monkeypatch.setattr(runner, "write_page", lambda folder, smoke: None)
@@ -300,9 +300,9 @@ def test_the_demo_writes_one_page_that_needs_nothing_else(
     threads: list[int] = []
     determinant = demo._determinant
 
-    def watched(where: Where) -> dict[str, Any]:
+    def watched(context: RunContext) -> dict[str, Any]:
         threads.append(torch.get_num_threads())
-        return determinant(where)
+        return determinant(context)
 
     monkeypatch.setattr(demo, "_determinant", watched)
     before = torch.get_num_threads()

@@ -181,4 +181,4 @@ def test_columns_of_lists_are_left_out(cell: object, capsys: pytest.CaptureFixtu
 
 def test_half_of_a_pair_in_a_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "\ud800.safetensors"]) == 2
-    assert "surrogates" in capsys.readouterr().err
+    assert "a surrogate" in capsys.readouterr().err

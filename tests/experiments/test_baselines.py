@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mlayer.experiments import baselines, reproduce, timing
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_rivals import MAXOUT_WIDTHS, Maxout, ODEBlock, Solver, rival
 from mlayer.experiments.shared.over_seeds import best_rate
@@ -156,7 +156,7 @@ def test_baselines_smoke(tmp_path: Path) -> None:
 
 
 def test_timing_counts_and_ratio(tmp_path: Path) -> None:
-    results = timing.run(timing.SCALES["smoke"], Where())
+    results = timing.run(timing.SCALES["smoke"], RunContext())
     assert results["parameters"] == {"m_layer": 148_965, "dnn": 147_649}
     assert [len(times) for times in results["seconds"].values()] == [2, 2]
     low, high = sorted(results["ratios"])

@@ -19,7 +19,7 @@ from mlayer.datasets import Split, digits
 from mlayer.errors import FileFormatError
 from mlayer.experiments import certified, reproduce
 from mlayer.experiments.certified import EXPECTED, TASKS, CertifiedTask
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared import robust_accuracy
 from mlayer.experiments.shared.kept_network import certify_again
 from mlayer.experiments.shared.robust_accuracy import certified_in_box, tally_of, withstands
@@ -253,18 +253,18 @@ def test_one_training_on_digits(tmp_path: Path) -> None:
     recipe = RobustRecipe(
         (3, 4, 3), 12, epochs=12, attack_steps=2, ramp=0.3, batch_size=32, gradient_clip=2.0
     )
-    where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
+    context = RunContext(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
     images = digits()
     train = partial(
-        train_robustly, images=images, recipe=recipe, eps=0.05, seed=0, where=where, test_images=60
+        train_robustly, images=images, recipe=recipe, eps=0.05, seed=0, context=context, test_images=60
     )
-    row = where.part("part", train)
+    row = context.part("part", train)
     assert row["test_images"] == 60
     assert 60 < row["certified"] <= row["attacked"] <= row["clean"] <= 100
     assert row["certified"] < row["clean"]
     assert row["losses"][-1] < row["losses"][0]
     assert row["parameters"] == 64 * 12 + 12 + 13 * (3 * 4 + 3 * 3 + 4 * 3) + 10 * 100 + 10
-    assert where.part("part", train) == row
+    assert context.part("part", train) == row
 
 
 def test_tasks() -> None:
@@ -275,7 +275,7 @@ def test_tasks() -> None:
 
 def test_a_set_that_is_missing_is_left_out_and_named(tmp_path: Path) -> None:
     config = replace(certified.SCALES["default"], tasks=TASKS[1:2])
-    results = certified.run(config, Where(data=tmp_path))
+    results = certified.run(config, RunContext(data=tmp_path))
     assert results["rows"] == []
     assert "mnist" in results["left_out"]["mnist_0.1"].lower()
 

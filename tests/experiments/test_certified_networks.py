@@ -19,7 +19,7 @@ from mlayer.datasets import digits
 from mlayer.errors import FileFormatError, MissingDataError
 from mlayer.experiments import certified_networks, reproduce
 from mlayer.experiments.certified_networks import EXPECTED, SCALES
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCrossEntropy, as_images
 from mlayer.experiments.shared.interval_network import HEADS, interval_network
 from mlayer.experiments.shared.interval_training import IntervalRecipe, train_network
@@ -164,23 +164,23 @@ def test_one_training_on_digits_is_kept_and_certified_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = certified_networks.DIGITS
-    where = Where(checkpoints=tmp_path / "c", parts=tmp_path / "parts")
+    context = RunContext(checkpoints=tmp_path / "c", parts=tmp_path / "parts")
     file = tmp_path / "models" / "m.safetensors"
     train = partial(train_network, images=digits(), recipe=recipe, eps=0.05, head="M-layer", seed=0)
-    row = where.part("part", partial(train, where=where, file=file, test_images=80))
+    row = context.part("part", partial(train, context=context, file=file, test_images=80))
     assert row["test_images"] == 80
     assert 40 < row["certified"] <= row["attacked"] <= row["clean"] <= 100
     assert row["certified"] < row["clean"]
     assert row["false_certificates"] == 0
     assert row["validation_certified"] == max(entry[2] for entry in row["history"]) > 40
     assert row["history"][row["best_epoch"] - 1][2] == row["validation_certified"]
-    assert where.part("part", partial(train, where=where, test_images=80)) == row
+    assert context.part("part", partial(train, context=context, test_images=80)) == row
     kinds = ("clean", "certified", "certified_by", "attacked")
     again = certify_again(file, images=80)
     assert {kind: again[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}
     assert main(["certify-images", str(file), "--images", "80", "--json", "-q"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {kind: told[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}
+    printed = json.loads(capsys.readouterr().out)
+    assert {kind: printed[kind] for kind in kinds} == {kind: row[kind] for kind in kinds}
     assert main(["certify-images", str(file), "--images", "80", "--eps", "0.2", "-q"]) == 0
     assert "0.2" in capsys.readouterr().out
 
@@ -248,7 +248,7 @@ def test_modules_that_do_not_fit_each_other_or_the_memory(
 
 
 def test_a_set_that_is_missing_is_left_out_and_named(tmp_path: Path) -> None:
-    results = certified_networks.run(SCALES["default"], Where(data=tmp_path))
+    results = certified_networks.run(SCALES["default"], RunContext(data=tmp_path))
     assert results["rows"] == []
     assert "mnist" in results["left_out"]["mnist_0.1"].lower()
 

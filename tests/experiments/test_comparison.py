@@ -13,7 +13,7 @@ from mlayer.errors import MissingPackageError
 from mlayer.experiments import EXPERIMENTS, baselines
 from mlayer.experiments.images import EXPECTED
 from mlayer.experiments.running.comparison import all_rows, compare
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 
 
 def test_a_row_says_for_how_long_it_was_trained() -> None:
@@ -95,9 +95,9 @@ def test_every_row_has_its_figure_in_the_summary() -> None:
 
 def test_a_missing_solver_is_said_before_any_net_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(baselines, "_row", lambda *arguments: pytest.fail("trained"))
+    monkeypatch.setattr(baselines, "search_rates", lambda *arguments, **named: pytest.fail("trained"))
     with pytest.raises(MissingPackageError, match="torchdiffeq"):
-        baselines.run(baselines.SCALES["smoke"], Where())
+        baselines.run(baselines.SCALES["smoke"], RunContext())
 
 
 def test_help_and_documentation_list_every_experiment() -> None:

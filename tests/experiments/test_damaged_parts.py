@@ -15,7 +15,7 @@ from hostile import no_hang
 from mlayer.errors import ArgumentError, FileFormatError, MLayerError
 from mlayer.experiments import reproduce, spiral
 from mlayer.experiments.running import runner
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.running.registry import EXPERIMENTS
 
 MADE = {"accuracy": 0.9871, "rows": [1.5, 2.0], "seconds": 3.0}
@@ -23,7 +23,7 @@ needs_pipes = pytest.mark.skipif(sys.platform == "win32", reason="no pipes")
 
 
 def made(parts: Path, name: str = "one") -> dict[str, Any]:
-    return Where(parts=parts).part(name, lambda _: dict(MADE))
+    return RunContext(parts=parts).part(name, lambda _: dict(MADE))
 
 
 def not_again(_: str) -> dict[str, Any]:
@@ -33,13 +33,13 @@ def not_again(_: str) -> dict[str, Any]:
 def test_a_part_comes_back_as_it_was_made(tmp_path: Path) -> None:
     first = made(tmp_path / "run")
     assert first == MADE | {"commit": first["commit"]}
-    assert Where(parts=tmp_path / "run").part("one", not_again) == first
+    assert RunContext(parts=tmp_path / "run").part("one", not_again) == first
 
 
 def test_parts_of_before_they_were_sealed_are_taken(tmp_path: Path) -> None:
     earlier = MADE | {"commit": None}
     (tmp_path / "one.json").write_text(json.dumps(earlier))
-    assert Where(parts=tmp_path).part("one", not_again) == earlier
+    assert RunContext(parts=tmp_path).part("one", not_again) == earlier
 
 
 def renamed(parts: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_part_that_is_none_of_this_run_is_refused(change: Callable[[Path], Non
     made(tmp_path / "run")
     change(tmp_path / "run")
     with no_hang(20), pytest.raises(FileFormatError, match=r"two\.json must be"):
-        Where(parts=tmp_path / "run").part("two", not_again)
+        RunContext(parts=tmp_path / "run").part("two", not_again)
 
 
 @needs_pipes

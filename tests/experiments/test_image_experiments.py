@@ -12,7 +12,7 @@ import torch
 
 from mlayer.datasets import digits
 from mlayer.experiments import images, reproduce, rivals
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.running.records import read_part, write_part
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
@@ -158,13 +158,13 @@ QUICK = ImageRecipe(
 
 
 def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
-    where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path)
-    row = train_images(digits(), QUICK, 0, where, "part", build=BuildLayer(6, 8))
+    context = RunContext(checkpoints=tmp_path / "checkpoints", parts=tmp_path)
+    row = train_images(digits(), QUICK, 0, context, "part", build=BuildLayer(6, 8))
     assert row["test_accuracy"] > 85
     assert row["training_examples"] == 1293
     assert read_part(tmp_path / "part.json") == row
     write_part(tmp_path / "part.json", row | {"test_accuracy": 1.5})
-    assert train_images(digits(), QUICK, 0, where, "part", build=BuildLayer())["test_accuracy"] == 1.5
+    assert train_images(digits(), QUICK, 0, context, "part", build=BuildLayer())["test_accuracy"] == 1.5
 
 
 def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) ->
         validation=0.0,
         settings=replace(QUICK.settings, epochs=1, metrics=(), monitor="loss", restore_best=False),
     )
-    row = train_images(digits(), recipe, 0, Where(), "part", build=BuildLayer(3, 4))
+    row = train_images(digits(), recipe, 0, RunContext(), "part", build=BuildLayer(3, 4))
     assert row["training_examples"] == 1437
     assert row["validation_accuracy"] is None
 
@@ -201,7 +201,9 @@ def test_the_first_seed_of_all_comes_first(monkeypatch: pytest.MonkeyPatch) -> N
     trained: list[tuple[str, ImageRecipe, int]] = []
     kept: list[int] = []
 
-    def quick(images_: Any, recipe: Any, seed: int, where: Where, part: str, *, build: Any) -> dict[str, Any]:
+    def quick(
+        images_: Any, recipe: Any, seed: int, context: RunContext, part: str, *, build: Any
+    ) -> dict[str, Any]:
         trained.append((images_, recipe, seed))
         return {"set": images_, "seed": seed}
 
@@ -212,7 +214,7 @@ def test_the_first_seed_of_all_comes_first(monkeypatch: pytest.MonkeyPatch) -> N
         seeds={"a": {"x": 2, "y": 1}, "b": {"y": 1}},
         recipes={"a": {"x": PAPER, "y": NOTEBOOK}, "b": {"y": QUICK}},
     )
-    images.run(config, Where(keeper=lambda results: kept.append(len(results["trainings"]))))
+    images.run(config, RunContext(keeper=lambda results: kept.append(len(results["trainings"]))))
     assert trained == [("a", PAPER, 7), ("a", NOTEBOOK, 7), ("b", QUICK, 7), ("a", PAPER, 8)]
     assert kept == [1, 2, 3, 4]
 
@@ -221,7 +223,7 @@ def test_a_diverged_training_is_a_row_too() -> None:
     """The text's rate is too large for some seeds: the others of the table must not be lost with it."""
     assert PAPER.settings.on_divergence == NOTEBOOK.settings.on_divergence == "stop"
     recipe = replace(PAPER, settings=replace(PAPER.settings, learning_rate=1e6, epochs=2))
-    row = train_images(digits(), recipe, 0, Where(), "part", build=BuildLayer(3, 4))
+    row = train_images(digits(), recipe, 0, RunContext(), "part", build=BuildLayer(3, 4))
     assert row["stopped"] == "diverged"
     assert "norm of M" in row["message"]
     assert 0 <= row["test_accuracy"] <= 100

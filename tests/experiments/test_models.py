@@ -14,7 +14,7 @@ from torch import nn
 
 from mlayer.datasets import random_cosines
 from mlayer.experiments import determinant, determinant5, periodic, spiral, temperatures
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared import polynomials, spectral, wave_baselines
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.polynomials import PolynomialProblem
@@ -88,7 +88,7 @@ def test_the_grid_has_its_seeds_where_examples_are_few(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(determinant, "by_the_text", trained)
     config = replace(determinant.SCALES["smoke"], seed=4, seeds=3, ours_steps=1, dnn_steps=0)
-    results = determinant.run(config, Where())
+    results = determinant.run(config, RunContext())
     grid = [row for row in asked if row[2].startswith(("M-layer", "DNN"))]
     assert [(seed, examples) for seed, examples, _ in grid[::2]] == [(4, 128), (5, 128), (6, 128), (4, 256)]
     assert len({part for _, _, part in asked}) == len(asked)
@@ -188,7 +188,9 @@ def test_baselines_of_waves_on_what_they_can_do() -> None:
     fits, off = np.cos(2 * np.pi * 3.5 * x + 1), np.cos(2 * np.pi * 3.3 * x + 1)
     assert error(wave_baselines.harmonics(x, fits, new), np.cos(2 * np.pi * 3.5 * new + 1)) < 1e-8
     assert error(wave_baselines.harmonics(x, off, new), np.cos(2 * np.pi * 3.3 * new + 1)) > 0.5
-    assert error(wave_baselines.told(x, off, new, [3.3]), np.cos(2 * np.pi * 3.3 * new + 1)) < 1e-8
+    assert (
+        error(wave_baselines.known_frequencies(x, off, new, [3.3]), np.cos(2 * np.pi * 3.3 * new + 1)) < 1e-8
+    )
     assert error(wave_baselines.features(x, off, x), off) < 0.05
 
 

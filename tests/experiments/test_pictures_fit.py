@@ -12,7 +12,7 @@ import pytest
 
 from mlayer.experiments import periodic
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
-from mlayer.experiments.shared.pictures import Look, colors, ink, panels, seen_as, soft
+from mlayer.experiments.shared.pictures import Look, colors, drawn_for, ink, panels, soft
 
 pytest.importorskip("matplotlib")
 
@@ -98,7 +98,7 @@ def faults(figure: Figure) -> list[str]:
 @pytest.mark.parametrize("name", STORED)
 def test_words_of_the_pictures(name: str, narrow: bool) -> None:
     results = json.loads((ROOT / "results" / f"{name}.json").read_text())["results"]
-    with seen_as(Look(narrow=narrow)):
+    with drawn_for(Look(narrow=narrow)):
         figure = experiment(name).plot(results)
         assert faults(figure) == []
         assert small_letters(figure, narrow) == []
@@ -108,7 +108,7 @@ def test_words_of_the_pictures(name: str, narrow: bool) -> None:
     ("count", "rows", "columns"), [(1, 1, 1), (3, 1, 3), (4, 2, 2), (5, 2, 3), (7, 3, 3)]
 )
 def test_many_panels_take_several_rows(count: int, rows: int, columns: int) -> None:
-    with seen_as(Look()):
+    with drawn_for(Look()):
         figure, axes = panels(count, 4.4 * count, 4.4)
     grid = axes[0].get_gridspec()
     assert grid is not None
@@ -147,7 +147,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize(("dark", "page"), [(False, "#f4f6f8"), (True, "#1e2328")])
 def test_colors_can_be_seen_on_their_page(dark: bool, page: str) -> None:
     """The least contrast of graphics is 3: the same guidelines, criterion 1.4.11."""
-    with seen_as(Look(dark=dark)):
+    with drawn_for(Look(dark=dark)):
         shown = {**asdict(colors()), "ink": ink(), "soft": soft()}
     below = luminance(page)
     contrast = {

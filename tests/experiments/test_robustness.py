@@ -12,16 +12,17 @@ import torch
 from scipy.special import lambertw
 
 from mlayer.certificates import Attack, Certifier, attack
+from mlayer.datasets.load_by_name import AUTHORS_MODEL
 from mlayer.errors import MissingDataError
 from mlayer.experiments import reproduce, robustness
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.nn import MLayer
 
 
 def test_radii_are_the_formulas() -> None:
     config = robustness.SCALES["smoke"]
     layer, x, labels, _ = robustness._small(config)
-    results = robustness.run(config, Where())
+    results = robustness.run(config, RunContext())
     assert layer.embedding is not None
     T, U = layer.generators.detach().numpy(), layer.embedding.detach().numpy()
     S = layer.readout.detach().numpy()
@@ -44,7 +45,7 @@ def test_radii_are_the_formulas() -> None:
 
 def test_our_radii_lie_between_the_papers_and_the_attacks() -> None:
     config = robustness.SCALES["smoke"]
-    results = robustness.run(config, Where())
+    results = robustness.run(config, RunContext())
     ours = results["ours"]
     assert ours["images"] == ours["correct"] == config.ours
     assert ours["violations"] == 0
@@ -82,8 +83,8 @@ def flat(value: object, name: str = "") -> dict[str, object]:
 def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(robustness, "_CHUNK", 5)
     config = robustness.SCALES["smoke"]
-    where = Where(checkpoints=tmp_path)
-    whole = robustness.run(config, where)
+    context = RunContext(checkpoints=tmp_path)
+    whole = robustness.run(config, context)
     kept = tmp_path / "ours" / "radii.json"
     pairs = json.loads(kept.read_text())
     kept.write_text(json.dumps(pairs[:10]))
@@ -95,7 +96,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(robustness, "attack", watched)
     monkeypatch.setattr(Certifier, "save", None)  # constants are read, not fitted again
-    resumed = robustness.run(config, where)
+    resumed = robustness.run(config, context)
     # Two batches of five are not one of ten to the last bit, on some machines.
     assert flat(resumed) == pytest.approx(flat(whole), rel=1e-6, nan_ok=True)
     assert asked == [5, 5]
@@ -108,19 +109,21 @@ def test_smoke_run_writes_results_and_picture(tmp_path: Path) -> None:
 
 
 def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MissingDataError, match=r"cifar10_model\.npy.*is not in.*--download, or from https"):
-        robustness.run(robustness.SCALES["default"], Where(data=tmp_path))
+    with pytest.raises(
+        MissingDataError, match=r"cifar10_model\.npy is not in.*Get it from https.*--download"
+    ):
+        robustness.run(robustness.SCALES["default"], RunContext(data=tmp_path))
     monkeypatch.delenv("MLAYER_DATA", raising=False)
-    with pytest.raises(MissingDataError, match=r"not in any data folder"):
-        robustness.run(robustness.SCALES["default"], Where())
+    with pytest.raises(MissingDataError, match=r"No data folder is given"):
+        robustness.run(robustness.SCALES["default"], RunContext())
 
 
 @pytest.mark.slow
 def test_the_released_model_has_the_papers_constants() -> None:
     folder = Path(os.environ.get("MLAYER_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not (folder / robustness.MODEL).is_file():
-        pytest.skip(f"no {robustness.MODEL} in {folder}")
-    results = robustness.run(robustness.Config(images=300, ours=20, fit_steps=20), Where(data=folder))
+    if not (folder / AUTHORS_MODEL.name).is_file():
+        pytest.skip(f"no {AUTHORS_MODEL.name} in {folder}")
+    results = robustness.run(robustness.Config(images=300, ours=20, fit_steps=20), RunContext(data=folder))
     assert torch.isfinite(torch.tensor(results["radii"])).all()
     assert results["delta_in"] == pytest.approx(213.598, abs=1e-3)
     assert results["readout_norm"] == pytest.approx(3.153, abs=1e-3)

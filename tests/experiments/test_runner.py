@@ -14,7 +14,7 @@ from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, Miss
 from mlayer.experiments import EXPERIMENTS, experiment, reproduce, reproduce_all
 from mlayer.experiments import spiral as spiral_module
 from mlayer.experiments.running import protocol, runner
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.training import train
 
 NAMES = (
@@ -113,8 +113,8 @@ def test_a_run_that_was_cut_off_is_taken_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(config: Any, where: Where) -> Any:
-        folder = where.checkpoint("part")
+    def cut(config: Any, context: RunContext) -> Any:
+        folder = context.checkpoint("part")
         assert folder is not None
         folder.mkdir()
         raise CutOffError
@@ -139,7 +139,7 @@ class Picture:
 def test_a_default_run_does_not_replace_a_complete_full_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def quick(config: Any, where: Where) -> dict[str, Any]:
+    def quick(config: Any, context: RunContext) -> dict[str, Any]:
         return {"value": float(config.seeds)}
 
     def figures(results: dict[str, Any]) -> dict[str, float]:
@@ -182,7 +182,7 @@ def test_the_time_of_parts_that_were_done_before_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = {"a": [{"seconds": 1000.0, "inner": {"seconds": 900.0}}, {"seconds": 500}], "b": "seconds"}
-    monkeypatch.setattr(spiral_module, "run", lambda config, where: parts)
+    monkeypatch.setattr(spiral_module, "run", lambda config, context: parts)
     monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": 1.0})
     monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
     assert reproduce("spiral", out=tmp_path)["seconds"] == 1500.0
@@ -192,7 +192,7 @@ def test_commits_of_parts_stand_in_the_record_and_the_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = {"a": [{"commit": "bbb", "inner": [{"commit": "aaa"}]}, {"commit": None}], "b": {"commit": "bbb"}}
-    monkeypatch.setattr(spiral_module, "run", lambda config, where: parts)
+    monkeypatch.setattr(spiral_module, "run", lambda config, context: parts)
     monkeypatch.setattr(spiral_module, "headline", lambda results: {"spiral.value": 1.0})
     monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
     assert reproduce("spiral", out=tmp_path)["parts"] == ["aaa", "bbb"]
@@ -262,7 +262,7 @@ def test_what_was_skipped_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def quick(config: Any, where: Where) -> dict[str, Any]:
+    def quick(config: Any, context: RunContext) -> dict[str, Any]:
         return {"value": float(config.seed)}
 
     monkeypatch.setattr(spiral_module, "run", quick)
@@ -281,12 +281,12 @@ def test_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_finished_parts_are_kept_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(config: Any, where: Where) -> dict[str, Any]:
-        where.keep({"value": 1.0})
+    def cut(config: Any, context: RunContext) -> dict[str, Any]:
+        context.keep({"value": 1.0})
         raise CutOffError
 
-    def whole(config: Any, where: Where) -> dict[str, Any]:
-        where.keep({"value": 1.0})
+    def whole(config: Any, context: RunContext) -> dict[str, Any]:
+        context.keep({"value": 1.0})
         return {"value": 2.0}
 
     def kept(name: str) -> tuple[bool, float]:
@@ -321,14 +321,14 @@ def test_finished_parts_are_used_on_another_machine(tmp_path: Path, monkeypatch:
     """Only the small files of OUT/parts are carried over; checkpoints stay where they are."""
     made: list[str] = []
 
-    def run(config: Any, where: Where) -> dict[str, Any]:
+    def run(config: Any, context: RunContext) -> dict[str, Any]:
         def make(name: str) -> dict[str, Any]:
             if name == "third" and len(made) == 2:
                 raise CutOffError
             made.append(name)
             return {"value": float(len(made))}
 
-        return {"rows": [where.part(name, make) for name in ("first", "second", "third")]}
+        return {"rows": [context.part(name, make) for name in ("first", "second", "third")]}
 
     monkeypatch.setattr(spiral_module, "headline", lambda results: {})
     monkeypatch.setattr(spiral_module, "plot", lambda results: Picture())
@@ -355,8 +355,8 @@ def test_finished_parts_are_used_on_another_machine(tmp_path: Path, monkeypatch:
 def test_results_are_the_same_when_every_part_was_finished_before(name: str, tmp_path: Path) -> None:
     """Nothing is measured of a model whose training was left out."""
     module = experiment(name)
-    first = module.run(module.SCALES["smoke"], Where(parts=tmp_path))
-    assert module.run(module.SCALES["smoke"], Where(parts=tmp_path)) == first
+    first = module.run(module.SCALES["smoke"], RunContext(parts=tmp_path))
+    assert module.run(module.SCALES["smoke"], RunContext(parts=tmp_path)) == first
 
 
 def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
     ids=["data", "package"],
 )
 def test_all_goes_on_without(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(config: Any, where: Where) -> Any:
+    def lacking(config: Any, context: RunContext) -> Any:
         raise error
 
     monkeypatch.setattr(spiral_module, "run", lacking)

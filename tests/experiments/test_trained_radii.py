@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlayer.experiments import reproduce, trained_radii
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 
 
 def test_smoke_run_certifies_what_it_trained(tmp_path: Path) -> None:
@@ -24,8 +24,8 @@ def test_smoke_run_certifies_what_it_trained(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_does_not_train_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = Where(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
+    context = RunContext(checkpoints=tmp_path / "checkpoints", parts=tmp_path / "parts")
     config = trained_radii.SCALES["smoke"]
-    whole = trained_radii.run(config, where)
+    whole = trained_radii.run(config, context)
     monkeypatch.setattr(trained_radii, "radii", None)
-    assert trained_radii.run(config, where) == whole
+    assert trained_radii.run(config, context) == whole

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from mlayer.report import LIGHT, fit, fit_page, plots
-from mlayer.report.theme import svg
+from mlayer.report import fit, fit_page, plots
+from mlayer.report.theme import LIGHT, svg
 from mlayer.tables import FitResult, Plan, Training, fit_table, load_table_model
 from mlayer.tables.fit.result import TimeSeries
 

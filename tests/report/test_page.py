@@ -16,8 +16,9 @@ import pytest
 
 import mlayer
 from mlayer.errors import MissingPackageError
-from mlayer.report import DARK, LIGHT, Page, fit_page, plots, theme
-from mlayer.report.page import STYLE
+from mlayer.report import fit_page, plots, theme
+from mlayer.report.page import STYLE, Page
+from mlayer.report.theme import DARK, LIGHT
 from mlayer.tables import FitResult, Predictions, Remark, Schema, TableModel, Target
 from mlayer.tables.columns import Category, Number
 

@@ -9,7 +9,7 @@ import pytest
 from mlayer.experiments import EXPERIMENTS
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.report.page import Drawn
 from mlayer.report.reproduction import Card, Chapter, Grid, commits, reproduction_page
 
@@ -153,7 +153,7 @@ def test_a_row(figures: dict[str, float], here: str, goal: str) -> None:
     ("value", "said"), [(1.0, "100.0%"), (0.9995, "99.95%"), (0.99995, "99.995%"), (0.9994, "99.9%")]
 )
 def test_what_is_not_all_is_not_written_as_all(value: float, said: str) -> None:
-    assert written(value, ".1%") == said
+    assert formatted(value, ".1%") == said
 
 
 def test_goals_from_below() -> None:

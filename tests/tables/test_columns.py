@@ -146,7 +146,7 @@ def test_dates_are_days_since_the_first(write: str, format: str) -> None:
     assert isinstance(column, Date)
     assert column.format == format
     assert encode(column, [day.strftime(write) for day in days])[0] == [[3.0], [0.0], [40.0], [9.0]]
-    assert "days since 2023-12-25" in column.said
+    assert "days since 2023-12-25" in column.description
     assert [remark.kind for remark in remarks] == (["date"] if write == "%m/%d/%Y" else [])
 
 

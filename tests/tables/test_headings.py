@@ -38,7 +38,7 @@ def test_titles_are_left_out(tmp_path: Path, title: str, lines: int) -> None:
     wanted = pd.read_csv(written(tmp_path, BODY))
     source = open_table(written(tmp_path, title + BODY))
     assert source.columns == ("week", "store", "units")
-    assert f"{counted(lines, 'title line').removeprefix('1 ')} left out" in source.said
+    assert f"{counted(lines, 'title line').removeprefix('1 ')} left out" in source.description
     pd.testing.assert_frame_equal(source.read(), wanted)
     pd.testing.assert_frame_equal(source.read(5), wanted.head(5))
     pd.testing.assert_frame_equal(pd.concat(list(source.pieces(size=7))), wanted)
@@ -48,7 +48,7 @@ def test_another_delimiter_below_a_title(tmp_path: Path) -> None:
     text = "Export, complete\n" + BODY.replace(",", ";").replace(".", ",")
     source = open_table(written(tmp_path, text))
     assert source.read()["units"].tolist() == [50.5 + k for k in range(30)]
-    assert "semicolon" in open_table(written(tmp_path, "Export\n" + BODY.replace(",", ";"))).said
+    assert "semicolon" in open_table(written(tmp_path, "Export\n" + BODY.replace(",", ";"))).description
 
 
 @pytest.mark.parametrize("name", [None, "row"])
@@ -60,7 +60,7 @@ def test_columns_of_two_levels(tmp_path: Path, name: str | None) -> None:
     frame.to_csv(tmp_path / "two.csv")
     source = open_table(tmp_path / "two.csv")
     assert source.columns == (name or "Unnamed: 0", "temp_mean", "temp_max", "load_mean", "load_max")
-    assert "names from two lines" in source.said
+    assert "names from two lines" in source.description
     np.testing.assert_allclose(source.read().iloc[:, 1:], frame.to_numpy())
 
 
@@ -75,7 +75,7 @@ def test_units_below_the_names(tmp_path: Path) -> None:
     rows = "".join(f"{k}.5,A,{1900 + k},{k * 100}\n" for k in range(12))
     source = open_table(written(tmp_path, "area,kind,built,price\nm2,,year,EUR\n" + rows))
     assert source.columns == ("area", "kind", "built", "price")
-    assert "a line of units left out" in source.said
+    assert "a line of units left out" in source.description
     assert source.read()["price"].tolist() == [k * 100 for k in range(12)]
 
 
@@ -96,8 +96,8 @@ def test_units_below_the_names(tmp_path: Path) -> None:
 def test_other_heads_stay(tmp_path: Path, text: str) -> None:
     source = open_table(written(tmp_path, text))
     pd.testing.assert_frame_equal(source.read(), pd.read_csv(tmp_path / "table.csv"), check_names=False)
-    assert "left out" not in source.said
-    assert "two lines" not in source.said
+    assert "left out" not in source.description
+    assert "two lines" not in source.description
 
 
 def test_names_that_would_be_double_stay_an_error() -> None:
@@ -118,5 +118,5 @@ def test_lines_of_totals_are_left_out(tmp_path: Path) -> None:
 
 
 def test_one_column_is_singular(tmp_path: Path) -> None:
-    assert open_table(written(tmp_path, "id\n1\n")).said.endswith("1 column")
-    assert open_table(written(tmp_path, BODY)).said.endswith("3 columns")
+    assert open_table(written(tmp_path, "id\n1\n")).description.endswith("1 column")
+    assert open_table(written(tmp_path, BODY)).description.endswith("3 columns")

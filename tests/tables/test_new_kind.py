@@ -39,7 +39,7 @@ class Weekday(Column):
         return f"{self.name} east", f"{self.name} north"
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return "a point on a circle"
 
     def encode(self, series: Any) -> tuple[Floats, list[Remark]]:

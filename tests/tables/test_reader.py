@@ -55,9 +55,12 @@ def test_read(file: Path) -> None:
 
 def test_said(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1,5;2\n")
-    assert open_table(tmp_path / "t.csv").said == "t.csv: csv, delimiter semicolon, decimal comma, 2 columns"
+    assert (
+        open_table(tmp_path / "t.csv").description
+        == "t.csv: csv, delimiter semicolon, decimal comma, 2 columns"
+    )
     FRAME.to_parquet(tmp_path / "t.parquet")
-    assert open_table(tmp_path / "t.parquet").said == "t.parquet: parquet, 5 columns"
+    assert open_table(tmp_path / "t.parquet").description == "t.parquet: parquet, 5 columns"
 
 
 def test_decimal_commas_are_numbers(tmp_path: Path) -> None:

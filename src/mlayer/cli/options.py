@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -12,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mlayer.checks import did_you_mean
+from mlayer.checks import did_you_mean, file_path
 from mlayer.cli.show import line, say
 from mlayer.disk import beside, followed, keep_new
-from mlayer.errors import MissingPackageError
+from mlayer.errors import ArgumentError, MissingPackageError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,14 +55,10 @@ class _File(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as a pathlib.Path."""
-        if "\0" in str(value):
-            raise click.BadParameter("a path has no NUL character", ctx, param)
         try:
-            os.fsencode(str(value))
-        except UnicodeEncodeError:
-            raise click.BadParameter("a path has no halves of a pair (surrogates)", ctx, param) from None
-        if not str(value):
-            raise click.BadParameter("a path has one character or more", ctx, param)
+            file_path("it", value)
+        except ArgumentError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
         return super().convert(value, param, ctx)
 
 
@@ -93,7 +88,7 @@ force = click.option("--force", is_flag=True, help="Replace an existing file.")
 
 
 @dataclass(frozen=True)
-class Written:
+class TableFormat:
     """The format of a text table, as far as the user has given it."""
 
     delimiter: str | None
@@ -105,7 +100,7 @@ class Written:
         from mlayer.tables import open_table
 
         source = open_table(table, delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding)
-        say(source.said, quiet)
+        say(source.description, quiet)
         return source
 
     def rows(self, table: Path, model: TableModel, count: int | None, quiet: bool) -> DataFrame:
@@ -113,18 +108,18 @@ class Written:
         from mlayer.tables.totals import without_totals
 
         frame = self.open(table, quiet).read(count, text=model.text_columns)
-        frame, said = without_totals(frame, fewest=1, features=model.schema.features)
-        for remark in said:
+        frame, remarks = without_totals(frame, fewest=1, features=model.schema.features)
+        for remark in remarks:
             say(f"  {remark}", quiet)
         return frame
 
 
 def reading(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--delimiter, --decimal and --encoding, which the command gets as one argument, ``written``."""
+    """--delimiter, --decimal and --encoding, which the command gets as one argument, ``table_format``."""
 
     @wraps(function)
     def call(*, delimiter: str | None, decimal: str | None, encoding: str | None, **others: Any) -> Any:
-        return function(written=Written(delimiter, decimal, encoding), **others)
+        return function(table_format=TableFormat(delimiter, decimal, encoding), **others)
 
     call = click.option("--encoding", help="Encoding of a text table; default: UTF-8, else cp1252.")(call)
     call = click.option("--decimal", help="'.' or ','; guessed if not given.")(call)

@@ -30,9 +30,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _warn  # type: ignore[assignment] # which names the places that are left out
             result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
     except click.ClickException as error:
-        words, said = StringIO(), error.format_message()
+        words, message = StringIO(), error.format_message()
         error.show(words)
-        _tell(plain(words.getvalue().rstrip("\n").replace(said, line(short(said)))))
+        _tell(plain(words.getvalue().rstrip("\n").replace(message, line(short(message)))))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _say("stopped; no file was left half-written", debug)

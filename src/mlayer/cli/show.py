@@ -90,11 +90,11 @@ def results() -> Any:
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
     """Print the notes about a table to stderr."""
-    said = list(map(str, lines))
-    for each in said[:SHOWN]:
+    texts = list(map(str, lines))
+    for each in texts[:SHOWN]:
         say(f"  {each}", quiet)
-    if len(said) > SHOWN:
-        say(f"  and {len(said) - SHOWN} more (all in --json and in the report)", quiet)
+    if len(texts) > SHOWN:
+        say(f"  and {len(texts) - SHOWN} more (all in --json and in the report)", quiet)
 
 
 def emit_json(content: Mapping[str, Any]) -> None:
@@ -161,13 +161,6 @@ def _duration(seconds: float) -> str:
     """
     minutes, second = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
-
-
-@contextmanager
-def fit_progress(quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """One bar over a whole fit."""
-    with bar("fitting", quiet) as shown:
-        yield lambda part, text: shown(part, 1.0, text)
 
 
 @contextmanager

@@ -41,11 +41,7 @@ def cifar10(
 ) -> ImageSet:
     """CIFAR-10: 50,000 + 10,000 color images of 32 x 32, colors last.
 
-    Args:
-        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
-        download: fetch the archive if a file is missing.
-        verify: refuse files whose checksums are not the published ones.
-        progress: called during a download with name, bytes so far, total bytes (or None).
+    The arguments are those of :func:`mlayer.datasets.images`.
     """
     folder = data_folder(data)
     fetch(data, (*TRAIN, *TEST), progress, download=download)

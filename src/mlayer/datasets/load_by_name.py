@@ -53,7 +53,7 @@ def images(
         name: of the set.
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         download: fetch files that are missing.
-        verify: check the files' checksums.
+        verify: refuse files whose checksums are not known.
         progress: called during a download with name, bytes so far, total bytes (or None).
     """
     one_of("name", name, IMAGE_SETS, "digits needs no files.")
@@ -70,16 +70,9 @@ def evaluation_split(
     verify: bool = True,
     progress: Progress | None = None,
 ) -> Split:
-    """The test half of an image set, read without the files of the training half.
+    """The test half of an image set, read without the files of the training half; arguments as `images`.
 
     For evaluating a model that exists: CIFAR-10's test images are one file of 31 MB, the others five.
-
-    Args:
-        name: "mnist", "cifar10", "svhn", or "digits", which needs no files.
-        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
-        download: fetch files that are missing.
-        verify: check the files' checksums.
-        progress: called during a download with name, bytes so far, total bytes (or None).
 
     >>> from mlayer.datasets import evaluation_split
     >>> len(evaluation_split("digits"))

@@ -21,26 +21,20 @@ _COPIES = 4  # of a file in memory, while it is unpacked and put in order
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a set.
+    """One file of a set."""
 
-    Attributes:
-        name: of the file.
-        sha256: of the published file, then those of other accepted forms of it (for example unpacked).
-        url: where it is published.
-        folders: where under the data folder it is looked for; the first is where it should be put.
-        text: a table of which copies differ in quotes and line ends; the checksum is computed without them.
-        archive: the SHA-256 of the archive at ``url`` that holds the file.
-        remark: how many bytes at the start say when and by what the file was written, as in MATLAB's format.
-        without_remark: the SHA-256 of what follows them, in accepted copies that differ in their remark.
-    """
-
-    name: str
+    name: str  # of the file
+    # of the published file, then those of other accepted forms of it (for example unpacked)
     sha256: tuple[str, ...]
-    url: str
+    url: str  # where it is published
+    # where under the data folder it is looked for; the first is where it should be put
     folders: tuple[str, ...]
+    # a table of which copies differ in quotes and line ends; the checksum is computed without them
     text: bool = False
-    archive: str = ""
+    archive: str = ""  # the SHA-256 of the archive at ``url`` that holds the file
+    # how many bytes at the start say when and by what the file was written, as in MATLAB's format
     remark: int = 0
+    # the SHA-256 of what follows them, in accepted copies that differ in their remark
     without_remark: tuple[str, ...] = ()
 
 

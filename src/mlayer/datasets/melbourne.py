@@ -25,11 +25,7 @@ def temperatures(
 ) -> Series:
     """Melbourne's daily minimum temperatures in degrees Celsius: 3,650 days from 1981-01-01.
 
-    Args:
-        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
-        download: fetch the file if it is missing.
-        verify: refuse a file whose checksum is not the published one's.
-        progress: called during a download with name, bytes so far, total bytes (or None).
+    The arguments are those of :func:`mlayer.datasets.images`.
     """
     fetch(data, (FILE,), progress, download=download)
     path = find(data, FILE, verify=verify)

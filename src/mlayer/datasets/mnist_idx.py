@@ -54,11 +54,7 @@ def mnist(
 ) -> ImageSet:
     """MNIST: 60,000 + 10,000 gray digits of 28 x 28.
 
-    Args:
-        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
-        download: fetch files that are missing.
-        verify: refuse files whose checksums are not the published ones.
-        progress: called during a download with name, bytes so far, total bytes (or None).
+    The arguments are those of :func:`mlayer.datasets.images`.
     """
     fetch(data, list(FILES.values()), progress, download=download)
     train, test = (_half(data, half, verify) for half in ("train", "test"))

@@ -45,11 +45,7 @@ def svhn(
 ) -> ImageSet:
     """SVHN, cropped: 73,257 + 26,032 color images of 32 x 32, colors last, digit 0 as label 0.
 
-    Args:
-        data: the folder of the data sets; ``$MLAYER_DATA`` if None.
-        download: fetch files that are missing.
-        verify: refuse files whose checksums are not known.
-        progress: called during a download with name, bytes so far, total bytes (or None).
+    The arguments are those of :func:`mlayer.datasets.images`.
     """
     fetch(data, (TRAIN, TEST), progress, download=download)
     paths = [find(data, file, verify=verify) for file in (TRAIN, TEST)]

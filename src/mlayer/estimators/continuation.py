@@ -93,7 +93,7 @@ class Continuation:
         )
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """A description for users."""
         level = "the mean level" if np.isinf(self.memory) else "the level of the last rows"
         if self.memory < 1:

@@ -17,11 +17,7 @@ their weights are tested with these steps and with dopri5 to 1e-3. Figures come 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -29,15 +25,14 @@ from torch import nn
 from mlayer.datasets import ImageSet, Split
 from mlayer.datasets import images as load_images
 from mlayer.experiments.images import EXPECTED as TABLE
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
+from mlayer.experiments.shared.image_recipes import ImageRecipe
 from mlayer.experiments.shared.image_rivals import RIVALS, ODEBlock, Solver, check_solver, rival
-from mlayer.experiments.shared.image_training import split
+from mlayer.experiments.shared.image_training import Build, search_rates, train_images
 from mlayer.experiments.shared.over_seeds import best_rate, grouped, mean_figures
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, canvas, colors, soft
-from mlayer.training import Settings, TrainingResult, evaluate
+from mlayer.training import Settings, evaluate
 
 TITLE = "Image baselines: dense nets, NODE, ANODE"
 IN_PAPER = "; the other rows of Table 1, trained here"
@@ -60,29 +55,17 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The nets that are trained.
+    """The nets that are trained."""
 
-    Attributes:
-        seed: of the parts of the data, the weights and the order; others follow it.
-        seeds: trainings of each dense net; NODE and ANODE have one.
-        rows: (image set, name of the net).
-        part: of the training and the test set; figures come from whole sets only.
-        rates: tried for every dense net.
-        search_epochs: of a trial of a rate.
-        dense_epochs: of the dense nets.
-        ode_epochs: of NODE and ANODE.
-        solver: of NODE and ANODE in training.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    rows: tuple[tuple[str, str], ...] = _DENSE_ROWS
-    part: float = 1.0
-    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
-    search_epochs: int = 8
-    dense_epochs: int = 100
-    ode_epochs: int = 20
-    solver: Solver = field(default_factory=lambda: Solver("rk4", 2))
+    seed: int = 0  # of the parts of the data, the weights and the order; others follow it
+    seeds: int = 1  # trainings of each dense net; NODE and ANODE have one
+    rows: tuple[tuple[str, str], ...] = _DENSE_ROWS  # (image set, name of the net)
+    part: float = 1.0  # of the training and the test set; figures come from whole sets only
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)  # tried for every dense net
+    search_epochs: int = 8  # of a trial of a rate
+    dense_epochs: int = 100  # of the dense nets
+    ode_epochs: int = 20  # of NODE and ANODE
+    solver: Solver = field(default_factory=lambda: Solver("rk4", 2))  # of NODE and ANODE in training
 
 
 SCALES = {
@@ -110,11 +93,11 @@ SCALES = {
 
 
 def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(of for of, _ in config.rows)
+    """The image sets."""
+    return tuple(of for of, _ in config.rows)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The search for every dense net, then every row with every seed."""
     if any(name in _ODE for _, name in config.rows):
         check_solver()  # now, and not when the dense nets are done
@@ -122,124 +105,69 @@ def run(config: Config, where: Where) -> Results:
     sets: dict[str, ImageSet] = {}
     for of, name in config.rows:
         if of not in sets:
-            sets[of] = load_images(of, where.data)
+            whole = load_images(of, context.data)
+            train, test = (_first(half, config.part) for half in (whole.train, whole.test))
+            sets[of] = replace(whole, train=train, test=test)
         if name not in _ODE:
-            results["search"] += _search(sets[of], name, config, where)
+            recipes = {rate: _recipe(name, rate, config.search_epochs) for rate in config.rates}
+            build, part = _builder(sets[of], name, config), f"{of}-{name}"
+            found = search_rates(sets[of], recipes, config.seed, context, part, build=build)
+            results["search"] += ({"net": name} | row for row in found)
     for of, name in config.rows:
         for seed in range(config.seed, config.seed + (1 if name in _ODE else config.seeds)):
             rate = 1e-3 if name in _ODE else best_rate(results["search"], set=of, net=name)
-            make = partial(_row, images=sets[of], name=name, config=config, seed=seed, rate=rate, where=where)
-            results["rows"].append(where.part(f"{of}-{name}-{seed}", make))
-            where.keep(results)
+            results["rows"].append(_row(sets[of], name, config, context, seed=seed, rate=rate))
+            context.keep(results)
     return results
 
 
-def _search(images: ImageSet, name: str, config: Config, where: Where) -> Iterator[dict[str, Any]]:
-    """One short training for each rate."""
-    for rate in config.rates:
-        make = partial(_trial, images=images, name=name, config=config, rate=rate, where=where)
-        yield where.part(f"search-{images.name}-{name}-{rate:g}", make)
-
-
-def _trial(part: str, *, images: ImageSet, name: str, config: Config, rate: float, where: Where) -> Results:
-    started = time.monotonic()
-    run = _BaselineTraining(part, images, name, config, config.seed, rate, config.search_epochs)
-    _, result, count = run(where)
-    return {
-        "set": images.name,
-        "net": name,
-        "learning_rate": rate,
-        "training_examples": count,
-        "epochs": len(result.history),
-        "validation_accuracy": round(100 * (result.best_value or 0.0), 3),
-        "stopped": result.stopped,
-        "seconds": round(time.monotonic() - started, 1),
-    }
-
-
-def _row(
-    part: str, *, images: ImageSet, name: str, config: Config, seed: int, rate: float, where: Where
-) -> Results:
-    started = time.monotonic()
+def _row(of: ImageSet, name: str, config: Config, context: RunContext, *, seed: int, rate: float) -> Results:
+    """One training of one net, tested once; NODE and ANODE also with dopri5."""
     epochs = config.ode_epochs if name in _ODE else config.dense_epochs
-    net, result, count = _BaselineTraining(part, images, name, config, seed, rate, epochs)(where)
-    test = _first(images.test, config.part)
 
-    def accuracy() -> float:
-        settings = Settings(batch_size=256, loss="cross_entropy", metrics=("accuracy",))
-        return round(100 * evaluate(net, (test.images(), test.labels), settings)["accuracy"], 3)
+    def then(net: nn.Module) -> Results:
+        facts: Results = {"test_examples": len(of.test), "whole": config.part == 1.0}
+        if isinstance(net, ODEBlock):
+            facts |= {"solver": net.solver.method, "steps": net.solver.steps}
+            net.solver = Solver("dopri5")
+            settings = Settings(batch_size=256, loss="cross_entropy", metrics=("accuracy",))
+            tested = evaluate(net, (of.test.images(), of.test.labels), settings)
+            facts["test_accuracy_dopri5"] = round(100 * tested["accuracy"], 3)
+        return facts
 
-    row: Results = {
-        "set": images.name,
-        "net": name,
-        "seed": seed,
-        "learning_rate": rate,
-        "parameters": parameter_count(net),
-        "test_accuracy": accuracy(),
-        "validation_accuracy": round(100 * (result.best_value or 0.0), 3),
-        "test_examples": len(test),
-        "training_examples": count,
-        "whole": config.part == 1.0,
-        "epochs": len(result.history),
-        "best_epoch": result.best_epoch,
-        "stopped": result.stopped,
-    }
-    if isinstance(net, ODEBlock):
-        row |= {"solver": net.solver.method, "steps": net.solver.steps}
-        net.solver = Solver("dopri5")
-        row["test_accuracy_dopri5"] = accuracy()
-    return row | {"seconds": round(time.monotonic() - started, 1)}
+    recipe, build, part = _recipe(name, rate, epochs), _builder(of, name, config), f"{of.name}-{name}-{seed}"
+    row = train_images(of, recipe, seed, context, part, build=build, then=then)
+    return {"net": name, "learning_rate": rate} | row
+
+
+def _builder(of: ImageSet, name: str, config: Config) -> Build:
+    def build(inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
+        shape = (*of.image_shape, 1)[:3]
+        return rival(name, of.name, shape, classes, generator, solver=config.solver)
+
+    return build
 
 
 def _first(images: Split, part: float) -> Split:
     return images.take(slice(0, max(20, round(part * len(images)))))
 
 
-@dataclass(frozen=True)
-class _BaselineTraining:
-    """One training of one net."""
-
-    part: str
-    images: ImageSet
-    name: str
-    config: Config
-    seed: int
-    rate: float
-    epochs: int
-
-    def __call__(self, where: Where) -> tuple[nn.Module, TrainingResult, int]:
-        """The net with the weights of its best epoch, how it was trained, and on how many examples."""
-        generator = torch.Generator().manual_seed(self.seed)
-        training, validation = split(_first(self.images.train, self.config.part), 0.1, generator)
-        assert validation is not None
-        shape, classes = (*self.images.image_shape, 1)[:3], len(self.images.classes)
-        net = rival(self.name, self.images.name, shape, classes, generator, solver=self.config.solver)
-        result = where.train(
-            net,
-            (training.pixels.flatten(1), training.labels),
-            self._settings(),
-            self.part,
-            validation=(validation.images(), validation.labels),
-            augment=Augment(Augmentation(), shape, white=training.white),
-        )
-        return net, result, len(training)
-
-    def _settings(self) -> Settings:
-        ode = self.name in _ODE
-        return Settings(
-            epochs=self.epochs,
-            batch_size=256 if ode else 100,
-            loss="cross_entropy",
-            # Dupont et al.: Adam at 1e-3 and batches of 256. Lin et al. do not say all; these are common.
-            optimizer="adam" if ode else "sgd",
-            optimizer_options={} if ode else {"momentum": 0.9},
-            learning_rate=self.rate,
-            gradient_clip=None if ode else 1.0,  # without it maxout diverges
-            metrics=("accuracy",),
-            monitor="accuracy",
-            seed=self.seed,
-            on_divergence="stop",
-        )
+def _recipe(name: str, rate: float, epochs: int) -> ImageRecipe:
+    ode = name in _ODE
+    settings = Settings(
+        epochs=epochs,
+        batch_size=256 if ode else 100,
+        loss="cross_entropy",
+        # Dupont et al.: Adam at 1e-3 and batches of 256. Lin et al. do not say all; these are common.
+        optimizer="adam" if ode else "sgd",
+        optimizer_options={} if ode else {"momentum": 0.9},
+        learning_rate=rate,
+        gradient_clip=None if ode else 1.0,  # without it maxout diverges
+        metrics=("accuracy",),
+        monitor="accuracy",
+        on_divergence="stop",
+    )
+    return ImageRecipe(settings)
 
 
 def headline(results: Results) -> dict[str, float]:

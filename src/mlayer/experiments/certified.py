@@ -22,7 +22,7 @@ from typing import Any
 
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -115,21 +115,14 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained and tested.
+    """The models that are trained and tested."""
 
-    Attributes:
-        seed: the first; others follow it.
-        seeds: how many.
-        tasks: in this order.
-        test_images: number of images attacked and certified, spread evenly over each test set; None: all.
-        fit_steps: of the constants of the certificates of full layers.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    tasks: tuple[CertifiedTask, ...] = TASKS
+    seed: int = 0  # the first; others follow it
+    seeds: int = 1  # how many
+    tasks: tuple[CertifiedTask, ...] = TASKS  # in this order
+    # number of images attacked and certified, spread evenly over each test set; None: all
     test_images: int | None = 2000
-    fit_steps: int = 200
+    fit_steps: int = 200  # of the constants of the certificates of full layers
 
 
 SCALES = {
@@ -147,17 +140,17 @@ SCALES = {
 
 
 def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(task.set for task in config.tasks)
+    """The image sets."""
+    return tuple(task.set for task in config.tasks)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train and test every task, an M-layer and a linear layer each, with every seed."""
     rows: list[dict[str, Any]] = []
     results: Results = {"rows": rows, "left_out": {}}
     for task in config.tasks:
         try:
-            images = load_images(task.set, where.data)
+            images = load_images(task.set, context.data)
         except MissingDataError as error:
             results["left_out"][task.name] = str(error)
             continue
@@ -169,14 +162,14 @@ def run(config: Config, where: Where) -> Results:
                     recipe=task.recipe,
                     eps=task.eps,
                     seed=seed,
-                    where=where,
+                    context=context,
                     linear=model == "linear",
                     test_images=config.test_images,
                     fit_steps=config.fit_steps,
                 )
-                row = where.part(f"{task.name}-{model}-{seed}", train)
+                row = context.part(f"{task.name}-{model}-{seed}", train)
                 rows.append({"task": task.name, "radius": task.radius} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 

@@ -26,7 +26,7 @@ from mlayer.certificates.networks.certifier import EFFORTS
 from mlayer.datasets import images as load_images
 from mlayer.errors import MissingDataError
 from mlayer.experiments import certified
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -70,21 +70,13 @@ MNIST_TASKS = (NetworkTask("mnist", "0.1", MNIST), NetworkTask("mnist", "0.3", M
 
 @dataclass(frozen=True)
 class Config:
-    """The networks that are trained and tested.
+    """The networks that are trained and tested."""
 
-    Attributes:
-        seed: the first; others follow it.
-        seeds: how many.
-        tasks: in this order.
-        heads: of each task, in this order.
-        test_images: number of images attacked and certified, the first ones; None: all.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    tasks: tuple[NetworkTask, ...] = MNIST_TASKS
-    heads: tuple[str, ...] = HEADS
-    test_images: int | None = None
+    seed: int = 0  # the first; others follow it
+    seeds: int = 1  # how many
+    tasks: tuple[NetworkTask, ...] = MNIST_TASKS  # in this order
+    heads: tuple[str, ...] = HEADS  # of each task, in this order
+    test_images: int | None = None  # number of images attacked and certified, the first ones; None: all
 
 
 SCALES = {
@@ -95,33 +87,33 @@ SCALES = {
 
 
 def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(task.set for task in config.tasks)
+    """The image sets."""
+    return tuple(task.set for task in config.tasks)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train and test every task with every head and seed, the M-layers of all tasks first."""
     results: Results = {"rows": [], "left_out": {}}
     for seed in range(config.seed, config.seed + config.seeds):
         for head in config.heads:
             for task in config.tasks:
-                row = _row(task, head, seed, config, where, results)
+                row = _row(task, head, seed, config, context, results)
                 if row is not None:
                     results["rows"].append(row)
-                    where.keep(results)
+                    context.keep(results)
     return results
 
 
 def _row(  # noqa: PLR0917
-    task: NetworkTask, head: str, seed: int, config: Config, where: Where, results: Results
+    task: NetworkTask, head: str, seed: int, config: Config, context: RunContext, results: Results
 ) -> dict[str, Any] | None:
     try:
-        images = load_images(task.set, where.data)
+        images = load_images(task.set, context.data)
     except MissingDataError as error:
         results["left_out"][task.name] = str(error)
         return None
     part = f"{task.name}-{head}-{seed}"
-    file = None if where.models is None else where.models / f"{part}.safetensors"
+    file = None if context.models is None else context.models / f"{part}.safetensors"
     train = partial(
         train_network,
         images=images,
@@ -129,11 +121,11 @@ def _row(  # noqa: PLR0917
         eps=task.eps,
         head=head,
         seed=seed,
-        where=where,
+        context=context,
         file=file,
         test_images=config.test_images,
     )
-    return {"task": task.name, "radius": task.radius} | where.part(part, train)
+    return {"task": task.name, "radius": task.radius} | context.part(part, train)
 
 
 headline = partial(accuracy_figures, "certified_networks")

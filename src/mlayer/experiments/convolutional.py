@@ -13,26 +13,24 @@ rest. The penalty on exp(M) is the one ingredient that only the M-layer has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
 
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
-from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
+from mlayer.experiments.shared.image_training import search_rates, train_images
 from mlayer.experiments.shared.over_seeds import (
-    SEARCH_FACTS,
     accuracies,
     ahead_figures,
     best_rate,
-    draw_seeds,
+    draw_nets,
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, panels
 from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
 
 TITLE = "Heads of a convolutional net"
@@ -57,25 +55,15 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The nets that are trained.
+    """The nets that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of each net.
-        sets: of images.
-        heads: of `residual_net`.
-        rates: tried for every head.
-        search_epochs: of a trial of a rate.
-        epochs: of a training.
-    """
-
-    seed: int = 0
-    seeds: int = 3
-    sets: tuple[str, ...] = ("cifar10",)
-    heads: tuple[str, ...] = HEADS
-    rates: tuple[float, ...] = (0.03, 0.1, 0.3)
-    search_epochs: int = 2
-    epochs: int = 10
+    seed: int = 0  # the first seed; others follow it
+    seeds: int = 3  # trainings of each net
+    sets: tuple[str, ...] = ("cifar10",)  # of images
+    heads: tuple[str, ...] = HEADS  # of `residual_net`
+    rates: tuple[float, ...] = (0.03, 0.1, 0.3)  # tried for every head
+    search_epochs: int = 2  # of a trial of a rate
+    epochs: int = 10  # of a training
 
 
 SCALES = {
@@ -83,30 +71,29 @@ SCALES = {
     "default": Config(),
     "full": Config(sets=("cifar10", "svhn"), search_epochs=4, epochs=20),
 }
+needs = attrgetter("sets")
 
 
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.sets)
-
-
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The search for every head first, then every head with every seed."""
     results: Results = {"search": [], "trainings": []}
     for name in config.sets:
-        images = load_images(name, where.data)
+        images = load_images(name, context.data)
         for head in config.heads:
-            results["search"] += _search(images, head, config, where)
+            recipes = {rate: _recipe(name, head, rate, config.search_epochs) for rate in config.rates}
+            part = f"{name}-{head}".replace(", ", "-").replace(" ", "-")
+            found = search_rates(images, recipes, config.seed, context, part, build=_build(images, head))
+            results["search"] += ({"head": head} | row for row in found)
     for turn in range(config.seeds):
         for name in config.sets:
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for head in config.heads:
                 seed, rate = config.seed + turn, best_rate(results["search"], set=name, head=head)
                 part = f"{name}-{head}-{seed}".replace(", ", "-").replace(" ", "-")
                 recipe = _recipe(name, head, rate, config.epochs)
-                row = train_images(images, recipe, seed, where, part, build=_build(images, head))
+                row = train_images(images, recipe, seed, context, part, build=_build(images, head))
                 results["trainings"].append({"head": head, "learning_rate": rate} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 
@@ -115,23 +102,8 @@ def _build(images: ImageSet, head: str) -> BuildResidualNet:
 
 
 def _recipe(name: str, head: str, rate: float, epochs: int) -> ImageRecipe:
-    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
-    settings = replace(recipe.settings, learning_rate=rate, epochs=epochs, on_divergence="stop")
-    if head != "M-layer":
-        settings = replace(settings, activity_penalty=0.0)  # there is no exp(M)
     # The first convolution is followed by a batch normalization, which makes standard colors superfluous.
-    return replace(recipe, settings=settings, standardize=False)
-
-
-def _search(images: ImageSet, head: str, config: Config, where: Where) -> Iterator[dict[str, Any]]:
-    """One short training for each rate, judged on a tenth of the training set."""
-    for rate in config.rates:
-        recipe = _recipe(images.name, head, rate, config.search_epochs)
-        settings = replace(recipe.settings, metrics=("accuracy",), monitor="accuracy")
-        recipe = replace(recipe, settings=settings, validation=0.1)
-        part = f"search-{images.name}-{head}-{rate:g}".replace(", ", "-").replace(" ", "-")
-        row = train_images(images, recipe, config.seed, where, part, build=_build(images, head))
-        yield {"head": head, "learning_rate": rate} | {key: row[key] for key in SEARCH_FACTS}
+    return replace(our_recipe(name, head, rate=rate, epochs=epochs), standardize=False)
 
 
 def headline(results: Results) -> dict[str, float]:
@@ -154,12 +126,7 @@ def plot(results: Results) -> Figure:
     sets = accuracies(results["trainings"], "head")
     figure, axes_of = panels(len(sets), 5.4 * len(sets), 4)
     for axes, (name, heads) in zip(axes_of, sets.items(), strict=True):
-        for place, (head, by_seed) in enumerate(heads.items()):
-            draw_seeds(
-                axes, place, list(by_seed.values()), colors().m_layer if head == "M-layer" else colors().net
-            )
-        axes.set_xticks(range(len(heads)), [head.replace(", ", ",\n") for head in heads])
-        axes.set_xlim(-0.5, len(heads) - 0.5)
+        draw_nets(axes, heads)
         epochs = max(row["epochs"] for row in results["trainings"] if row["set"] == name)
         axes.set_title(f"{SET_TITLES.get(name, name)}, {epochs} epochs", fontsize="medium")
     axes_of[0].set_ylabel("test accuracy, %")

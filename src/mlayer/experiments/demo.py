@@ -6,8 +6,6 @@ mlayer demo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import permutations
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ import torch
 from mlayer.certificates import Certifier, attack
 from mlayer.datasets import FIGURE_COSINES, digits, spirals
 from mlayer.experiments import periodic, spiral
-from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.nn.layer import MLayer
 from mlayer.symbolic import determinant_plan
@@ -24,31 +22,21 @@ from mlayer.training import Settings, train
 
 @dataclass(frozen=True)
 class Config:
-    """The size of each part.
+    """The size of each part."""
 
-    Attributes:
-        seed: of everything.
-        points: on the spirals.
-        epochs: of the M-layer on the spirals.
-        dnn_epochs: of the dense net it is compared with.
-        digit_epochs: of the digits.
-        certified: digits to certify.
-        fit_steps: of the certificates' constants.
-    """
-
-    seed: int = 0
-    points: int = 2000
-    epochs: int = 150
-    dnn_epochs: int = 150
-    digit_epochs: int = 30
-    certified: int = 20
-    fit_steps: int = 100
+    seed: int = 0  # of everything
+    points: int = 2000  # on the spirals
+    epochs: int = 150  # of the M-layer on the spirals
+    dnn_epochs: int = 150  # of the dense net it is compared with
+    digit_epochs: int = 30  # of the digits
+    certified: int = 20  # digits to certify
+    fit_steps: int = 100  # of the certificates' constants
 
 
 SMOKE = Config(points=200, epochs=2, dnn_epochs=2, digit_epochs=2, certified=2, fit_steps=5)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """All four parts; plain data.
 
     In one thread: batches this small gain nothing from more, which wait for each other on a busy machine,
@@ -58,16 +46,16 @@ def run(config: Config, where: Where) -> Results:
     torch.set_num_threads(1)
     try:
         return {
-            "spiral": _spiral(config, where),
-            "wave": _wave(config, where),
-            "determinant": _determinant(where),
-            "digits": _digits(config, where),
+            "spiral": _spiral(config, context),
+            "wave": _wave(config, context),
+            "determinant": _determinant(context),
+            "digits": _digits(config, context),
         }
     finally:
         torch.set_num_threads(threads)
 
 
-def _spiral(config: Config, where: Where) -> dict[str, Any]:
+def _spiral(config: Config, context: RunContext) -> dict[str, Any]:
     points = spirals(config.points, seed=config.seed)
     further = spirals(config.points, extra_turn=True, seed=1_000_003 + config.seed)
     sizes = spiral.Config(dnn_epochs=config.dnn_epochs, epochs=config.epochs)
@@ -78,7 +66,7 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
         model, settings = recipes[name]
         if name == "relu":
             settings = replace(settings, batch_size=64, learning_rate=5e-3)
-        train(model, (points.x, points.y), settings, progress=where.follow(f"spirals: {title}"))
+        train(model, (points.x, points.y), settings, progress=context.follow(f"spirals: {title}"))
         found[name] = {
             "title": title,
             "parameters": parameter_count(model),
@@ -89,21 +77,22 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
     return found
 
 
-def _wave(config: Config, where: Where) -> dict[str, Any]:
-    where.say("a sum of two cosines, learned on [0, 2]")
+def _wave(config: Config, context: RunContext) -> dict[str, Any]:
+    context.say("a sum of two cosines, learned on [0, 2]")
     function = FIGURE_COSINES[0]
     model, outcome = periodic.ours(function, config.seed)
     ours = outcome | {"curve": periodic.curve(model)}
     return {"function": function.label, "curve": periodic.curve(function), "ours": ours}
 
 
-def _determinant(where: Where) -> dict[str, Any]:
-    where.say("the 3 x 3 determinant, compiled")
+def _determinant(context: RunContext) -> dict[str, Any]:
+    context.say("the 3 x 3 determinant, compiled")
     plan = determinant_plan(3)
     layer = plan.build(torch.float64)
     generator = torch.Generator().manual_seed(0)
     matrices = torch.randint(-9, 10, (200, 3, 3), generator=generator)
-    exact = torch.tensor([float(_leibniz(m)) for m in matrices.tolist()], dtype=torch.float64)
+    a, b, c, d, e, f, g, h, i = matrices.flatten(1).T
+    exact = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)  # in integers
     with torch.no_grad():
         outputs = layer(matrices.double().flatten(1))[:, 0]
     return {
@@ -115,19 +104,7 @@ def _determinant(where: Where) -> dict[str, Any]:
     }
 
 
-def _leibniz(rows: list[list[int]]) -> Fraction:
-    """The sum over permutations, in exact arithmetic."""
-    total = Fraction(0)
-    for order in permutations(range(3)):
-        swaps = sum(a > b for k, a in enumerate(order) for b in order[k + 1 :])
-        product = Fraction((-1) ** swaps)
-        for row, column in enumerate(order):
-            product *= rows[row][column]
-        total += product
-    return total
-
-
-def _digits(config: Config, where: Where) -> dict[str, Any]:
+def _digits(config: Config, context: RunContext) -> dict[str, Any]:
     data = digits()
     x, y = data.train.images(), data.train.labels
     test, labels = data.test.images(), data.test.labels
@@ -141,14 +118,16 @@ def _digits(config: Config, where: Where) -> dict[str, Any]:
         schedule="cosine",
         seed=config.seed,
     )
-    train(model, (x, y), settings, progress=where.follow("digits"))
+    train(model, (x, y), settings, progress=context.follow("digits"))
     with torch.no_grad():
         right = model(test).argmax(1) == labels
     chosen = torch.nonzero(right)[: config.certified, 0]
-    where.say("certificates of a few digits")
+    context.say("certificates of a few digits")
     certifier = Certifier(model, box=(0.0, 1.0), references=x[:32].double(), fit_steps=config.fit_steps)
     rows, classes = test[chosen].double(), labels[chosen]
-    proved = certifier(rows, classes, progress=lambda k, n: where.say("certificates of a few digits", k / n))
+    proved = certifier(
+        rows, classes, progress=lambda k, n: context.say("certificates of a few digits", k / n)
+    )
     paper = certifier(rows, classes, method="paper")
     broken = attack(model, rows, classes, box=(0.0, 1.0))
     return {

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
@@ -51,7 +51,6 @@ EXPECTED = {
     "zero_guess_mse": 2 / 9,
     "examples": 2**17,
 }
-needs = no_needs
 ROWS = paper_rows(
     "3 x 3 determinant, ",
     "determinant3",
@@ -67,49 +66,29 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained, and their data.
+    """The models that are trained, and their data."""
 
-    Attributes:
-        seed: of data and weights.
-        polynomial: "determinant" or "permanent".
-        matrix_sizes: n of the M-layers in the grid.
-        dnns: (hidden layers, width) of the dense nets in the grid.
-        examples: sizes of the training set in the grid.
-        seeds: of every point of the grid with few examples, where single ones differ much.
-        seeds_up_to: examples; points with more have one seed.
-        headline_examples: for the 811-parameter M-layer.
-        dnn_examples: for the 3,121-parameter DNN.
-        notebook_examples: for the authors' notebook's recipe.
-        epochs: at most.
-        penalty: the paper's lambda, the text's value.
-        other_penalties: also tried for the headline model.
-        ours_examples: for our recipe.
-        ours_rows: of them in one step.
-        ours_steps: of Levenberg-Marquardt.
-        ours_dnn: hidden layers and width of the DNN that gets the same; the text's has 3,121 parameters.
-        dnn_steps: of it; 0 leaves that out.
-        test: matrices in the test set.
-    """
-
-    seed: int = 0
-    polynomial: str = "determinant"
-    matrix_sizes: tuple[int, ...] = (6, 7, 8, 9, 10, 11, 12)
+    seed: int = 0  # of data and weights
+    polynomial: str = "determinant"  # "determinant" or "permanent"
+    matrix_sizes: tuple[int, ...] = (6, 7, 8, 9, 10, 11, 12)  # n of the M-layers in the grid
+    # (hidden layers, width) of the dense nets in the grid
     dnns: tuple[tuple[int, int], ...] = ((2, 10), (3, 20), (4, 30))
-    examples: tuple[int, ...] = (2**10, 2**11, 2**12, 2**13)
-    seeds: int = 1
-    seeds_up_to: int = 2**12
-    headline_examples: int = 2**17
-    dnn_examples: int = 2**17
-    notebook_examples: int = 2**13
-    epochs: int = 256
-    penalty: float = 1e-4
-    other_penalties: tuple[float, ...] = ()
-    ours_examples: int = 2**17
-    ours_rows: int = 2**13
-    ours_steps: int = 300
+    examples: tuple[int, ...] = (2**10, 2**11, 2**12, 2**13)  # sizes of the training set in the grid
+    seeds: int = 1  # of every point of the grid with few examples, where single ones differ much
+    seeds_up_to: int = 2**12  # examples; points with more have one seed
+    headline_examples: int = 2**17  # for the 811-parameter M-layer
+    dnn_examples: int = 2**17  # for the 3,121-parameter DNN
+    notebook_examples: int = 2**13  # for the authors' notebook's recipe
+    epochs: int = 256  # at most
+    penalty: float = 1e-4  # the paper's lambda, the text's value
+    other_penalties: tuple[float, ...] = ()  # also tried for the headline model
+    ours_examples: int = 2**17  # for our recipe
+    ours_rows: int = 2**13  # of them in one step
+    ours_steps: int = 300  # of Levenberg-Marquardt
+    # hidden layers and width of the DNN that gets the same; the text's has 3,121 parameters
     ours_dnn: tuple[int, int] = (4, 30)
-    dnn_steps: int = 0
-    test: int = 10**6
+    dnn_steps: int = 0  # of it; 0 leaves that out
+    test: int = 10**6  # matrices in the test set
 
 
 SCALES = {
@@ -141,44 +120,36 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Ours, the headline models by the text's recipe, the notebook's, and the grid by the text's."""
     problem = PolynomialProblem(config.polynomial, 3, config.seed)
-    results: Results = {"ours": ours(problem, config, where), "headline": {}, "notebook": None, "grid": []}
+    results: Results = {"ours": ours(problem, config, context), "headline": {}, "notebook": None, "grid": []}
     if config.dnn_steps:
         net = dnn(3, *config.ours_dnn, config.seed).double()
         results["ours_dnn"] = by_least_squares(
-            problem, net, config, where, steps=config.dnn_steps, part="ours-dnn"
+            problem, net, config, context, steps=config.dnn_steps, part="ours-dnn"
         )
-    trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, where=where)
+    trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, context=context)
     for name, model, examples, penalty in _headline_models(config):
         results["headline"][name] = trained(model, examples, penalty=penalty, part=f"headline-{name}")
-        where.keep(results)
+        context.keep(results)
     layer, examples = notebook_layer(3, 8, config.seed), config.notebook_examples
     results["notebook"] = trained(layer, examples, penalty=1e-4, part="notebook", recipe=notebook_settings)
     for examples in config.examples:
         for turn in range(config.seeds if examples <= config.seeds_up_to else 1):
-            results["grid"] += _grid_points(replace(config, seed=config.seed + turn), examples, where)
-            where.keep(results)
+            results["grid"] += _grid_points(replace(config, seed=config.seed + turn), examples, context)
+            context.keep(results)
     return results
 
 
-def _grid_points(config: Config, examples: int, where: Where) -> Iterator[dict[str, Any]]:
+def _grid_points(config: Config, examples: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """All models of the grid with one seed, of data and weights, and one number of examples."""
     problem = PolynomialProblem(config.polynomial, 3, config.seed)
+    trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, context=context)
     for kind, label, model in _grid_models(config):
         penalty = config.penalty if kind == "M-layer" else 0.0
         part = f"{kind} {label}, {examples} examples, seed {config.seed}".replace(",", "").replace(" ", "-")
-        point = by_the_text(
-            problem,
-            model,
-            examples,
-            epochs=config.epochs,
-            test=config.test,
-            penalty=penalty,
-            part=part,
-            where=where,
-        )
+        point = trained(model, examples, penalty=penalty, part=part)
         yield {"model": kind, "label": label, "seed": config.seed, **point}
 
 
@@ -202,21 +173,27 @@ def _grid_models(config: Config) -> list[tuple[str, str, nn.Module]]:
     return layers + [("DNN", f"{k} x {w}", dnn(3, k, w, config.seed)) for k, w in config.dnns]
 
 
-def ours(problem: PolynomialProblem, config: Config, where: Where) -> dict[str, Any]:
+def ours(problem: PolynomialProblem, config: Config, context: RunContext) -> dict[str, Any]:
     """The text's model and start, trained by Levenberg-Marquardt in float64."""
     model = m_layer(3, 9, config.seed, torch.float64)
-    return by_least_squares(problem, model, config, where, steps=config.ours_steps, part="ours")
+    return by_least_squares(problem, model, config, context, steps=config.ours_steps, part="ours")
 
 
 def by_least_squares(
-    problem: PolynomialProblem, model: nn.Module, config: Config, where: Where, *, steps: int, part: str
+    problem: PolynomialProblem,
+    model: nn.Module,
+    config: Config,
+    context: RunContext,
+    *,
+    steps: int,
+    part: str,
 ) -> dict[str, Any]:
     """A model in float64, trained by Levenberg-Marquardt, unless that was done before."""
 
     def make(name: str) -> dict[str, Any]:
         x = problem.training(config.ours_examples).x.double()
         history = Levenberg(steps=steps, rows=config.ours_rows, seed=config.seed, target=1e-14)(
-            model, x, problem.exact(x), checkpoint=where.checkpoint(name), where=where, what=name
+            model, x, problem.exact(x), checkpoint=context.checkpoint(name), context=context, what=name
         )
         double = problem.test_error(model, config.test)
         return {
@@ -229,7 +206,7 @@ def by_least_squares(
             "history": [[record["step"], float(f"{record['after']:.3g}")] for record in history],
         }
 
-    return where.part(part, make)
+    return context.part(part, make)
 
 
 def figures(results: Results, prefix: str) -> dict[str, float]:

@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels, shade
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.training import Settings
 
 TITLE = "Determinants of 5 x 5 matrices"
@@ -46,7 +46,6 @@ EXPECTED = {
     "examples": 2**20,
 }
 SCATTER = 5000
-needs = no_needs
 ROWS = paper_rows(
     "5 x 5 determinant, ",
     "determinant5",
@@ -61,39 +60,23 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained, and their data.
+    """The models that are trained, and their data."""
 
-    Attributes:
-        seed: of data and weights; others follow it.
-        polynomial: "determinant" or "permanent".
-        seeds: of our recipe.
-        dnn_ours: whether the DNN is trained by our recipe too.
-        matrix_size: n.
-        examples: in the training set.
-        test: matrices in the test set.
-        stages: shares of the identity in the matrices of our recipe's warm-up, one epoch each.
-        settle_epochs: of Adam on the uniform matrices, the rate falling to 0.
-        batch_size: of both.
-        learning_rate: of both.
-        text_epochs: of the text's recipe for the M-layer; 0 leaves it out.
-        dnn_epochs: of the text's recipe for the DNN; 0 leaves it out.
-        dnn: hidden layers and their width.
-    """
-
-    seed: int = 0
-    polynomial: str = "determinant"
-    seeds: int = 1
-    dnn_ours: bool = False
-    matrix_size: int = 24
-    examples: int = 2**20
-    test: int = 10**6
+    seed: int = 0  # of data and weights; others follow it
+    polynomial: str = "determinant"  # "determinant" or "permanent"
+    seeds: int = 1  # of our recipe
+    dnn_ours: bool = False  # whether the DNN is trained by our recipe too
+    matrix_size: int = 24  # n
+    examples: int = 2**20  # in the training set
+    test: int = 10**6  # matrices in the test set
+    # shares of the identity in the matrices of our recipe's warm-up, one epoch each
     stages: tuple[float, ...] = (0.6, 0.45, 0.3, 0.15)
-    settle_epochs: int = 80
-    batch_size: int = 256
-    learning_rate: float = 3e-3
-    text_epochs: int = 0
-    dnn_epochs: int = 0
-    dnn: tuple[int, int] = (5, 100)
+    settle_epochs: int = 80  # of Adam on the uniform matrices, the rate falling to 0
+    batch_size: int = 256  # of both
+    learning_rate: float = 3e-3  # of both
+    text_epochs: int = 0  # of the text's recipe for the M-layer; 0 leaves it out
+    dnn_epochs: int = 0  # of the text's recipe for the DNN; 0 leaves it out
+    dnn: tuple[int, int] = (5, 100)  # hidden layers and their width
 
 
 SCALES = {
@@ -114,7 +97,7 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Ours, and the text's recipe where asked for."""
     problem = PolynomialProblem(config.polynomial, 5, config.seed)
     layers, width = config.dnn
@@ -125,14 +108,14 @@ def run(config: Config, where: Where) -> Results:
         if config.dnn_ours:
             nets["ours_dnn"] = dnn(5, layers, width, seed)
         for name, net in nets.items():
-            row = partial(_ours, model=net, config=config, seed=seed, where=where)
-            made = where.part(name if turn == 0 else f"{name}-{seed}", row)
+            row = partial(_ours, model=net, config=config, seed=seed, context=context)
+            made = context.part(name if turn == 0 else f"{name}-{seed}", row)
             if turn == 0:
                 results[name] = made
             else:
                 made.pop("scatter")  # one seed's is drawn
                 results["more"].append({"model": name, **made})
-            where.keep(results)
+            context.keep(results)
     others: list[tuple[str, nn.Module, int, float]] = [
         ("m_layer", m_layer(5, config.matrix_size, config.seed), config.text_epochs, 1e-4),
         ("dnn", dnn(5, layers, width, config.seed), config.dnn_epochs, 0.0),
@@ -147,14 +130,14 @@ def run(config: Config, where: Where) -> Results:
                 test=config.test,
                 penalty=penalty,
                 part=f"text-{name}",
-                where=where,
+                context=context,
                 then=lambda model: {"scatter": _scatter(problem, model)},
             )
-            where.keep(results)
+            context.keep(results)
     return results
 
 
-def _ours(part: str, *, model: nn.Module, config: Config, seed: int, where: Where) -> dict[str, Any]:
+def _ours(part: str, *, model: nn.Module, config: Config, seed: int, context: RunContext) -> dict[str, Any]:
     problem = PolynomialProblem(config.polynomial, 5, seed)
     x = problem.training(config.examples).x
     y = problem.exact(x).float()
@@ -163,7 +146,7 @@ def _ours(part: str, *, model: nn.Module, config: Config, seed: int, where: Wher
     for share in (*config.stages, 0.0):
         last = share == 0.0
         near = (1 - share) * x + share * torch.eye(5).flatten()
-        result = where.train(
+        result = context.train(
             model,
             (near, problem.exact(near).float()) if share else (x, y),
             Settings(
@@ -235,7 +218,7 @@ def plot(results: Results) -> Figure:
         axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true", ylabel="learned")
         axis.set_aspect(1)
         axis.set(xticks=[-1, -0.5, 0, 0.5, 1], yticks=[-1, -0.5, 0, 0.5, 1])
-        error = written(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
+        error = formatted(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
         axis.set_title(f"{title}: mean squared error {error}", fontsize="medium")
     last = axes[-1]
     losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]

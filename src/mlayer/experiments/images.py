@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
-from mlayer.experiments.shared.over_seeds import draw_seeds, mean_figures
+from mlayer.experiments.shared.over_seeds import draw_seeds, grouped, mean_figures
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ground, is_narrow, panels, soft
 from mlayer.report.reproduction import Grid
 
@@ -53,12 +54,12 @@ def _rows(name: str) -> Iterator[PaperRow]:
     mean, spread, _ = EXPECTED[name]["M-layer"]
     assert spread is not None
     for recipe in ("paper_recipe", "notebook_recipe"):
-        said = f"{title}, {_LABELS[recipe].removeprefix('the ')} recipe, %"
+        what = f"{title}, {_LABELS[recipe].removeprefix('the ')} recipe, %"
         least = round(mean - spread, 2)
-        yield PaperRow(said, f"{mean} ± {spread}", f"images.{name}.{recipe}", ".2f", at_least=least)
-    said = f"{title}, our recipe, augmented, all {count} images, %"
+        yield PaperRow(what, f"{mean} ± {spread}", f"images.{name}.{recipe}", ".2f", at_least=least)
+    what = f"{title}, our recipe, augmented, all {count} images, %"
     anode = f"ANODE {EXPECTED[name]['ANODE'][0]:g}"
-    yield PaperRow(said, anode, f"images.{name}.our_recipe", ".2f", at_least=goal)
+    yield PaperRow(what, anode, f"images.{name}.our_recipe", ".2f", at_least=goal)
 
 
 ROWS = tuple(row for name in _GOALS for row in _rows(name))
@@ -66,23 +67,17 @@ ROWS = tuple(row for name in _GOALS for row in _rows(name))
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: how many seeds each recipe of each set gets; those that are not named are left out.
-        recipes: for each set, by name.
-        matrix_size: n.
-        embedding_size: d.
-    """
-
-    seed: int = 0
+    seed: int = 0  # the first seed; others follow it
+    # how many seeds each recipe of each set gets; those that are not named are left out
     seeds: Mapping[str, Mapping[str, int]] = field(
         default_factory=lambda: {name: dict.fromkeys(_LABELS, 1) for name in EXPECTED}
     )
+    # for each set, by name
     recipes: Mapping[str, Mapping[str, ImageRecipe]] = field(default_factory=lambda: RECIPES)
-    matrix_size: int = 30
-    embedding_size: int = 35
+    matrix_size: int = 30  # n
+    embedding_size: int = 35  # d
 
 
 def _short(recipe: ImageRecipe) -> ImageRecipe:
@@ -106,14 +101,10 @@ SCALES = {
         }
     ),
 }
+needs = attrgetter("seeds")  # by set
 
 
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.seeds)
-
-
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train every recipe on every set with every seed; the first seed of all comes first."""
     rows = []
     for turn in range(max(max(seeds.values()) for seeds in config.seeds.values())):
@@ -121,18 +112,18 @@ def run(config: Config, where: Where) -> Results:
             recipes = [recipe for recipe, count in seeds.items() if turn < count]
             if not recipes:
                 continue
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for recipe in recipes:
                 row = train_images(
                     images,
                     config.recipes[name][recipe],
                     config.seed + turn,
-                    where,
+                    context,
                     f"{name}-{recipe}-{config.seed + turn}",
                     build=BuildLayer(config.matrix_size, config.embedding_size),
                 )
                 rows.append({"recipe": recipe} | row)
-                where.keep({"trainings": rows})
+                context.keep({"trainings": rows})
     return {"trainings": rows}
 
 
@@ -149,12 +140,7 @@ def grids(record: Results) -> list[Grid]:
     figures = record["headline"]
 
     def cell(name: str, recipe: str) -> str:
-        start = f"images.{name}.{recipe}"
-        if f"{start}.mean" not in figures:
-            return ""
-        spread = f" ± {figures[f'{start}.sd']:.2f}" if f"{start}.sd" in figures else ""
-        seeds = round(figures[f"{start}.seeds"])
-        return f"{figures[f'{start}.mean']:.2f}{spread} ({seeds} seed{'s' if seeds > 1 else ''})"
+        return PaperRow("", "", f"images.{name}.{recipe}", ".2f").here(figures)
 
     header = [
         "architecture",
@@ -209,14 +195,10 @@ def plot(results: Results) -> Figure:
     return figure
 
 
-def _groups(results: Results) -> dict[tuple[str, str], list[float]]:
-    groups: dict[tuple[str, str], list[float]] = {}
+def _groups(results: Results) -> dict[tuple[str, ...], list[float]]:
+    def place(row: Results) -> tuple[int, int]:
+        return [*EXPECTED, row["set"]].index(row["set"]), list(_LABELS).index(row["recipe"])
+
     # In the order of the table, whatever the order of the trainings.
-    for row in sorted(results["trainings"], key=lambda row: _place(row["set"], row["recipe"])):
-        groups.setdefault((row["set"], row["recipe"]), []).append(row["test_accuracy"])
-    return groups
-
-
-def _place(name: str, recipe: str) -> tuple[int, int]:
-    sets = [*EXPECTED, name]
-    return sets.index(name), list(_LABELS).index(recipe)
+    groups = grouped(sorted(results["trainings"], key=place), "set", "recipe")
+    return {key: [row["test_accuracy"] for row in rows] for key, rows in groups.items()}

@@ -15,13 +15,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
 from mlayer.experiments.shared.image_augmentation import Augmentation
-from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
+from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
 from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ink, panels
@@ -66,19 +67,13 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of every row, by set.
-        changes: of `CHANGES` and `DROPOUT`.
-        epochs: instead of the recipe's, if not None.
-    """
-
-    seed: int = 0
+    seed: int = 0  # the first seed; others follow it
+    # trainings of every row, by set
     seeds: Mapping[str, int] = field(default_factory=lambda: {"mnist": 3, "cifar10": 1})
-    changes: tuple[str, ...] = (*CHANGES, *DROPOUT)
-    epochs: int | None = None
+    changes: tuple[str, ...] = (*CHANGES, *DROPOUT)  # of `CHANGES` and `DROPOUT`
+    epochs: int | None = None  # instead of the recipe's, if not None
 
 
 SCALES = {
@@ -86,36 +81,28 @@ SCALES = {
     "default": Config(),
     "full": Config(seeds={"mnist": 3, "cifar10": 3}),
 }
+needs = attrgetter("seeds")  # by set
 
 
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.seeds)
-
-
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Every change with the first seed, then with the second, and so on."""
     results: Results = {"trainings": []}
     for turn in range(max(config.seeds.values())):
         for name in (of for of, seeds in config.seeds.items() if turn < seeds):
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for change in config.changes:
                 recipe, build = _changed(name, change, config)
                 seed = config.seed + turn
                 part = f"{name}-{change}-{seed}".translate(str.maketrans(" ()'", "----"))
-                row = train_images(images, recipe, seed, where, part, build=build)
+                row = train_images(images, recipe, seed, context, part, build=build)
                 results["trainings"].append({"change": change} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 
 def _changed(name: str, change: str, config: Config) -> tuple[ImageRecipe, Build]:
     """The recipe of a set with one change, and what makes the net."""
-    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
-    settings = replace(recipe.settings, on_divergence="stop")
-    if config.epochs is not None:
-        settings = replace(settings, epochs=config.epochs)
-    recipe = replace(recipe, settings=settings)
+    recipe = our_recipe(name, epochs=config.epochs)
     sizes = (6, 8) if name == "digits" else (30, 35)
     if change in DROPOUT:
         return recipe, BuildWithDropout(DROPOUT[change], DROPOUT_RATE, *sizes)

@@ -33,15 +33,15 @@ from torch import Tensor, nn
 
 from mlayer.datasets import FIGURE_COSINES, Cosines, cosine_samples, random_cosines
 from mlayer.errors import MLayerError
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, shade
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
-from mlayer.experiments.shared.wave_baselines import features, harmonics, told
+from mlayer.experiments.shared.wave_baselines import features, harmonics, known_frequencies
 from mlayer.nn.layer import MLayer
 from mlayer.numerics.arrays import Array
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.training import PeriodicLoss, Settings
 
 TITLE = "Periodic functions"
@@ -60,7 +60,6 @@ TEXT_EPOCHS = 300
 SPACING = 1e-5
 MATRIX_SIZE = 6
 DRAWN = 0.01  # spacing of the curves in the picture
-needs = no_needs
 _SEEN = "a picture"
 _WITHIN = "functions with real frequencies within 0.05, from a spectrum"
 _TEXT = {"at_most": 0.05, "epochs": "periodic.text_epochs"}
@@ -89,31 +88,18 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained, and their functions.
+    """The models that are trained, and their functions."""
 
-    Attributes:
-        seed: of noise and weights.
-        functions: of the figure.
-        models: of our recipe for each function of the figure.
-        random: functions drawn as in the text, one model of our recipe each.
-        real: functions with real frequencies, one model of our recipe each.
-        text_models: by the text's recipe, for each function of the figure.
-        text_epochs: of it.
-        dnn_models: for each function of the figure.
-        dnn_epochs: of them.
-        thin: one in this many examples trains the text's recipe and the DNNs; the text's is 1.
-    """
-
-    seed: int = 0
-    functions: int = 3
-    models: int = 3
-    random: int = 20
-    real: int = 200
-    text_models: int = 1
-    text_epochs: int = 300
-    dnn_models: int = 1
-    dnn_epochs: int = 30
-    thin: int = 1
+    seed: int = 0  # of noise and weights
+    functions: int = 3  # of the figure
+    models: int = 3  # of our recipe for each function of the figure
+    random: int = 20  # functions drawn as in the text, one model of our recipe each
+    real: int = 200  # functions with real frequencies, one model of our recipe each
+    text_models: int = 1  # by the text's recipe, for each function of the figure
+    text_epochs: int = 300  # of it
+    dnn_models: int = 1  # for each function of the figure
+    dnn_epochs: int = 30  # of them
+    thin: int = 1  # one in this many examples trains the text's recipe and the DNNs; the text's is 1
 
 
 SCALES = {
@@ -125,38 +111,37 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Functions of the figure by all recipes, random functions by ours."""
     figure = []
     for number, function in enumerate(FIGURE_COSINES[: config.functions]):
         entry: dict[str, Any] = {"function": function.label, "curve": curve(function), "ours": []}
         for k in range(config.models):
-            where.say(f"ours, function {number + 1}, model {k + 1}")
+            context.say(f"ours, function {number + 1}, model {k + 1}")
             model, outcome = ours(function, config.seed + k)
             entry["ours"].append(outcome | {"curve": curve(model)})
         for kind in ("text", "dnn"):
             count = config.text_models if kind == "text" else config.dnn_models
             entry[kind] = []
             for k in range(count):
-                train_it = partial(_by_the_text, kind=kind, function=function, config=config, where=where)
+                train_it = partial(_by_the_text, kind=kind, function=function, config=config, context=context)
                 part = f"{kind}-{number}-{k}"
-                entry[kind].append(where.part(part, partial(train_it, seed=config.seed + k)))
+                entry[kind].append(context.part(part, partial(train_it, seed=config.seed + k)))
         figure.append(entry)
     random = [
         _measured(random_cosines(1_000_003 * (config.seed + 1) + k), config.seed + k)
-        for k in _counted(config.random, "ours, random functions", where)
+        for k in _counted(config.random, "ours, random functions", context)
     ]
-    real = [
-        _measured(random_cosines(1_000_003 * (config.seed + 1) + k, whole=False), config.seed + k)
-        | _baselines(random_cosines(1_000_003 * (config.seed + 1) + k, whole=False), config.seed + k)
-        for k in _counted(config.real, "ours, real frequencies", where)
-    ]
+    real = []
+    for k in _counted(config.real, "ours, real frequencies", context):
+        function = random_cosines(1_000_003 * (config.seed + 1) + k, whole=False)
+        real.append(_measured(function, config.seed + k) | _baselines(function, config.seed + k))
     return {"figure": figure, "random": random, "real": real}
 
 
-def _counted(count: int, what: str, where: Where) -> Iterator[int]:
+def _counted(count: int, what: str, context: RunContext) -> Iterator[int]:
     for k in range(count):
-        where.say(what, k / count)
+        context.say(what, k / count)
         yield k
 
 
@@ -195,18 +180,18 @@ def _baselines(function: Cosines, seed: int) -> dict[str, float]:
     forecasts = {
         "harmonics": harmonics(x, y, new),
         "features": features(x, y, new),
-        "told": told(x, y, new, function.multiples),
+        "told": known_frequencies(x, y, new, function.multiples),
     }
     return {name: float(np.sqrt(np.mean((values - exact) ** 2))) for name, values in forecasts.items()}
 
 
 def _by_the_text(
-    part: str, *, kind: str, function: Cosines, config: Config, seed: int, where: Where
+    part: str, *, kind: str, function: Cosines, config: Config, seed: int, context: RunContext
 ) -> dict[str, Any]:
     model, settings = recipe(kind, config, seed)
     samples = cosine_samples(function, seed=seed)
     data = samples.x[:: config.thin].contiguous(), samples.y[:: config.thin].contiguous()
-    outcome = where.train(model, data, settings, part)
+    outcome = context.train(model, data, settings, part)
     return {
         "parameters": parameter_count(model),
         "rmse": _rmse(model, function),
@@ -318,7 +303,7 @@ def plot(results: Results) -> Figure:
                 )
         worst = max(model["rmse"] for model in entry["ours"])
         axis.set(ylim=(-top, top), xlim=(0, 6), ylabel="f(x)")
-        title = f"{entry['function']}\nours on [2, 6]: root mean squared error {written(worst, '.1e')}"
+        title = f"{entry['function']}\nours on [2, 6]: root mean squared error {formatted(worst, '.1e')}"
         axis.set_title(title, fontsize="medium")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small")

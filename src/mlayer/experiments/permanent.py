@@ -19,7 +19,7 @@ TITLE = "Permanents of 3 x 3 matrices"
 IN_PAPER = '; section 4.3, "equivalent behavior"'
 CAPTION = "As Figure 4, for permanents of 3 x 3 matrices."
 EXPECTED = {"zero_guess_mse": 2 / 9}
-Config, needs, run, plot = determinant.Config, determinant.needs, determinant.run, determinant.plot
+Config, run, plot = determinant.Config, determinant.run, determinant.plot
 ROWS = paper_rows(
     "3 x 3 permanent, ",
     "permanent3",

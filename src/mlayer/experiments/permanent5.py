@@ -21,7 +21,7 @@ TITLE = "Permanents of 5 x 5 matrices"
 IN_PAPER = '; section 4.3, "equivalent behavior"'
 CAPTION = "As Figure 5, for permanents of 5 x 5 matrices; the paper's lines are those of determinants."
 EXPECTED = {"zero_guess_mse": 40 / 81}
-Config, needs, run, plot = determinant5.Config, determinant5.needs, determinant5.run, determinant5.plot
+Config, run, plot = determinant5.Config, determinant5.run, determinant5.plot
 ROWS = (
     PaperRow("5 x 5 permanent, text's recipe", '"equivalent"', "permanent5.paper_recipe_mse", ".1e"),
     PaperRow("5 x 5 permanent, DNN of 43,101 parameters", '"equivalent"', "permanent5.dnn_mse", ".3f"),

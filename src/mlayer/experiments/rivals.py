@@ -18,25 +18,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augmentation
-from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
-from mlayer.experiments.shared.image_training import train_images
+from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
+from mlayer.experiments.shared.image_training import search_rates, train_images
 from mlayer.experiments.shared.over_seeds import (
-    SEARCH_FACTS,
+    accuracies,
     ahead_figures,
     best_rate,
-    draw_seeds,
+    draw_nets,
+    grouped,
     mean_figures,
     paired,
 )
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, panels
 
 TITLE = "Equal rivals on images"
 IN_PAPER = "; beyond Table 1: equal size, recipe and search"
@@ -62,31 +64,18 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """The nets that are trained.
+    """The nets that are trained."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of each net.
-        sets: of images.
-        nets: of `equal_nets`.
-        large: sets on which its large net is trained too.
-        augmented: with augmentation, without it, or both.
-        aside: parts of the training set that are left out of the final trainings.
-        rates: tried for every net.
-        search: the part of the recipe's epochs that a trial of a rate takes.
-        epochs: instead of the recipe's, if not None.
-    """
-
-    seed: int = 0
-    seeds: int = 3
-    sets: tuple[str, ...] = ("mnist", "cifar10", "svhn")
-    nets: tuple[str, ...] = NETS
-    large: tuple[str, ...] = ()
-    augmented: tuple[bool, ...] = (True,)
-    aside: tuple[float, ...] = (0.0,)
-    rates: tuple[float, ...] = (0.01, 0.03, 0.1)
-    search: float = 0.125
-    epochs: int | None = None
+    seed: int = 0  # the first seed; others follow it
+    seeds: int = 3  # trainings of each net
+    sets: tuple[str, ...] = ("mnist", "cifar10", "svhn")  # of images
+    nets: tuple[str, ...] = NETS  # of `equal_nets`
+    large: tuple[str, ...] = ()  # sets on which its large net is trained too
+    augmented: tuple[bool, ...] = (True,)  # with augmentation, without it, or both
+    aside: tuple[float, ...] = (0.0,)  # parts of the training set that are left out of the final trainings
+    rates: tuple[float, ...] = (0.01, 0.03, 0.1)  # tried for every net
+    search: float = 0.125  # the part of the recipe's epochs that a trial of a rate takes
+    epochs: int | None = None  # instead of the recipe's, if not None
 
 
 SCALES = {
@@ -100,33 +89,33 @@ SCALES = {
         search=0.25,
     ),
 }
+needs = attrgetter("sets")
 
 
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets that are files."""
-    return from_files(config.sets)
-
-
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The search for every net first, then every net with every seed."""
     results: Results = {"search": [], "trainings": []}
     for name in config.sets:
-        images = load_images(name, where.data)
+        images = load_images(name, context.data)
         for net, augmented in _pairs(config, name):
-            results["search"] += _search(images, net, augmented, config, where)
+            short = partial(_recipe, name, net, augmented, config=config, share=config.search)
+            recipes = {rate: short(rate) for rate in config.rates}
+            part, build = f"{name}-{net}-{augmented:d}".replace(" ", "-"), build_net(net, name)
+            found = search_rates(images, recipes, config.seed, context, part, build=build)
+            results["search"] += ({"net": net, "augmented": augmented} | row for row in found)
     for turn in range(config.seeds):
         for name in config.sets:
-            images = load_images(name, where.data)
+            images = load_images(name, context.data)
             for net, augmented in _pairs(config, name):
                 for aside in config.aside:
                     seed = config.seed + turn
                     rate = best_rate(results["search"], set=name, net=net, augmented=augmented)
                     recipe = replace(_recipe(name, net, augmented, rate, config), validation=aside)
                     part = f"{name}-{net}-{augmented:d}-{aside:g}-{seed}".replace(" ", "-")
-                    row = train_images(images, recipe, seed, where, part, build=build_net(net, name))
+                    row = train_images(images, recipe, seed, context, part, build=build_net(net, name))
                     facts = {"net": net, "augmented": augmented, "learning_rate": rate, "aside": aside}
                     results["trainings"].append(facts | row)
-                    where.keep(results)
+                    context.keep(results)
     return results
 
 
@@ -135,39 +124,19 @@ def _pairs(config: Config, name: str) -> Iterator[tuple[str, bool]]:
     return ((net, augmented) for net in nets for augmented in config.augmented)
 
 
-def _recipe(name: str, net: str, augmented: bool, rate: float, config: Config) -> ImageRecipe:
-    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
-    settings = replace(recipe.settings, learning_rate=rate, on_divergence="stop")
-    if net != "M-layer":
-        settings = replace(settings, activity_penalty=0.0)  # there is no exp(M)
-    if config.epochs is not None:
-        settings = replace(settings, epochs=config.epochs)
-    augmentation = recipe.augmentation if augmented else Augmentation()
-    return replace(recipe, settings=settings, augmentation=augmentation)
+def _recipe(
+    name: str, net: str, augmented: bool, rate: float, config: Config, *, share: float = 1.0
+) -> ImageRecipe:
+    """The recipe of a net with a share of its epochs."""
+    epochs = config.epochs or our_recipe(name).settings.epochs
+    recipe = our_recipe(name, net, rate=rate, epochs=max(1, round(share * epochs)))
+    return recipe if augmented else replace(recipe, augmentation=Augmentation())
 
 
-def _search(
-    images: ImageSet, net: str, augmented: bool, config: Config, where: Where
-) -> Iterator[dict[str, Any]]:
-    """One short training for each rate, judged on a tenth of the training set."""
-    for rate in config.rates:
-        recipe = _recipe(images.name, net, augmented, rate, config)
-        epochs = max(1, round(config.search * recipe.settings.epochs))
-        settings = replace(recipe.settings, epochs=epochs, metrics=("accuracy",), monitor="accuracy")
-        recipe = replace(recipe, settings=settings, validation=0.1)
-        part = f"search-{images.name}-{net}-{augmented:d}-{rate:g}".replace(" ", "-")
-        row = train_images(images, recipe, config.seed, where, part, build=build_net(net, images.name))
-        facts = {"net": net, "augmented": augmented, "learning_rate": rate}
-        yield facts | {key: row[key] for key in SEARCH_FACTS}
-
-
-def _groups(results: Results) -> dict[tuple[str, bool, float], dict[str, dict[int, float]]]:
+def _groups(results: Results) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
     """Test accuracies by (set, augmented, aside), net and seed."""
-    groups: dict[tuple[str, bool, float], dict[str, dict[int, float]]] = {}
-    for row in results["trainings"]:
-        here = groups.setdefault((row["set"], row["augmented"], row["aside"]), {})
-        here.setdefault(row["net"], {})[row["seed"]] = row["test_accuracy"]
-    return groups
+    groups = grouped(results["trainings"], "set", "augmented", "aside")
+    return {key: accuracies(rows, "net")[key[0]] for key, rows in groups.items()}
 
 
 def differences(results: Results) -> list[dict[str, Any]]:
@@ -184,9 +153,9 @@ def differences(results: Results) -> list[dict[str, Any]]:
 def headline(results: Results) -> dict[str, float]:
     """Mean and sample deviation of the test accuracies in percent, differences and their p values."""
     figures: dict[str, float] = {}
-    for key, nets in _groups(results).items():
+    for (name, augmented, aside), nets in _groups(results).items():
         for net, by_seed in nets.items():
-            figures |= mean_figures(_name(*key, net), list(by_seed.values()))
+            figures |= mean_figures(_name(name, augmented, aside, net), list(by_seed.values()))
     for row in differences(results):
         figures |= ahead_figures(_name(row["set"], row["augmented"], row["aside"], row["net"]), row)
     return figures
@@ -201,12 +170,7 @@ def plot(results: Results) -> Figure:
     groups = _groups(results)
     figure, axes_of = panels(len(groups), 3.8 * len(groups), 4)
     for axes, ((name, augmented, aside), nets) in zip(axes_of, groups.items(), strict=True):
-        for place, (net, by_seed) in enumerate(nets.items()):
-            draw_seeds(
-                axes, place, list(by_seed.values()), colors().m_layer if net == "M-layer" else colors().net
-            )
-        axes.set_xticks(range(len(nets)), list(nets))
-        axes.set_xlim(-0.5, len(nets) - 0.5)
+        draw_nets(axes, nets)
         share = f", {1 - aside:.0%} of the training set" if aside else ""
         way = "augmented" if augmented else "not augmented"
         axes.set_title(f"{SET_TITLES.get(name, name)}, {way}{share}", fontsize="medium")

@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates import Certifier, attack
-from mlayer.datasets import cifar10, data_folder
+from mlayer.datasets import cifar10
 from mlayer.datasets.load_by_name import AUTHORS_MODEL
+from mlayer.datasets.local_files import find
 from mlayer.disk import make_folder, replace_bytes
-from mlayer.errors import MissingDataError
-from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 
 TITLE = "Certified radii of the authors' CIFAR-10 model"
 IN_PAPER = "Figure 6; sections 3.7 and 4.4"
@@ -40,7 +40,6 @@ CAPTION = (
 )
 # "delta_in ~ 200, ||S||_2 ~ 3, ||M||_2 typically between 3 and 4", a typical bound of ~ 1e-5.
 EXPECTED = {"radius": 1e-5, "delta_in": 200.0, "readout_norm": 3.0, "matrix_norm": [3.0, 4.0]}
-MODEL = "cifar10_model.npy"
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CHUNK = 50
 _REFERENCES = 64
@@ -60,21 +59,13 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The images that are certified.
+    """The images that are certified."""
 
-    Attributes:
-        seed: of the small layer, if there is one; the rest is not random.
-        images: how many of the first test images get the paper's bound.
-        ours: how many of the first of these get our bound and the attack.
-        fit_steps: of the constants of our bound.
-        released: the authors' model on CIFAR-10; False: a small untrained layer on random inputs.
-    """
-
-    seed: int = 0
-    images: int = 10_000
-    ours: int = 500
-    fit_steps: int = 500
-    released: bool = True
+    seed: int = 0  # of the small layer, if there is one; the rest is not random
+    images: int = 10_000  # how many of the first test images get the paper's bound
+    ours: int = 500  # how many of the first of these get our bound and the attack
+    fit_steps: int = 500  # of the constants of our bound
+    released: bool = True  # the authors' model on CIFAR-10; False: a small untrained layer on random inputs
 
 
 SCALES = {
@@ -89,27 +80,27 @@ def needs(config: Config) -> tuple[str, ...]:
     return ("cifar10", "authors_model") if config.released else ()
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """The constants of the model and the radii of every correctly classified image."""
-    layer, x, labels, typical = _released(config, where) if config.released else _small(config)
-    return radii(layer, x, labels, typical, ours=config.ours, fit_steps=config.fit_steps, where=where)
+    layer, x, labels, typical = _released(config, context) if config.released else _small(config)
+    return radii(layer, x, labels, typical, ours=config.ours, fit_steps=config.fit_steps, context=context)
 
 
 def radii(
-    layer: MLayer, x: Tensor, labels: Tensor, typical: Tensor, *, ours: int, fit_steps: int, where: Where
+    layer: MLayer,
+    x: Tensor,
+    labels: Tensor,
+    typical: Tensor,
+    *,
+    ours: int,
+    fit_steps: int,
+    context: RunContext,
 ) -> Results:
     """The paper's radii of all rows; our radii and the attack's of the first ``ours``.
 
-    Args:
-        layer: the model, in float64.
-        x: (rows, in_features).
-        labels: the rows' classes.
-        typical: training rows, to which the constants of our bound are fitted.
-        ours: rows with our bound and the attack.
-        fit_steps: of the constants of our bound.
-        where: the checkpoints and the progress.
+    The layer is in float64. The constants of our bound are fitted to ``typical``, rows of the training set.
     """
-    certifier = _certifier(layer, typical, fit_steps, where)
+    certifier = _certifier(layer, typical, fit_steps, context)
     paper = certifier(x, labels, method="paper")
     with torch.no_grad():
         norms = torch.linalg.matrix_norm(layer.matrix(x), 2)
@@ -127,7 +118,7 @@ def radii(
     }
     count = min(ours, len(x))
     chosen = torch.nonzero(paper.correct[:count])[:, 0]
-    proved, attacked = _bracket(certifier, layer, x[chosen], labels[chosen], where)
+    proved, attacked = _bracket(certifier, layer, x[chosen], labels[chosen], context)
     return results | {"ours": _compared(count, paper.radius[chosen], proved, attacked)}
 
 
@@ -152,10 +143,10 @@ def _compared(images: int, paper: Tensor, ours: Tensor, attacked: Tensor) -> dic
 
 
 def _bracket(
-    certifier: Certifier, layer: MLayer, x: Tensor, labels: Tensor, where: Where
+    certifier: Certifier, layer: MLayer, x: Tensor, labels: Tensor, context: RunContext
 ) -> tuple[Tensor, Tensor]:
     """Our radius and the attack's of every row; a stopped run resumes after the last whole piece."""
-    folder = where.checkpoint("ours")
+    folder = context.checkpoint("ours")
     kept = None if folder is None else folder / "radii.json"
     pairs: list[list[float]] = json.loads(kept.read_text()) if kept is not None and kept.exists() else []
     for begin in range(len(pairs), len(x), _CHUNK):
@@ -167,18 +158,18 @@ def _bracket(
         if kept is not None:
             make_folder(kept.parent)
             replace_bytes(kept, json.dumps(pairs).encode())
-        where.say("certifying and attacking", len(pairs) / len(x))
+        context.say("certifying and attacking", len(pairs) / len(x))
     table = torch.tensor(pairs, dtype=torch.float64).view(-1, 2)
     return table[:, 0], table[:, 1]
 
 
-def _certifier(layer: MLayer, typical: Tensor, fit_steps: int, where: Where) -> Certifier:
+def _certifier(layer: MLayer, typical: Tensor, fit_steps: int, context: RunContext) -> Certifier:
     """The certifier, with the constants of a run that was stopped if there was one."""
-    folder = where.checkpoint("ours")
+    folder = context.checkpoint("ours")
     kept = None if folder is None else folder / "constants.npz"
     if kept is not None and kept.exists():
         return Certifier(layer, constants=kept)
-    where.say("fitting the constants of the model")
+    context.say("fitting the constants of the model")
     certifier = Certifier(layer, references=typical, fit_steps=fit_steps)
     if kept is not None:
         make_folder(kept.parent)
@@ -199,16 +190,9 @@ def _share(chosen: Tensor, images: int) -> float:
     return round(100 * int(chosen.sum()) / images, 4)
 
 
-def _released(config: Config, where: Where) -> tuple[MLayer, Tensor, Tensor, Tensor]:
-    folder = data_folder(where.data)
-    path = None if folder is None else folder / MODEL
-    if path is None or not path.is_file():
-        raise MissingDataError(
-            f"{MODEL}, the authors' released model, is not in "
-            f"{'any data folder (argument data, or $MLAYER_DATA)' if folder is None else folder}. "
-            f"Get it with mlayer reproduce robustness --download, or from {AUTHORS_MODEL.url}."
-        )
-    data = cifar10(where.data)
+def _released(config: Config, context: RunContext) -> tuple[MLayer, Tensor, Tensor, Tensor]:
+    path = find(context.data, AUTHORS_MODEL, verify=False)  # the loader of the model verifies it
+    data = cifar10(context.data)
     test = data.test.take(slice(0, config.images))
     typical = data.train.images(slice(0, _REFERENCES)).double()
     return load_authors_model(path, dtype=torch.float64), test.images().double(), test.labels, typical
@@ -222,23 +206,31 @@ def _small(config: Config) -> tuple[MLayer, Tensor, Tensor, Tensor]:
         return layer, x, layer(x).argmax(1), x[:4]
 
 
-def headline(results: Results) -> dict[str, float]:
-    """Median radii, their ratios, what is certified at 2/255, and the model's constants."""
+def radius_figures(results: Results) -> dict[str, float]:
+    """Median radii, their ratios, and the model's constants."""
     ours = results["ours"]
     return {
-        "robustness.paper_median_radius": results["radius"]["0.5"],
-        "robustness.our_median_radius": ours["radius"]["0.5"],
-        "robustness.median_ratio": ours["over_paper"]["0.5"],
-        "robustness.median_part_of_attack": ours["over_attack"]["0.5"],
-        "robustness.violations": float(ours["violations"]),
-        "robustness.certified_at_2_255": ours["certified"]["2_255"],
-        "robustness.attacked_at_2_255": ours["attacked"]["2_255"],
-        "robustness.images": float(ours["correct"]),
-        "robustness.delta_in": results["delta_in"],
-        "robustness.readout_norm": results["readout_norm"],
-        "robustness.median_matrix_norm": results["matrix_norm"]["0.5"],
-        "robustness.accuracy": results["accuracy"],
+        "paper_median_radius": results["radius"]["0.5"],
+        "our_median_radius": ours["radius"]["0.5"],
+        "median_ratio": ours["over_paper"]["0.5"],
+        "median_part_of_attack": ours["over_attack"]["0.5"],
+        "violations": float(ours["violations"]),
+        "delta_in": results["delta_in"],
+        "readout_norm": results["readout_norm"],
+        "median_matrix_norm": results["matrix_norm"]["0.5"],
+        "accuracy": results["accuracy"],
     }
+
+
+def headline(results: Results) -> dict[str, float]:
+    """The same, and what is certified at 2/255."""
+    ours = results["ours"]
+    figures = radius_figures(results) | {
+        "certified_at_2_255": ours["certified"]["2_255"],
+        "attacked_at_2_255": ours["attacked"]["2_255"],
+        "images": float(ours["correct"]),
+    }
+    return {f"robustness.{name}": value for name, value in figures.items()}
 
 
 def plot(results: Results) -> Figure:
@@ -247,7 +239,7 @@ def plot(results: Results) -> Figure:
     figure, (first, second, third) = panels(3, 12.6, 3.9 if is_narrow() else 4.6)
     median = results["radius"]["0.5"]
     first.hist([1e5 * radius for radius in results["radii"]], bins=60, color=colors().paper)
-    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {written(median, '.2e')}")
+    first.axvline(1e5 * median, color=ink(), lw=1, label=f"median {formatted(median, '.2e')}")
     first.set_xlabel("certified $L_\\infty$ radius x 100,000, the paper's bound")
     first.set_ylabel("correctly classified images")
     first.set_title(f"Paper: {len(results['radii']):,} of {results['images']:,} images", fontsize=10)

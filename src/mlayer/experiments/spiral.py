@@ -25,12 +25,12 @@ import torch
 from torch import nn
 
 from mlayer.datasets import Table, spirals
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
 from mlayer.nn.layer import MLayer
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.training import Plateau, Settings
 
 TITLE = "Double spirals"
@@ -53,7 +53,6 @@ _RMSPROP = Settings(
     batch_size=16,
     on_divergence="stop",
 )
-needs = no_needs
 _FURTHER, _SEEN = "accuracy on a further turn", "a picture"
 _GOAL, _EPOCHS = {"at_least": 0.9}, {"epochs": "spiral.dnn_epochs"}
 ROWS = paper_rows(
@@ -73,29 +72,17 @@ ROWS = paper_rows(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: of the first run; the others follow it.
-        seeds: runs of our recipe.
-        other_seeds: runs of each of the others.
-        points: on the two spirals.
-        dnn_epochs: of the dense nets.
-        text_epochs: of the text's recipe for the M-layer.
-        notebook_epochs: of the notebook's, at most.
-        epochs: of ours.
-        grid: points along each side of the picture.
-    """
-
-    seed: int = 0
-    seeds: int = 5
-    other_seeds: int = 1
-    points: int = 2000
-    dnn_epochs: int = 1000
-    text_epochs: int = 100
-    notebook_epochs: int = 1000
-    epochs: int = 150
-    grid: int = 141
+    seed: int = 0  # of the first run; the others follow it
+    seeds: int = 5  # runs of our recipe
+    other_seeds: int = 1  # runs of each of the others
+    points: int = 2000  # on the two spirals
+    dnn_epochs: int = 1000  # of the dense nets
+    text_epochs: int = 100  # of the text's recipe for the M-layer
+    notebook_epochs: int = 1000  # of the notebook's, at most
+    epochs: int = 150  # of ours
+    grid: int = 141  # points along each side of the picture
 
 
 SCALES = {
@@ -130,7 +117,7 @@ def models(config: Config, seed: int) -> dict[str, tuple[nn.Module, Settings]]:
     }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Every recipe with every seed; the boundaries of the first."""
     results: Results = {"models": {}, "boundaries": {}, "points": []}
     for k in range(config.seeds):
@@ -143,7 +130,7 @@ def run(config: Config, where: Where) -> Results:
                 continue
             training = quieter if name == "notebook" else points
             data, what = (training.x, training.y), f"{name}, seed {seed}"
-            outcome = where.train(model, data, settings, f"{name}-{seed}", what)
+            outcome = context.train(model, data, settings, f"{name}-{seed}", what)
             results["models"].setdefault(name, {"parameters": parameter_count(model), "runs": []})
             results["models"][name]["runs"].append(
                 {
@@ -227,7 +214,7 @@ def plot(results: Results) -> Figure:
             axis.scatter([x for x, _ in chosen], [y for _, y in chosen], s=1.5, color=color)
         axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=ink(), linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
-        said = f"{title}, one run:\n{written(accuracy, '.1%')} right on the further turn"
-        axis.set_title(said, fontsize="medium")
+        heading = f"{title}, one run:\n{formatted(accuracy, '.1%')} right on the further turn"
+        axis.set_title(heading, fontsize="medium")
         axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     return figure

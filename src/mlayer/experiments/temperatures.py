@@ -29,12 +29,12 @@ from torch import Tensor, nn
 
 from mlayer.datasets import Series, temperatures
 from mlayer.errors import MissingDataError, MLayerError
-from mlayer.experiments.running.protocol import Results, Where
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, is_narrow, shade, soft
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
-from mlayer.experiments.shared.wave_baselines import told
+from mlayer.experiments.shared.wave_baselines import known_frequencies
 from mlayer.nn.layer import MLayer
 from mlayer.training import Settings
 
@@ -66,25 +66,16 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained.
+    """The models that are trained."""
 
-    Attributes:
-        seed: of the weights.
-        matrix_size: n.
-        waves: how many at most, to choose from.
-        origins: years that are known, each for one forecast of the year after them.
-        notebook_epochs: of the notebook's recipe.
-        dnn_epochs: of the dense net.
-        made_up: take synthetic temperatures if the file is missing.
-    """
-
-    seed: int = 0
-    matrix_size: int = 10
-    waves: tuple[int, ...] = (1, 2, 3)
+    seed: int = 0  # of the weights
+    matrix_size: int = 10  # n
+    waves: tuple[int, ...] = (1, 2, 3)  # how many at most, to choose from
+    # years that are known, each for one forecast of the year after them
     origins: tuple[int, ...] = (5, 6, 7, 8, 9)
-    notebook_epochs: int = 1000
-    dnn_epochs: int = 500
-    made_up: bool = False
+    notebook_epochs: int = 1000  # of the notebook's recipe
+    dnn_epochs: int = 500  # of the dense net
+    made_up: bool = False  # take synthetic temperatures if the file is missing
 
 
 SCALES = {
@@ -99,9 +90,9 @@ def needs(config: Config) -> tuple[str, ...]:
     return () if config.made_up else ("temperatures",)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """All forecasts of the last tenth."""
-    series, source = _series(config, where)
+    series, source = _series(config, context)
     smooth = _smoothed(series)
     cut = 9 * len(smooth) // 10
     past, future = smooth[:cut], smooth[cut:]
@@ -110,10 +101,10 @@ def run(config: Config, where: Where) -> Results:
         "climatology": {"values": _climatology(past, len(smooth))[cut:]},
         "harmonic": {"values": _harmonic(past, len(smooth))[cut:]},
     }
-    where.say("ours")
+    context.say("ours")
     forecasts["ours"] = _ours(past, len(smooth), config)
-    forecasts["dnn"] = _dnn(past, len(smooth), config, where)
-    forecasts["notebook"] = _notebook(past, len(smooth), config, where)
+    forecasts["dnn"] = _dnn(past, len(smooth), config, context)
+    forecasts["notebook"] = _notebook(past, len(smooth), config, context)
     results: Results = {"source": source, "days": len(smooth), "training_days": cut, "forecasts": {}}
     for name, forecast in forecasts.items():
         values = forecast.pop("values")
@@ -128,9 +119,9 @@ def run(config: Config, where: Where) -> Results:
     return results
 
 
-def _series(config: Config, where: Where) -> tuple[Tensor, str]:
+def _series(config: Config, context: RunContext) -> tuple[Tensor, str]:
     try:
-        real: Series = temperatures(where.data)
+        real: Series = temperatures(context.data)
     except MissingDataError:
         if not config.made_up:
             raise
@@ -159,7 +150,8 @@ def _years(length: int) -> Tensor:
 
 def _harmonic(past: Tensor, length: int) -> Tensor:
     """A constant, the year and the half year, by least squares."""
-    values = told(_years(len(past))[:, 0].numpy(), past.numpy(), _years(length)[:, 0].numpy(), (1.0, 2.0))
+    x, new = (_years(count)[:, 0].numpy() for count in (len(past), length))
+    values = known_frequencies(x, past.numpy(), new, (1.0, 2.0))
     return torch.from_numpy(values)
 
 
@@ -214,18 +206,18 @@ def _fit(past: Tensor, most: int, config: Config) -> nn.Module:
     return spectral_layer(waves, config.matrix_size)
 
 
-def _dnn(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
+def _dnn(past: Tensor, length: int, config: Config, context: RunContext) -> dict[str, Any]:
     model = dense_net((1, 50, 50, 10, 1), "relu", torch.Generator().manual_seed(config.seed))
     settings = Settings(
         epochs=config.dnn_epochs, batch_size=128, learning_rate=3e-3, schedule="cosine", seed=config.seed
     )
     x = _years(length).float()
     x = (x - x[: len(past)].mean()) / x[: len(past)].std()
-    where.train(model, (x[: len(past)], past[:, None].float()), settings, "dnn")
+    context.train(model, (x[: len(past)], past[:, None].float()), settings, "dnn")
     return {"values": _values(model, x), "parameters": parameter_count(model)}
 
 
-def _notebook(past: Tensor, length: int, config: Config, where: Where) -> dict[str, Any]:
+def _notebook(past: Tensor, length: int, config: Config, context: RunContext) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(config.seed)
     model = MLayer(1, 1, config.matrix_size, 2, generator=generator)
     with torch.no_grad():  # T and B: -10 on the diagonal, noise 0.01; U: N(0, 0.05^2); S: Glorot; u, V: 0
@@ -247,7 +239,7 @@ def _notebook(past: Tensor, length: int, config: Config, where: Where) -> dict[s
         on_divergence="stop",
     )
     x = torch.arange(length, dtype=torch.float32)[:, None]
-    outcome = where.train(model, (x[: len(past)], past[:, None].float()), settings, "notebook")
+    outcome = context.train(model, (x[: len(past)], past[:, None].float()), settings, "notebook")
     return {
         "values": _values(model, x),
         "parameters": parameter_count(model),

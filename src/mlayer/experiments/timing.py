@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors
@@ -39,29 +39,19 @@ EXPECTED = {
 }
 PIXELS, CLASSES = 3072, 10
 _DNN = (PIXELS, 43, 100, 100, CLASSES)
-needs = no_needs
 ROWS = (PaperRow("Time per epoch, M-layer / ReLU net", "2.1 (V100)", "timing.ratio", ".2f", at_most=2.1),)
 
 
 @dataclass(frozen=True)
 class Config:
-    """The trainings that are timed.
+    """The trainings that are timed."""
 
-    Attributes:
-        seed: of pixels and weights.
-        examples: in one epoch; the times are scaled to ``epoch_examples``.
-        epoch_examples: of the paper's epoch, nine tenths of CIFAR-10's training set.
-        turns: epochs of each net, taken by turns.
-        batch_size: the paper's.
-        threads: of torch; None leaves the number as it is.
-    """
-
-    seed: int = 0
-    examples: int = 9000
-    epoch_examples: int = 45_000
-    turns: int = 9
-    batch_size: int = 32
-    threads: int | None = None
+    seed: int = 0  # of pixels and weights
+    examples: int = 9000  # in one epoch; the times are scaled to ``epoch_examples``
+    epoch_examples: int = 45_000  # of the paper's epoch, nine tenths of CIFAR-10's training set
+    turns: int = 9  # epochs of each net, taken by turns
+    batch_size: int = 32  # the paper's
+    threads: int | None = None  # of torch; None leaves the number as it is
 
 
 SCALES = {
@@ -71,7 +61,7 @@ SCALES = {
 }
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train both nets alternately and record the time of each epoch, in seconds."""
     generator = torch.Generator().manual_seed(config.seed)
     x = torch.rand(config.examples, PIXELS, generator=generator)
@@ -86,7 +76,7 @@ def run(config: Config, where: Where) -> Results:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         for turn in range(-1, config.turns):  # the first turn warms up and is not counted
-            where.say("timing", max(0, turn) / config.turns)
+            context.say("timing", max(0, turn) / config.turns)
             # The order alternates from turn to turn.
             for name in list(nets)[:: 1 if turn % 2 else -1]:
                 spent = _epoch(nets[name], x, y, config, penalty=1e-4 if name == "m_layer" else 0.0)
@@ -157,8 +147,8 @@ def plot(results: Results) -> Figure:
     kinds = {"m_layer": ("M-layer", colors().m_layer), "dnn": ("ReLU net", colors().net)}
     for name, times in results["seconds"].items():
         label, color = kinds[name]
-        said = f"{label}, {results['parameters'][name]:,} parameters"
-        axes.plot(range(1, len(times) + 1), times, "o-", color=color, label=said)
+        legend = f"{label}, {results['parameters'][name]:,} parameters"
+        axes.plot(range(1, len(times) + 1), times, "o-", color=color, label=legend)
     axes.set_xticks(range(1, len(results["ratios"]) + 1))
     axes.set_xlabel("repetition")
     axes.set_ylabel("seconds per epoch of 45,000")

@@ -22,8 +22,8 @@ from torch import nn
 from mlayer.datasets import ImageSet
 from mlayer.datasets import images as load_images
 from mlayer.experiments.robustness import EXPECTED as OF_THE_RELEASED_MODEL
-from mlayer.experiments.robustness import histograms, radii
-from mlayer.experiments.running.protocol import Results, Where, from_files
+from mlayer.experiments.robustness import histograms, radii, radius_figures
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
@@ -63,29 +63,17 @@ ROWS = tuple(
 
 @dataclass(frozen=True)
 class Config:
-    """The models that are trained and certified.
+    """The models that are trained and certified."""
 
-    Attributes:
-        seed: the first seed; others follow it.
-        seeds: trainings of each size by each recipe.
-        name: of the image set.
-        sizes: n.
-        recipes: of `image_recipes`.
-        images: how many of the first test images get the paper's bound.
-        ours: how many of the first of these get our bound and the attack.
-        fit_steps: of the constants of our bound.
-        epochs: instead of the recipes', if not None.
-    """
-
-    seed: int = 0
-    seeds: int = 1
-    name: str = "cifar10"
-    sizes: tuple[int, ...] = (20, 30)
-    recipes: tuple[str, ...] = tuple(_LABELS)
-    images: int = 10_000
-    ours: int = 200
-    fit_steps: int = 500
-    epochs: int | None = None
+    seed: int = 0  # the first seed; others follow it
+    seeds: int = 1  # trainings of each size by each recipe
+    name: str = "cifar10"  # of the image set
+    sizes: tuple[int, ...] = (20, 30)  # n
+    recipes: tuple[str, ...] = tuple(_LABELS)  # of `image_recipes`
+    images: int = 10_000  # how many of the first test images get the paper's bound
+    ours: int = 200  # how many of the first of these get our bound and the attack
+    fit_steps: int = 500  # of the constants of our bound
+    epochs: int | None = None  # instead of the recipes', if not None
 
 
 SCALES = {
@@ -97,13 +85,13 @@ SCALES = {
 
 def needs(config: Config) -> tuple[str, ...]:
     """The images."""
-    return from_files((config.name,))
+    return (config.name,)
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Train every model and certify it before the next is trained."""
     results: Results = {"models": []}
-    images = load_images(config.name, where.data)
+    images = load_images(config.name, context.data)
     sets = RECIPES.get(config.name, RECIPES["mnist"])
     for turn in range(config.seeds):
         for size in config.sizes:
@@ -113,16 +101,16 @@ def run(config: Config, where: Where) -> Results:
                     recipe = replace(recipe, settings=replace(recipe.settings, epochs=config.epochs))
                 seed = config.seed + turn
                 part = f"{name}-{size}-{seed}"
-                below = replace(where, checkpoints=where.checkpoint(part))
-                certify = partial(_certify, images=images, config=config, where=below)
+                below = replace(context, checkpoints=context.checkpoint(part))
+                certify = partial(_certify, images=images, config=config, context=below)
                 build = BuildLayer(size, 8 if config.name == "digits" else 35)
-                row = train_images(images, recipe, seed, where, part, build=build, then=certify)
+                row = train_images(images, recipe, seed, context, part, build=build, then=certify)
                 results["models"].append({"recipe": name, "matrix_size": size} | row)
-                where.keep(results)
+                context.keep(results)
     return results
 
 
-def _certify(net: nn.Module, images: ImageSet, config: Config, where: Where) -> Results:
+def _certify(net: nn.Module, images: ImageSet, config: Config, context: RunContext) -> Results:
     """The radii of one model, on test images."""
     test = images.test.take(slice(0, config.images))
     typical = images.train.images(slice(0, _REFERENCES)).double()
@@ -134,7 +122,7 @@ def _certify(net: nn.Module, images: ImageSet, config: Config, where: Where) -> 
         typical,
         ours=config.ours,
         fit_steps=config.fit_steps,
-        where=where,
+        context=context,
     )
     return {"robustness": measured}
 
@@ -143,20 +131,10 @@ def headline(results: Results) -> dict[str, float]:
     """Medians over images, means over seeds."""
     figures: dict[str, float] = {}
     for (recipe, size), rows in grouped(results["models"], "recipe", "matrix_size").items():
-        models = [row["robustness"] for row in rows]
-        found = {
-            "accuracy": [model["accuracy"] for model in models],
-            "delta_in": [model["delta_in"] for model in models],
-            "readout_norm": [model["readout_norm"] for model in models],
-            "median_matrix_norm": [model["matrix_norm"]["0.5"] for model in models],
-            "paper_median_radius": [model["radius"]["0.5"] for model in models],
-            "our_median_radius": [model["ours"]["radius"]["0.5"] for model in models],
-            "median_ratio": [model["ours"]["over_paper"]["0.5"] for model in models],
-            "median_part_of_attack": [model["ours"]["over_attack"]["0.5"] for model in models],
-            "violations": [float(model["ours"]["violations"]) for model in models],
-        }
-        for name, values in found.items():
-            figures[f"trained_radii.{recipe}.{size}.{name}"] = statistics.mean(values)
+        models = [radius_figures(row["robustness"]) for row in rows]
+        for name in models[0]:
+            mean = statistics.mean(model[name] for model in models)
+            figures[f"trained_radii.{recipe}.{size}.{name}"] = mean
     return figures
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +24,12 @@ import numpy as np
 import torch
 
 from mlayer.datasets import Cosines, random_cosines
-from mlayer.experiments.running.protocol import Results, Where, no_needs
+from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
 from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
-from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, told
+from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, known_frequencies
 from mlayer.numerics.arrays import Array
 
 TITLE = "Waves off the grid, in noise"
@@ -41,26 +40,18 @@ CAPTION = (
     "without them fail."
 )
 EXPECTED = {"none": "the paper's functions have whole frequencies and noise of 1e-4"}
-needs = no_needs
 _KINDS = ("ours", "told", "bound", "harmonics", "features")
 _NEW = 2 + np.arange(4000) / 1000
 
 
 @dataclass(frozen=True)
 class Config:
-    """The functions and levels of noise that are measured.
+    """The functions and levels of noise that are measured."""
 
-    Attributes:
-        seed: of functions and noise.
-        functions: at every level of noise and way of sampling.
-        rows: samples of each.
-        levels: of noise, as parts of the function's deviation.
-    """
-
-    seed: int = 0
-    functions: int = 20
-    rows: int = 500
-    levels: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2)
+    seed: int = 0  # of functions and noise
+    functions: int = 20  # at every level of noise and way of sampling
+    rows: int = 500  # samples of each
+    levels: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2)  # of noise, as parts of the function's deviation
 
 
 SCALES = {
@@ -77,14 +68,14 @@ ROWS = (
 )
 
 
-def run(config: Config, where: Where) -> Results:
+def run(config: Config, context: RunContext) -> Results:
     """Every function with every level of noise, evenly and unevenly sampled."""
     rows: list[dict[str, Any]] = []
     total = 2 * len(config.levels) * config.functions
     for even in (True, False):
         for level in config.levels:
             for k in range(config.functions):
-                where.say(f"noise of {level:.0%}", len(rows) / total)
+                context.say(f"noise of {level:.0%}", len(rows) / total)
                 seed = 1_000_003 * (config.seed + 1) + k
                 measured = _measure(random_cosines(seed, whole=False), level, even, config.rows, seed)
                 rows.append({"even": even, "noise": level, **measured})
@@ -126,7 +117,7 @@ def _measure(function: Cosines, level: float, even: bool, count: int, seed: int)
         ],
         "frequency_bounds": frequency_bound.tolist(),
         "ours": error(ours),
-        "told": error(told(x, y, _NEW, function.multiples)),
+        "told": error(known_frequencies(x, y, _NEW, function.multiples)),
         "bound": bound,
         "harmonics": error(harmonics(x, y, _NEW)),
         "features": error(features(x, y, _NEW)),
@@ -137,15 +128,10 @@ def _values(function: Cosines, x: Array) -> Array:
     return np.asarray(function(torch.from_numpy(x)).numpy())
 
 
-def _groups(results: Results) -> Iterator[tuple[bool, float, list[dict[str, Any]]]]:
-    for (even, noise), rows in grouped(results["rows"], "even", "noise").items():
-        yield even, noise, rows
-
-
 def headline(results: Results) -> dict[str, float]:
     """Root mean square of error / bound, and median errors, by level of noise."""
     figures = {}
-    for even, noise, rows in _groups(results):
+    for (even, noise), rows in grouped(results["rows"], "even", "noise").items():
         start = f"waves.{'even' if even else 'uneven'}_{noise:g}"
         # The bound is of the mean square: 1 is an estimate that reaches it.
         squares = statistics.mean((row["ours"] / row["bound"]) ** 2 for row in rows)
@@ -169,7 +155,8 @@ def plot(results: Results) -> Figure:
     }
     figure, both = panels(2, 11, 4.4, sharey=True)
     for axes, even in zip(both, (True, False), strict=True):
-        groups = [(noise, rows) for each, noise, rows in _groups(results) if each == even]
+        sampled = [row for row in results["rows"] if row["even"] == even]
+        groups = [(noise, rows) for (noise,), rows in grouped(sampled, "noise").items()]
         levels = [100 * noise for noise, _ in groups]
         for kind, (label, color, line) in styles.items():
             medians = [statistics.median(row[kind] for row in rows) for _, rows in groups]

@@ -25,11 +25,7 @@ _FEWEST_ALONE = 40
 
 
 def half_width(errors: Array, coverage: float) -> float:
-    """Half of the interval's width; infinite if the errors are too few for this coverage.
-
-    Args:
-        errors: absolute errors on rows that the fit has not seen.
-        coverage: the probability that an interval is to have.
+    """Half of the width of intervals, from absolute errors; infinite if these are too few for the coverage.
 
     >>> half_width(np.arange(1.0, 20.0), 0.9)
     18.0

@@ -35,35 +35,23 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class HorizonErrors:
-    """Errors by horizon.
+    """Errors by horizon."""
 
-    Attributes:
-        growth: a, b, c.
-        scores: sorted absolute errors over their size at their horizon.
-        relative: whether the size is a share of the forecast.
-        span: the longest horizon behind it.
-        floor: how far the level of the series may wander: no interval is narrower than that says.
-        step: of the floor, in units of the horizons.
-    """
-
-    growth: tuple[float, float, float]
-    scores: Array
-    relative: bool
-    span: float
+    growth: tuple[float, float, float]  # a, b, c
+    scores: Array  # sorted absolute errors over their size at their horizon
+    relative: bool  # whether the size is a share of the forecast
+    span: float  # the longest horizon behind it
+    # how far the level of the series may wander: no interval is narrower than that says
     floor: Persistence | None = None
-    step: float = 1.0
+    step: float = 1.0  # of the floor, in units of the horizons
 
     @classmethod
     def of(
         cls, horizons: Array, forecasts: Array, errors: Array, floor: tuple[Persistence, float] | None = None
     ) -> HorizonErrors:
-        """Fit to errors of forecasts of the past.
+        """Fit to absolute errors of forecasts of the past at positive horizons, (forecasts,) each.
 
-        Args:
-            horizons: (forecasts,), positive.
-            forecasts: their values.
-            errors: absolute.
-            floor: how far the level may wander, and the length of its steps.
+        ``floor`` says how far the level may wander, and how long its steps are.
         """
         span = float(horizons.max())
         growth = _growth(horizons, errors)

@@ -38,17 +38,11 @@ _VISIBLE = 0.75
 
 @dataclass(frozen=True)
 class Persistence:
-    """A walk or an autoregression with noise.
+    """A walk or an autoregression with noise."""
 
-    Attributes:
-        phi: 1 for a walk.
-        theta: the larger, the more of a change is noise.
-        deviation: of the errors one step ahead.
-    """
-
-    phi: float
-    theta: float
-    deviation: float
+    phi: float  # 1 for a walk
+    theta: float  # the larger, the more of a change is noise
+    deviation: float  # of the errors one step ahead
 
     @property
     def wanders(self) -> bool:

@@ -30,12 +30,6 @@ def highest_frequency(column: Array) -> float | None:
     return float(np.pi / np.median(np.diff(values)))
 
 
-def _quick_length(least: int) -> int:
-    """The least number from ``least`` on without a prime factor beyond 5, which an FFT is quick at."""
-    odd = (3**i * 5**j for i in range(12) for j in range(8))
-    return min(factor << max(0, (-(-least // factor) - 1).bit_length()) for factor in odd)
-
-
 def power(column: Array, residual: Array, weight: Array, highest: float) -> tuple[Array, Array]:
     """Frequencies from one period over the extent of the column up to ``highest``, and their power.
 
@@ -45,16 +39,18 @@ def power(column: Array, residual: Array, weight: Array, highest: float) -> tupl
         weight: of the rows.
         highest: in radians per unit of the column.
     """
+    from scipy.fft import next_fast_len
+
     start, extent = float(column.min()), float(np.ptp(column))
     halves = (column - start) * (highest / np.pi)  # half periods of the highest frequency
     if np.abs(halves - np.rint(halves)).max() <= 1 / (2 * _CELLS) and halves.max() < _MOST_CELLS // _STEPS:
         place = np.rint(halves).astype(np.int64)
         cells, width = int(place.max()) + 1, float(np.pi / highest)
     else:
-        cells = _quick_length(min(_MOST_CELLS // _STEPS, int(_CELLS * highest * extent / np.pi) + 2))
+        cells = next_fast_len(min(_MOST_CELLS // _STEPS, int(_CELLS * highest * extent / np.pi) + 2), True)
         width = extent / (cells - 1)
         place = np.rint((column - start) / width).astype(np.int64)
-    length = _STEPS * _quick_length(cells)
+    length = _STEPS * next_fast_len(cells, True)
 
     def sums(values: Array, at: Indices) -> Array:
         half = np.fft.rfft(np.bincount(place, values, length))

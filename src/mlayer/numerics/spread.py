@@ -41,24 +41,15 @@ _LARGEST_LOG = 700.0
 
 @dataclass(frozen=True)
 class Spread:
-    """The size of errors as a function of the row.
+    """The size of errors as a function of the row."""
 
-    Attributes:
-        columns: which inputs count; the number of inputs stands for the prediction.
-        middle: of those columns.
-        scale: of those columns.
-        weights: a constant, then for each column that of its standardized value and that of its distance
-            from the middle.
-        low: the least logarithm of a size.
-        high: the largest.
-    """
-
-    columns: Indices
-    middle: Array
-    scale: Array
+    columns: Indices  # which inputs count; the number of inputs stands for the prediction
+    middle: Array  # of those columns
+    scale: Array  # of those columns
+    # a constant, then for each column that of its standardized value and that of its distance from the middle
     weights: Array
-    low: float
-    high: float
+    low: float  # the least logarithm of a size
+    high: float  # the largest
 
     def at(self, x: Array, predictions: Array) -> Array:
         """The size for inputs (rows, inputs) and their predictions (rows,); positive."""
@@ -69,14 +60,7 @@ class Spread:
 
     @classmethod
     def of(cls, x: Array, predictions: Array, errors: Array, weight: Array | None = None) -> Spread | None:
-        """Fit to training rows and their absolute errors; None if one size for all rows is as good.
-
-        Args:
-            x: (rows, inputs).
-            predictions: (rows,).
-            errors: absolute, (rows,).
-            weight: (rows,); 1 if None.
-        """
+        """Fit to training rows (rows, inputs) and their absolute errors; None if one size is as good."""
         weight = np.ones(len(x)) if weight is None else weight
         known = np.isfinite(predictions) & np.isfinite(errors) & (weight > 0)
         x, predictions, errors, weight = x[known], predictions[known], errors[known], weight[known]
@@ -121,12 +105,7 @@ class Spread:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], inputs: int) -> Spread:
-        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged.
-
-        Args:
-            entry: the object.
-            inputs: how many inputs the model has.
-        """
+        """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged."""
         columns = np.asarray(entry["columns"], dtype=np.int64)
         middle, scale, weights = (
             np.asarray(entry[n], dtype=np.float64) for n in ("middle", "scale", "weights")

@@ -29,19 +29,12 @@ _LARGEST_SHIFT = 600.0
 
 @dataclass(frozen=True)
 class WaveProblem:
-    """The data of a fit of waves.
+    """The data of a fit of waves."""
 
-    Attributes:
-        x: the inputs, (rows, inputs).
-        y: the targets, (rows, outputs).
-        fixed: columns that are fitted along with the waves, (rows, columns).
-        weight: of the rows, (rows,), mean 1.
-    """
-
-    x: Array
-    y: Array
-    fixed: Array
-    weight: Array
+    x: Array  # the inputs, (rows, inputs)
+    y: Array  # the targets, (rows, outputs)
+    fixed: Array  # columns that are fitted along with the waves, (rows, columns)
+    weight: Array  # of the rows, (rows,), mean 1
     center: Array = field(init=False)
     extent: Array = field(init=False)
 
@@ -57,29 +50,17 @@ class WaveProblem:
 
 @dataclass(frozen=True)
 class Waves:
-    """Waves and the linear numbers that go with them.
+    """Waves and the linear numbers that go with them."""
 
-    Attributes:
-        growth: g, (waves, inputs).
-        frequencies: w, radians per unit of the input, (waves, inputs).
-        free_growth: which entries of g may differ from 0 or from what was given.
-        free_frequencies: the same for w.
-        linear: coefficients of the fixed columns, (columns, outputs).
-        cosines: p, (waves, outputs).
-        sines: q, (waves, outputs).
-        squares: weighted sum of the squared residuals.
-        score: Schwarz's criterion, lower is better.
-    """
-
-    growth: Array
-    frequencies: Array
-    free_growth: Flags
-    free_frequencies: Flags
-    linear: Array
-    cosines: Array
-    sines: Array
-    squares: float
-    score: float
+    growth: Array  # g, (waves, inputs)
+    frequencies: Array  # w, radians per unit of the input, (waves, inputs)
+    free_growth: Flags  # which entries of g may differ from 0 or from what was given
+    free_frequencies: Flags  # the same for w
+    linear: Array  # coefficients of the fixed columns, (columns, outputs)
+    cosines: Array  # p, (waves, outputs)
+    sines: Array  # q, (waves, outputs)
+    squares: float  # weighted sum of the squared residuals
+    score: float  # Schwarz's criterion, lower is better
 
     def __len__(self) -> int:
         return len(self.frequencies)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.report.page import Page
 from mlayer.report.theme import Draw, Theme
 
@@ -37,7 +37,7 @@ def demo_page(results: Results, seconds: float) -> Page:
                 _share(spiral["ours"]["extra_turn_accuracy"]),
                 "accuracy on the spiral's next turn, which was not in the training data",
             ),
-            (written(wave["ours"]["rmse"], ".1e"), "error of a wave on [2, 6], learned on [0, 2]"),
+            (formatted(wave["ours"]["rmse"], ".1e"), "error of a wave on [2, 6], learned on [0, 2]"),
             (
                 f"{determinant['matrix_size']} x {determinant['matrix_size']}",
                 "matrix computes the 3 x 3 determinant",
@@ -82,7 +82,7 @@ def demo_page(results: Results, seconds: float) -> Page:
             (
                 wave_picture(wave["curve"], wave["ours"]["curve"]),
                 "The wave and the layer's output from 0 to 6; the curves coincide",
-                f"Root mean squared error on [2, 6]: {written(wave['ours']['rmse'], '.1e')}; "
+                f"Root mean squared error on [2, 6]: {formatted(wave['ours']['rmse'], '.1e')}; "
                 f"the wave's amplitude is {max(map(abs, wave['curve'])):.1f}",
             )
         ]
@@ -92,7 +92,7 @@ def demo_page(results: Results, seconds: float) -> Page:
     page.paragraph(
         "This layer was not trained: it is the determinant of a 3 x 3 matrix, compiled into an M-layer with "
         f"{n} x {n} matrices. On {determinant['checked']} integer matrices, compared with exact arithmetic, "
-        f"its largest error is {written(determinant['largest_error'], '.1e')} for values of up to "
+        f"its largest error is {formatted(determinant['largest_error'], '.1e')} for values of up to "
         f"{determinant['largest_value']:,.0f}."
     )
     page.code("from mlayer.symbolic import determinant\nlayer = determinant(3)")
@@ -118,7 +118,7 @@ def demo_page(results: Results, seconds: float) -> Page:
 
 
 def _share(value: float) -> str:
-    return written(value, ".1%")
+    return formatted(value, ".1%")
 
 
 def boundary_picture(

@@ -25,14 +25,9 @@ _FLAT = 1e-3
 
 
 def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
-    """The report of a fit.
-
-    Args:
-        result: of :func:`mlayer.tables.fit_table`.
-        source: description of what was read.
-        model: the file that the model is written to.
-    """
+    """The report of a fit; ``source`` describes what was read, ``model`` is the file of the model."""
     instance("result", result, FitResult, "a FitResult", "fit_table(frame, plan) gives one.")
+    instance("source", source, str, "text", "Say what was read, for example the name of the file.")
     model = file_path("model", model)
     target, facts = result.model.target, result.model.facts
     page = Page(f"{target.task.capitalize()} of {target.name}", source)
@@ -56,7 +51,7 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     )
     page.heading("Plots").figures(_pictures(result))
     page.heading("How each column is used").table(
-        ["column", "kind", "how"], [[c.name, c.kind, c.said] for c in result.model.schema.columns]
+        ["column", "kind", "how"], [[c.name, c.kind, c.description] for c in result.model.schema.columns]
     )
     if result.remarks:
         page.heading("What was done with the table").items(map(str, result.remarks))
@@ -124,8 +119,10 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
             rare = rarer_class(truth)
             share = f"{(truth == rare).mean():.1%}"
             words = f"Precision over recall for the class {classes[rare]}, {share} of the rows: {metrics}"
-            said = f"Precision and recall for the class {classes[rare]}, {share} of the rows; dotted: chance."
-            pictures.append((plots.precision_recall(truth == rare, outputs[:, rare]), words, said))
+            caption = (
+                f"Precision and recall for the class {classes[rare]}, {share} of the rows; dotted: chance."
+            )
+            pictures.append((plots.precision_recall(truth == rare, outputs[:, rare]), words, caption))
         pictures.append(
             (
                 plots.reliability(truth, outputs),
@@ -173,9 +170,9 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
     before, after = result.series.before, result.series.after
     half, count = result.series.half, len(after[0])
     words = f"{result.model.target.name} over {result.series.column}: {count} moments forecast"
-    said = f"The last {count} moments of {result.series.column} were held out and forecast."
+    caption = f"The last {count} moments of {result.series.column} were held out and forecast."
     if len(result.truth) > count:
-        said += " The lines are means of the rows of each moment: of all groups that it has."
+        caption += " The lines are means of the rows of each moment: of all groups that it has."
     band = ""
     if np.isfinite(half).all():
         band = (
@@ -185,16 +182,16 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
     periods = f" Periods found: {', '.join(result.periods)}." if result.periods else ""
     shown = min(len(before[0]), 3 * count)
     if shown + count <= _MOMENTS_OF_A_LINE:
-        return [(plots.forecast(before, after, half), words, said + band + periods)]
+        return [(plots.forecast(before, after, half), words, caption + band + periods)]
     each = -(-(shown + count) // _STRETCHES)
     past = (before[0][-shown:], before[1][-shown:])
-    said += f" Shown are the lowest and the highest of every {each} moments."
-    whole = (plots.forecast_ranges(past, after, each), words, said + periods)
+    caption += f" Shown are the lowest and the highest of every {each} moments."
+    whole = (plots.forecast_ranges(past, after, each), words, caption + periods)
     back, ahead = min(len(before[0]), _CLOSE[0]), min(count, _CLOSE[1])
     near = plots.forecast(
         (before[0][-back:], before[1][-back:]),
         (after[0][:ahead], after[1][:ahead], after[2][:ahead]),
         half[:ahead],
     )
-    said = f"The same close up: the last {back} moments before the forecast and its first {ahead}."
-    return [whole, (near, f"{words}, the first {ahead} of them", said + band)]
+    caption = f"The same close up: the last {back} moments before the forecast and its first {ahead}."
+    return [whole, (near, f"{words}, the first {ahead} of them", caption + band)]

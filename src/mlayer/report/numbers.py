@@ -5,12 +5,12 @@ from __future__ import annotations
 _MOST_DIGITS = 6  # of a percentage
 
 
-def written(value: float, form: str) -> str:
+def formatted(value: float, form: str) -> str:
     """A figure as tables and pictures write it: as a decimal where that is as short, or as the paper's 2e-4.
 
-    >>> written(0.0027, ".1e"), written(2.6e-9, ".1e"), written(0.984, ".1%")
+    >>> formatted(0.0027, ".1e"), formatted(2.6e-9, ".1e"), formatted(0.984, ".1%")
     ('0.0027', '2.6e-9', '98.4%')
-    >>> written(0.9996, ".1%"), written(31776.5, ".0f")  # what is not all of it is not called all
+    >>> formatted(0.9996, ".1%"), formatted(31776.5, ".0f")  # what is not all of it is not called all
     ('99.96%', '31,776')
     """
     if form.endswith("%") and value < 1:

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, cast
 
-from mlayer.checks import brief, file_path, flag, instance, integer, several, written_out
+from mlayer.checks import file_path, written_out
 from mlayer.disk import replace_bytes
-from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.report.theme import DARK, LIGHT, Draw, svg
 
 STYLE = """
@@ -98,8 +96,8 @@ class Page:
 
     def __init__(self, title: str, lead: str = "") -> None:
         self._title = title
-        self._body = [f"<h1>{_safe('title', title)}</h1>"]
-        if lead := _safe("lead", lead):
+        self._body = [f"<h1>{_safe(title)}</h1>"]
+        if lead := _safe(lead):
             self._body.append(f'<p class="lead">{lead}</p>')
 
     def _add(self, html: str) -> Page:
@@ -108,108 +106,79 @@ class Page:
 
     def heading(self, text: str, level: int = 2, anchor: str = "") -> Page:
         """A heading; of a part of a part with level 3. ``anchor`` is the name that links lead to."""
-        integer("level", level, 2)
-        if level > 6:
-            raise ArgumentError("level", "from 2 to 6", str(level), "HTML has no more; the title is 1.")
-        place = f' id="{_safe("anchor", anchor)}"' if anchor else ""
-        return self._add(f"<h{level}{place}>{_safe('text', text)}</h{level}>")
+        place = f' id="{_safe(anchor)}"' if anchor else ""
+        return self._add(f"<h{level}{place}>{_safe(text)}</h{level}>")
 
     def paragraph(self, text: str) -> Page:
         """A paragraph."""
-        return self._add(f"<p>{_safe('text', text)}</p>")
+        return self._add(f"<p>{_safe(text)}</p>")
 
     def code(self, text: str) -> Page:
         """Lines to copy."""
-        return self._add(f"<pre><code>{_safe('text', text)}</code></pre>")
+        return self._add(f"<pre><code>{_safe(text)}</code></pre>")
 
     def items(self, texts: Iterable[str]) -> Page:
         """A list."""
-        listed = "".join(f"<li>{_safe('texts', text)}</li>" for text in _several("texts", texts))
+        listed = "".join(f"<li>{_safe(text)}</li>" for text in texts)
         return self._add(f"<ul>{listed}</ul>")
 
     def cards(self, pairs: Iterable[tuple[str, str]]) -> Page:
         """A few large figures, each (figure, what it is)."""
         cards = "".join(
-            f'<div class="card"><b>{_safe("pairs", figure)}</b><span>{_safe("pairs", name)}</span></div>'
-            for figure, name in _several("pairs", pairs, 2)
+            f'<div class="card"><b>{_safe(figure)}</b><span>{_safe(name)}</span></div>'
+            for figure, name in pairs
         )
         return self._add(f'<div class="cards">{cards}</div>')
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> Page:
         """A table; with ``numbers``, all columns but the first are figures."""
-        flag("numbers", numbers)
-        names = _several("header", header)
-        stacks = len(names) > 2
+        stacks = len(header) > 2
 
         def cell(tag: str, place: int, text: str) -> str:
             scope = ' scope="col"' if tag == "th" else ""
             kind = ' class="number"' if numbers and place else ""
-            argument = "header" if tag == "th" else "rows"
             # On a phone the cells of a row stand below each other, each after the name of its column.
-            name = f' data-name="{_safe("header", names[place])}"' if tag == "td" and place and stacks else ""
-            return f"<{tag}{scope}{kind}{name}>{_safe(argument, text)}</{tag}>"
+            name = f' data-name="{_safe(header[place])}"' if tag == "td" and place and stacks else ""
+            return f"<{tag}{scope}{kind}{name}>{_safe(text)}</{tag}>"
 
         def line(tag: str, cells: Sequence[str]) -> str:
             return "<tr>" + "".join(cell(tag, place, text) for place, text in enumerate(cells)) + "</tr>"
 
-        body = "".join(line("td", row) for row in _several("rows", rows, len(names)))
-        head = line("th", names)
+        body = "".join(line("td", row) for row in rows)
+        head = line("th", header)
         stacked = ' class="stacked"' if stacks else ""
         grid = f"<table{stacked}><thead>{head}</thead><tbody>{body}</tbody></table>"
         return self._add(f'<div class="scroll">{grid}</div>')
 
     def figures(self, pictures: Iterable[tuple[Draw, str, str]]) -> Page:
         """Plots, each (draw, text alternative, caption)."""
-        parts = []
-        for draw, words, caption in _several("pictures", pictures, 3):
-            if not callable(draw):
-                raise ArgumentTypeError(
-                    "pictures",
-                    "triples (draw, words, caption) with a function draw(figure, theme)",
-                    brief(draw),
-                    "A file that is drawn already goes into `picture`.",
-                )
-            parts.append(
-                f"<figure>{_themed(draw, words)}"
-                f"<figcaption>{_safe('pictures', caption)}</figcaption></figure>"
-            )
+        parts = (
+            f"<figure>{_themed(draw, words)}<figcaption>{_safe(caption)}</figcaption></figure>"
+            for draw, words, caption in pictures
+        )
         return self._add('<div class="figures">' + "".join(parts) + "</div>")
 
     def contents(self, entries: Iterable[tuple[str, str]]) -> Page:
         """Links to parts of the page, each (anchor, text)."""
-        listed = "".join(
-            f'<li><a href="#{_safe("entries", anchor)}">{_safe("entries", text)}</a></li>'
-            for anchor, text in _several("entries", entries, 2)
-        )
+        listed = "".join(f'<li><a href="#{_safe(anchor)}">{_safe(text)}</a></li>' for anchor, text in entries)
         return self._add(f'<nav aria-label="Contents"><ol>{listed}</ol></nav>')
 
     def gallery(self, cards: Iterable[tuple[str, str, str, Draw, str]]) -> Page:
-        """Large cards that lead to parts of the page.
-
-        Args:
-            cards: each (anchor, figure, what it says, draw, text alternative).
-        """
-        parts = []
-        for anchor, figure, says, draw, words in _several("cards", cards, 5):
-            parts.append(
-                f'<a href="#{_safe("cards", anchor)}"><b>{_safe("cards", figure)}</b>'
-                f"<span>{_safe('cards', says)}</span>{_themed(draw, words)}</a>"
-            )
+        """Large cards that lead to parts of the page: (anchor, figure, its words, draw, text alternative)."""
+        parts = (
+            f'<a href="#{_safe(anchor)}"><b>{_safe(figure)}</b>'
+            f"<span>{_safe(says)}</span>{_themed(draw, words)}</a>"
+            for anchor, figure, says, draw, words in cards
+        )
         return self._add('<div class="gallery">' + "".join(parts) + "</div>")
 
     def fold(self, summary: str, inside: Page) -> Page:
         """Add the content of ``inside`` below its title, folded until the reader opens it."""
         content = "\n".join(inside._body[1:])
-        return self._add(f"<details><summary>{_safe('summary', summary)}</summary>\n{content}\n</details>")
+        return self._add(f"<details><summary>{_safe(summary)}</summary>\n{content}\n</details>")
 
     def picture(self, drawn: Drawn, words: str, caption: str) -> Page:
-        """A picture that is drawn already, for light and dark pages, wide and narrow.
-
-        Args:
-            drawn: the files.
-            words: what it shows, for readers who cannot see it.
-            caption: below it.
-        """
+        """A picture that is drawn already; ``words`` say what it shows to readers who cannot see it."""
         sources = "".join(
             f'<source media="{media}" srcset="{_image(content)}">'
             for media, content in (
@@ -220,8 +189,8 @@ class Page:
         )
         return self._add(
             f'<figure class="paper"><picture>{sources}<img src="{_image(drawn.light)}" '
-            f'alt="{_safe("words", words)}"></picture>'
-            f"<figcaption>{_safe('caption', caption)}</figcaption></figure>"
+            f'alt="{_safe(words)}"></picture>'
+            f"<figcaption>{_safe(caption)}</figcaption></figure>"
         )
 
     def html(self) -> str:
@@ -230,7 +199,7 @@ class Page:
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             '<meta name="color-scheme" content="light dark">\n'
-            f"<title>{escape(written_out(self._title))}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+            f"<title>{_safe(self._title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
             + "\n".join(self._body)
             + "\n</main>\n</body>\n</html>\n"
         )
@@ -245,19 +214,13 @@ def _themed(draw: Draw, words: str) -> str:
     light, dark = (_uri(svg(draw, theme)) for theme in (LIGHT, DARK))
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img src="{light}" alt="{_safe("words", words)}"></picture>'
+        f'<img src="{light}" alt="{_safe(words)}"></picture>'
     )
 
 
 def _image(content: bytes) -> str:
     """A PNG or WebP file as an address."""
-    kinds = {b"\x89PNG": "png", b"RIFF": "webp"}
-    kind = kinds.get(content[:4]) if isinstance(content, bytes) else None
-    if kind is None:
-        came = f"{len(content)} bytes of something else" if isinstance(content, bytes) else brief(content)
-        raise ArgumentTypeError(
-            "drawn", "the bytes of PNG or WebP files", came, "Use Path(file).read_bytes()."
-        )
+    kind = {b"\x89PNG": "png", b"RIFF": "webp"}[content[:4]]
     return f"data:image/{kind};base64," + base64.b64encode(content).decode()
 
 
@@ -265,19 +228,6 @@ def _uri(picture: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
 
 
-def _safe(argument: str, text: Any) -> str:
+def _safe(text: str) -> str:
     """The text, with what HTML would read as its own made harmless."""
-    instance(argument, text, str, "text", "Format it first: f'{value:.3g}'.")
     return escape(written_out(text), quote=True)
-
-
-def _several(argument: str, values: object, width: int | None = None) -> list[Any]:
-    """The values as a list; with ``width``, each of them of this many parts."""
-    parts = "several texts" if width is None else f"rows of {width} parts each"
-    several(argument, values, parts, "Give a list.")
-    listed = list(cast(Iterable[Any], values))
-    for row in listed if width is not None else ():
-        if not isinstance(row, list | tuple) or len(row) != width:
-            came = f"one of {len(row)}" if isinstance(row, list | tuple) else brief(row)
-            raise ArgumentError(argument, parts, came, "Give each as a tuple or a list.")
-    return listed

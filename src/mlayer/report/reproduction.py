@@ -14,59 +14,35 @@ SMOKE = "A smoke run only shows that the code works: its figures say nothing abo
 
 @dataclass(frozen=True)
 class Card:
-    """One result of the summary.
+    """One result of the summary."""
 
-    Attributes:
-        name: of the experiment it is from.
-        figure: the number, as it is shown.
-        says: what it is, in a sentence.
-        draw: a small picture.
-        words: what that shows.
-    """
-
-    name: str
-    figure: str
-    says: str
-    draw: Draw
-    words: str
+    name: str  # of the experiment it is from
+    figure: str  # the number, as it is shown
+    says: str  # what it is, in a sentence
+    draw: Draw  # a small picture
+    words: str  # what that shows
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of a chapter.
+    """A table of a chapter."""
 
-    Attributes:
-        title: above it.
-        header: of its columns.
-        rows: cells as text.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    title: str  # above it
+    header: Sequence[str]  # of its columns
+    rows: Sequence[Sequence[str]]  # cells as text
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One experiment.
+    """One experiment."""
 
-    Attributes:
-        record: the content of its NAME.json.
-        in_paper: "Figure 2", or "" if the paper has no such thing.
-        section: of the paper, or who announced it.
-        caption: what is seen in the picture.
-        compared: rows of the comparison: what it is, paper, here, goal.
-        drawn: the picture.
-        grids: tables of the paper, rebuilt.
-    """
-
-    record: Mapping[str, Any]
-    in_paper: str
-    section: str
-    caption: str
-    compared: Sequence[Sequence[str]] = ()
-    drawn: Drawn | None = None
-    grids: Sequence[Grid] = field(default_factory=tuple)
+    record: Mapping[str, Any]  # the content of its NAME.json
+    in_paper: str  # "Figure 2", or "" if the paper has no such thing
+    section: str  # of the paper, or who announced it
+    caption: str  # what is seen in the picture
+    compared: Sequence[Sequence[str]] = ()  # rows of the comparison: what it is, paper, here, goal
+    drawn: Drawn | None = None  # the picture
+    grids: Sequence[Grid] = field(default_factory=tuple)  # tables of the paper, rebuilt
 
     @property
     def title(self) -> str:
@@ -76,13 +52,7 @@ class Chapter:
 
 
 def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), smoke: bool = False) -> Page:
-    """The page.
-
-    Args:
-        chapters: in the order of the page; those of the paper first.
-        cards: of the summary.
-        smoke: whether the results are those of smoke runs, which are not compared with the paper.
-    """
+    """The page, chapters of the paper first. Results of smoke runs are not compared with the paper."""
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
         "Every figure and table of the paper with what was measured here and the command that measures it.",

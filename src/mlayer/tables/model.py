@@ -311,7 +311,7 @@ def describe_model(path: str | Path) -> dict[str, Any]:
         table = {
             "target": model.target.as_json(),
             "columns": [
-                {"name": c.name, "kind": c.kind, "features": list(c.features), "said": c.said}
+                {"name": c.name, "kind": c.kind, "features": list(c.features), "said": c.description}
                 for c in model.schema.columns
             ],
             "facts": {name: _ordered(value) for name, value in model.facts.items()},

@@ -130,7 +130,7 @@ class _Loop:
     ) -> TrainingResult:
         """Resume an older run if there is one, train to the end, return the result."""
         run = self.run
-        run.take_up(checkpoints)
+        run.resume(checkpoints)
         if run.world.rank != 0:
             checkpoints = None
         started = time.monotonic() - run.seconds

@@ -106,7 +106,7 @@ class Run:
             resumed_at=self.resumed_at,
         )
 
-    def take_up(self, checkpoints: Checkpoints | None) -> None:
+    def resume(self, checkpoints: Checkpoints | None) -> None:
         """Resume from the checkpoint if there is one, else write the first; the same on all processes."""
         state = None
         if self.world.rank == 0:

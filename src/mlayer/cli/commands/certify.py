@@ -14,7 +14,7 @@ from mlayer.cli.options import (
     FILE,
     Mistake,
     NamedChoice,
-    Written,
+    TableFormat,
     check_order,
     check_outputs,
     column_numbers,
@@ -71,7 +71,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     workers: int,
     spreadsheet: bool,
     force: bool,
-    written: Written,
+    table_format: TableFormat,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -113,7 +113,7 @@ def command(  # noqa: PLR0917 - click gives them by name
             )
     elif vary:
         raise Mistake(f"--vary is for regression models; {model.name} is a classifier")
-    frame = written.rows(table, loaded, rows, quiet)
+    frame = table_format.rows(table, loaded, rows, quiet)
     if not loaded.target.classifies and eps is not None:
         from mlayer.tables.certify.intervals import interval_table
 

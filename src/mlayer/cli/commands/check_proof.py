@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mlayer.cli import options, show
-from mlayer.cli.options import FILE, Written, check_order, column_numbers, common, reading
+from mlayer.cli.options import FILE, TableFormat, check_order, column_numbers, common, reading
 
 REFUSED = 1
 LONGEST = 200  # characters of a reason: it may quote what a forged file holds
@@ -30,7 +30,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     norm: str,
     units: tuple[str, ...],
     rows: int | None,
-    written: Written,
+    table_format: TableFormat,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -47,7 +47,7 @@ def command(  # noqa: PLR0917 - click gives them by name
 
     content = read_proof_file(proof)
     loaded = load_table_model(model)
-    frame = written.rows(table, loaded, rows, quiet)
+    frame = table_format.rows(table, loaded, rows, quiet)
     with show.bar("checking", quiet) as bar:
         done = check_table(
             loaded,

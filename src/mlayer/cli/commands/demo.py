@@ -23,12 +23,12 @@ def command(output: Path, smoke: bool, force: bool, quiet: bool, as_json: bool) 
     """Learn a spiral and a wave, compile a determinant, certify digits, and write one page. Needs no data."""
     check_outputs({"-o": output}, force=force or _is_page(output))
     from mlayer.experiments import demo
-    from mlayer.experiments.running.protocol import Where
+    from mlayer.experiments.running.protocol import RunContext
     from mlayer.report.demo import demo_page
 
     started = time.monotonic()
     with show.bar("demo", quiet) as bar:
-        results = demo.run(demo.SMOKE if smoke else demo.Config(), Where(report=show.by_part(bar)))
+        results = demo.run(demo.SMOKE if smoke else demo.Config(), RunContext(report=show.by_part(bar)))
     seconds = time.monotonic() - started
     demo_page(results, seconds).save(output)
     spiral, wave, digits = results["spiral"], results["wave"], results["digits"]

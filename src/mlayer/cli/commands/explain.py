@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlayer.cli import options, show
-from mlayer.cli.options import FILE, Mistake, Written, check_order, check_outputs, common, reading
+from mlayer.cli.options import FILE, Mistake, TableFormat, check_order, check_outputs, common, reading
 
 ROWS = 5000
 
@@ -37,7 +37,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     plot: Path | None,
     rows: int,
     force: bool,
-    written: Written,
+    table_format: TableFormat,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -63,9 +63,9 @@ def command(  # noqa: PLR0917 - click gives them by name
     fitted = None if (notes or {}).get("table") is None else table_model(model, layer, notes)
     frame = None
     if table is not None and fitted is not None:
-        frame = written.rows(table, fitted, rows, quiet)
+        frame = table_format.rows(table, fitted, rows, quiet)
     elif table is not None:
-        frame = written.open(table, quiet).read(rows)
+        frame = table_format.open(table, quiet).read(rows)
     try:
         if fitted is not None:
             found = explain_table(fitted, frame, **options)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +15,7 @@ from mlayer.cli.options import (
     FILE,
     Mistake,
     NamedChoice,
-    Written,
+    TableFormat,
     check_name,
     check_outputs,
     common,
@@ -103,30 +104,16 @@ _LEAST_SHARE = 0.05
 @common
 def command(  # noqa: PLR0917 - click passes them by name
     table: Path,
-    target: str,
     output: Path | None,
     report: Path | None,
     no_report: bool,
-    task: str,
-    drop: tuple[str, ...],
     rows: int | None,
-    test_share: float,
-    seed: int,
-    epochs: int | None,
     time_limit: float | None,
-    effort: str,
-    split: str,
-    balanced: bool,
-    threshold: float | None,
-    positive: str | None,
-    matrix_size: int | None,
-    embedding_size: int | None,
-    max_categories: int,
-    strict: bool,
     force: bool,
-    written: Written,
+    table_format: TableFormat,
     quiet: bool,
     as_json: bool,
+    **choices: Any,
 ) -> None:
     """Fit a model to TABLE (csv or parquet).
 
@@ -142,46 +129,32 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     from mlayer.tables import Plan, Training, fit_table, read_with_target
 
-    source = written.open(table, quiet)
-    labeled = read_with_target(source, target, task, rows)
+    source = table_format.open(table, quiet)
+    labeled = read_with_target(source, choices["target"], choices["task"], rows)
     if rows is not None:
         show.say(f"the first {rows} rows only, because of --rows; they are not a random sample", quiet)
-    plan = Plan(
-        target=target,
-        task=task,
-        drop=drop,
-        test_share=test_share,
-        seed=seed,
-        max_categories=max_categories,
-        strict=strict,
-        split=split,
-        balanced=balanced,
-        threshold=threshold,
-        positive=positive,
-        training=Training(
-            epochs=epochs,
-            time_limit=_time_left(time_limit, page_file),
-            matrix_size=matrix_size,
-            embedding_size=embedding_size,
-            effort=effort,
-        ),
-    )
-    with show.fit_progress(quiet) as on_progress:
+    # The other options have the names of the fields of Training and Plan.
+    sizes = {field.name: choices.pop(field.name) for field in fields(Training) if field.name in choices}
+    plan = Plan(training=Training(time_limit=_time_left(time_limit, page_file), **sizes), **choices)
+    with show.bar("fitting", quiet) as bar:
         result = fit_table(
-            labeled, plan, on_stage=lambda text: show.say(text, quiet), on_progress=on_progress
+            labeled,
+            plan,
+            on_stage=lambda text: show.say(text, quiet),
+            on_progress=lambda part, text: bar(part, 1.0, text),
         )
     _save(result.model, model_file)
     if page_file is not None:
         from mlayer.report import fit_page
 
         try:
-            fit_page(result, source.said, model_file).save(page_file)
+            fit_page(result, source.description, model_file).save(page_file)
         except OSError as error:
             raise Mistake(f"the model was kept, {model_file}; the report failed: {error}") from None
 
     show.remarks(result.remarks, quiet)
     if as_json:
-        files = {"source": source.said, "model": str(model_file)}
+        files = {"source": source.description, "model": str(model_file)}
         files |= {} if page_file is None else {"report": str(page_file)}
         show.emit_json(result.summary() | files)
         return

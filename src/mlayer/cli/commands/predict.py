@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from mlayer.cli import options, show
-from mlayer.cli.options import FILE, Mistake, Written, check_order, check_outputs, common, reading, require
+from mlayer.cli.options import (
+    FILE,
+    Mistake,
+    TableFormat,
+    check_order,
+    check_outputs,
+    common,
+    reading,
+    require,
+)
 
 
 @click.command("predict")
@@ -37,7 +46,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     strict: bool,
     spreadsheet: bool,
     force: bool,
-    written: Written,
+    table_format: TableFormat,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -61,7 +70,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if output is not None:
         check_output(output)
     loaded = load_table_model(model)
-    source = written.open(table, quiet)
+    source = table_format.open(table, quiet)
     out: Any = show.results() if output is None else output
     with show.bar("predicting", quiet) as bar:
         done = predict_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -14,7 +14,7 @@ from mlayer.experiments.running.records import read_part, write_part
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.pictures import Figure
 from mlayer.training import Settings, TrainingResult, train
-from mlayer.training.result import Record
+from mlayer.training.progress import Silent
 
 Scale = Literal["smoke", "default", "full"]
 # Called with what is being done, and the part of it that is done (None: not known).
@@ -25,7 +25,8 @@ Results = dict[str, Any]
 class Experiment(Protocol):
     """The parts of an experiment's module.
 
-    Optional: ``QUOTED_FROM``, and ``grids(record)``, the paper's tables with our columns, for the page.
+    Optional: ``QUOTED_FROM``; ``needs(config)``, the names of the real data sets that it reads; and
+    ``grids(record)``, the paper's tables with our columns, for the page.
     """
 
     TITLE: str
@@ -35,10 +36,7 @@ class Experiment(Protocol):
     EXPECTED: Mapping[str, Any]  # figures quoted from the paper (else QUOTED_FROM names whom), never ours
     ROWS: tuple[PaperRow, ...]  # its part of the comparison with the paper
 
-    def needs(self, config: Any) -> tuple[str, ...]:
-        """The real data sets that it reads, by the names of `mlayer.datasets.fetch_sets`."""
-
-    def run(self, config: Any, where: Where) -> Results:
+    def run(self, config: Any, context: RunContext) -> Results:
         """Train, measure, and return plain data: numbers, strings, lists, dictionaries."""
 
     def headline(self, results: Results) -> dict[str, float]:
@@ -49,25 +47,17 @@ class Experiment(Protocol):
 
 
 @dataclass(frozen=True)
-class Where:
-    """The surroundings of a run of an experiment, besides its configuration.
+class RunContext:
+    """The surroundings of a run of an experiment, besides its configuration."""
 
-    Attributes:
-        data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
-        checkpoints: the folder of this run's checkpoints, or None.
-        parts: the folder for the results of finished parts, or None. Unlike checkpoints they are small, so
-            that they can be copied or committed, and the run resumed on another machine.
-        report: called with what is being done.
-        keeper: called with what is finished so far, see :meth:`keep`.
-        models: the folder for trained models that are kept, or None.
-    """
-
-    data: Path | None = None
-    checkpoints: Path | None = None
+    data: Path | None = None  # the folder of the real data sets; ``$MLAYER_DATA`` if None
+    checkpoints: Path | None = None  # the folder of this run's checkpoints, or None
+    # the folder for the results of finished parts, or None. Unlike checkpoints they are small, so that they
+    # can be copied or committed, and the run resumed on another machine
     parts: Path | None = None
-    report: Report | None = None
-    keeper: Callable[[Results], None] | None = None
-    models: Path | None = None
+    report: Report | None = None  # called with what is being done
+    keeper: Callable[[Results], None] | None = None  # called with what is finished so far, see :meth:`keep`
+    models: Path | None = None  # the folder for trained models that are kept, or None
 
     def checkpoint(self, part: str) -> Path | None:
         """The folder for one training of the experiment."""
@@ -108,11 +98,11 @@ class Where:
         return Follow(what, self)
 
 
-class Follow:
+class Follow(Silent):
     """Passes the progress of a training on to the experiment's report."""
 
-    def __init__(self, what: str, where: Where) -> None:
-        self.what, self.where, self.total = what, where, 0
+    def __init__(self, what: str, context: RunContext) -> None:
+        self.what, self.context, self.total = what, context, 0
 
     def start(self, total_steps: int | None, done: int) -> None:
         """Training begins, or resumes after ``done`` steps."""
@@ -121,20 +111,4 @@ class Follow:
 
     def update(self, step: int, epoch: int, loss: float) -> None:
         """Called after some steps."""
-        self.where.say(self.what, step / self.total if self.total else None)
-
-    def epoch(self, record: Record) -> None:
-        """Do nothing: `update` reports it."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-def from_files(names: Iterable[str]) -> tuple[str, ...]:
-    """The image sets that are files, each once; the digits come with scikit-learn."""
-    return tuple(name for name in dict.fromkeys(names) if name != "digits")
-
-
-def no_needs(config: Any) -> tuple[str, ...]:
-    """The `needs` of experiments that read no file."""
-    return ()
+        self.context.say(self.what, step / self.total if self.total else None)

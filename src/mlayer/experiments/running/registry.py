@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from mlayer.checks import one_of
+from mlayer.datasets.load_by_name import FILES
 from mlayer.experiments.running.protocol import Experiment, Scale
 
 # In the order of the paper.
@@ -45,6 +46,6 @@ def needed_sets(name: str, scale: Scale = "default") -> tuple[str, ...]:
     >>> needed_sets("all", "full")
     ('temperatures', 'mnist', 'cifar10', 'svhn', 'authors_model')
     """
-    names = EXPERIMENTS if name == "all" else (name,)
-    modules = [experiment(each) for each in names]
-    return tuple(dict.fromkeys(of for module in modules for of in module.needs(module.SCALES[scale])))
+    modules = [experiment(each) for each in (EXPERIMENTS if name == "all" else (name,))]
+    read = (getattr(module, "needs", lambda _: ())(module.SCALES[scale]) for module in modules)
+    return tuple(dict.fromkeys(each for sets in read for each in sets if each in FILES))

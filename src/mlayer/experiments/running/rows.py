@@ -6,34 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One figure.
+    """One figure."""
 
-    Attributes:
-        what: description of the figure.
-        paper: what the paper says, quoted.
-        name: of our figure in the summary; a name with .mean, .sd and .seeds below it gives all three.
-        form: how to write it.
-        at_most: our goal, if it is an error.
-        at_least: our goal, if it is an accuracy.
-        epochs: the name of the figure that says for how many epochs it was trained, if that needs saying.
-        examples: the same for the number of examples.
-        full_epochs: how many epochs a full training has; after fewer there is no row.
-    """
-
-    what: str
-    paper: str
-    name: str
-    form: str
-    at_most: float | None = None
-    at_least: float | None = None
+    what: str  # description of the figure
+    paper: str  # what the paper says, quoted
+    name: str  # of our figure in the summary; a name with .mean, .sd and .seeds below it gives all three
+    form: str  # how to write it
+    at_most: float | None = None  # our goal, if it is an error
+    at_least: float | None = None  # our goal, if it is an accuracy
+    # the name of the figure that says for how many epochs it was trained, if that needs saying
     epochs: str = ""
-    examples: str = ""
-    full_epochs: int | None = None
+    examples: str = ""  # the same for the number of examples
+    full_epochs: int | None = None  # how many epochs a full training has; after fewer there is no row
 
     def value(self, figures: Mapping[str, float]) -> float | None:
         """Our figure, or None if it was not measured, or not of a full training."""
@@ -46,16 +35,16 @@ class PaperRow:
         value = self.value(figures)
         if value is None:
             return ""
-        text = written(value, self.form)
+        text = formatted(value, self.form)
         if f"{self.name}.sd" in figures:
-            text += f" ± {written(figures[f'{self.name}.sd'], self.form)}"
-        said = []
+            text += f" ± {formatted(figures[f'{self.name}.sd'], self.form)}"
+        details = []
         if f"{self.name}.seeds" in figures:
             seeds = round(figures[f"{self.name}.seeds"])
-            said.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+            details.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
         counts = ((figures.get(self.examples), "examples"), (figures.get(self.epochs), "epochs"))
-        said += [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
-        return f"{text} ({', '.join(said)})" if said else text
+        details += [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
+        return f"{text} ({', '.join(details)})" if details else text
 
     def goal(self, figures: Mapping[str, float]) -> str:
         """The goal, and whether it is met."""

@@ -32,7 +32,7 @@ from mlayer.datasets import data_folder
 from mlayer.disk import make_folder, replace_bytes, replace_file
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, MissingPackageError
 from mlayer.experiments.running.page import write_page
-from mlayer.experiments.running.protocol import Experiment, Report, Results, Scale, Where
+from mlayer.experiments.running.protocol import Experiment, Report, Results, RunContext, Scale
 from mlayer.experiments.running.provenance import circumstances
 from mlayer.experiments.running.records import read_record
 from mlayer.experiments.running.registry import EXPERIMENTS, experiment
@@ -117,7 +117,7 @@ def reproduce(
             "results": results,
         }
 
-    where = Where(
+    context = RunContext(
         data=None if data is None else Path(data),
         checkpoints=checkpoints,
         parts=parts,
@@ -126,7 +126,7 @@ def reproduce(
         models=folder / ("models.smoke" if scale == "smoke" else "models"),
     )
     try:
-        results = module.run(config, where)
+        results = module.run(config, context)
     finally:
         _note_seconds(checkpoints, spent + time.monotonic() - started)
     record = record_of(results, True)
@@ -163,10 +163,10 @@ def reproduce_all(
     for place, name in enumerate(EXPERIMENTS, 1):
         if name in done:
             continue
-        told = None if progress is None else _of_all(progress, f"{name} ({place} of {len(EXPERIMENTS)})")
+        labeled = None if progress is None else _of_all(progress, f"{name} ({place} of {len(EXPERIMENTS)})")
         try:
             done[name] = reproduce(
-                name, scale, data=data, out=out, seed=seed, progress=told, resume=resume, page=False
+                name, scale, data=data, out=out, seed=seed, progress=labeled, resume=resume, page=False
             )
             write_json(finished, done)
         except (MissingDataError, MissingPackageError) as error:

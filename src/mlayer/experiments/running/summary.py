@@ -9,7 +9,7 @@ import numpy as np
 
 from mlayer.experiments.shared.pictures import Figure
 from mlayer.report.demo import boundary_picture, wave_picture
-from mlayer.report.numbers import written
+from mlayer.report.numbers import formatted
 from mlayer.report.reproduction import Card
 from mlayer.report.theme import Theme
 
@@ -35,7 +35,7 @@ def _spiral(record: Record) -> Card:
     labels = [k % 2 for k in range(len(points))]  # as `spirals` orders them
     return Card(
         "spiral",
-        written(figures["spiral.extra_turn_accuracy"], ".1%"),
+        formatted(figures["spiral.extra_turn_accuracy"], ".1%"),
         f"of a spiral's next turn, never seen, in the right class (mean of {seeds} seeds). "
         f"A ReLU net: {figures['spiral.relu_extra_turn_accuracy']:.1%}.",
         boundary_picture(results["boundaries"]["ours"], points, labels, xticks=[], yticks=[]),
@@ -49,13 +49,13 @@ def _periodic(record: Record) -> Card:
     draw = wave_picture(entry["curve"], entry["ours"][0]["curve"])
     if "periodic.real_success_rate" in figures:
         count = round(figures["periodic.real_functions"])
-        number = written(figures["periodic.real_success_rate"], ".1%")
+        number = formatted(figures["periodic.real_success_rate"], ".1%")
         says = (
             f"of {count} sums of cosines with real frequencies, seen on [0, 2], continue to 6 with an error "
             "below 0.05. Frequencies come from a spectrum and least squares."
         )
     else:
-        number = written(figures["periodic.figure_rmse_max"], ".1e")
+        number = formatted(figures["periodic.figure_rmse_max"], ".1e")
         says = "largest error on [2, 6] of the figure's functions, seen on [0, 2]."
     words = "A sum of cosines and the M-layer's output, one on the other."
     return Card("periodic", number, says, draw, words)
@@ -74,9 +74,9 @@ def _determinant(record: Record) -> Card:
 
     return Card(
         "determinant",
-        written(figures["determinant3.best_mse"], ".1e"),
+        formatted(figures["determinant3.best_mse"], ".1e"),
         "mean squared error on 3 x 3 determinants with the paper's 811 parameters; the paper has "
-        f"{written(record['paper']['m_layer_mse'], '.0e')}, its best net {record['paper']['dnn_mse']:g}.",
+        f"{formatted(record['paper']['m_layer_mse'], '.0e')}, its best net {record['paper']['dnn_mse']:g}.",
         draw,
         "The error falls over the steps of training, far below the paper's.",
     )
@@ -106,7 +106,7 @@ def _robustness(record: Record) -> Card:
         "robustness",
         f"{figures['robustness.median_ratio']:,.0f} x",
         "the paper's certified radius on the authors' own CIFAR-10 model, in the median; "
-        f"{written(figures['robustness.median_part_of_attack'], '.1%')} of the radius at which an attack "
+        f"{formatted(figures['robustness.median_part_of_attack'], '.1%')} of the radius at which an attack "
         "succeeds.",
         draw,
         "Histograms of radii: the paper's, ours far to the right, the attack's just beyond.",

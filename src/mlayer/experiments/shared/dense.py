@@ -22,13 +22,13 @@ def dense_net(sizes: Sequence[int], activation: str, generator: torch.Generator)
     """
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(sizes):
-        linear = undrawn(nn.Linear(width_in, width_out, device="meta"))
+        linear = zeroed(nn.Linear(width_in, width_out, device="meta"))
         nn.init.xavier_uniform_(linear.weight, generator=generator)
         layers += [linear, ACTIVATIONS[activation]()]
     return nn.Sequential(*layers[:-1])
 
 
-def undrawn(layer: Layer) -> Layer:
+def zeroed(layer: Layer) -> Layer:
     """A layer made on "meta", without torch's own draw, which would come from the global generator: zeros.
 
     (nn.utils.skip_init imports sympy and torch's symbolic shapes, hundreds of modules, to make a tensor like
@@ -39,9 +39,9 @@ def undrawn(layer: Layer) -> Layer:
     return layer
 
 
-def drawn(layer: Layer, generator: torch.Generator) -> Layer:
+def initialized(layer: Layer, generator: torch.Generator) -> Layer:
     """A layer made on "meta" with torch's own start, from our generator; its bias is 0."""
-    nn.init.kaiming_uniform_(undrawn(layer).get_parameter("weight"), a=5**0.5, generator=generator)
+    nn.init.kaiming_uniform_(zeroed(layer).get_parameter("weight"), a=5**0.5, generator=generator)
     return layer
 
 

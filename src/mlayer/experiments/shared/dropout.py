@@ -30,19 +30,12 @@ class _DropsExponential(MLayer):
 
 @dataclass(frozen=True)
 class BuildWithDropout:
-    """Makes an M-layer with dropout; its parameters are those of the M-layer that the seed gives without it.
+    """Makes an M-layer with dropout, with the parameters that the seed gives to one without it."""
 
-    Attributes:
-        place: one of `PLACES`.
-        rate: the probability that a component is set to 0.
-        matrix_size: n.
-        embedding_size: d.
-    """
-
-    place: str
-    rate: float
-    matrix_size: int = 30
-    embedding_size: int = 35
+    place: str  # one of `PLACES`
+    rate: float  # the probability that a component is set to 0
+    matrix_size: int = 30  # n
+    embedding_size: int = 35  # d
 
     def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
         """The net."""

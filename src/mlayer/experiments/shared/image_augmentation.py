@@ -17,17 +17,11 @@ _ROWS = 4096  # padded at a time
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The random change of a training image, drawn again each time it is seen.
+    """The random change of a training image, drawn again each time it is seen."""
 
-    Attributes:
-        shift: at most this many pixels up, down, left, right; what comes in repeats the border.
-        flip: left and right swapped, every second time.
-        cutout: the side of a square that is set to the mean color, around any pixel.
-    """
-
-    shift: int = 0
-    flip: bool = False
-    cutout: int = 0
+    shift: int = 0  # at most this many pixels up, down, left, right; what comes in repeats the border
+    flip: bool = False  # left and right swapped, every second time
+    cutout: int = 0  # the side of a square that is set to the mean color, around any pixel
 
     def widened(self, pixels: Tensor) -> Tensor:
         """The images with the border that shifts need, one vector each.  (N, h, w, c) -> (N, h' w' c)"""

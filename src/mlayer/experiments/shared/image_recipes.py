@@ -7,7 +7,7 @@ which is folded into U and u afterward, so that what is tested is the plain mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.nn.activity import ActivityKind
@@ -16,21 +16,14 @@ from mlayer.training import Plateau, Settings
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """One way to train.
+    """One way to train."""
 
-    Attributes:
-        settings: of `mlayer.training.train`, but for the seed.
-        init: initial weights.
-        validation: the part of the training set that is set aside.
-        standardize: train on colors of mean 0 and deviation 1, and fold that into U and u at the end.
-        augmentation: of training images.
-    """
-
-    settings: Settings
-    init: str = "normal"
-    validation: float = 0.1
+    settings: Settings  # of `mlayer.training.train`, but for the seed
+    init: str = "normal"  # initial weights
+    validation: float = 0.1  # the part of the training set that is set aside
+    # train on colors of mean 0 and deviation 1, and fold that into U and u at the end
     standardize: bool = False
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
 
 
 def _text(penalty: float, kind: ActivityKind, floor: float = 0.0) -> Settings:
@@ -95,3 +88,21 @@ RECIPES: dict[str, dict[str, ImageRecipe]] = {
         "svhn": _ours(40, Augmentation(shift=2), 2e-4),
     }.items()
 }
+
+
+def our_recipe(
+    name: str, net: str = "M-layer", *, rate: float | None = None, epochs: int | None = None
+) -> ImageRecipe:
+    """Our recipe of a set, MNIST's for the digits, also with another rate or length; divergence stops it.
+
+    The penalty on exp(M) is the one ingredient that other nets do not have.
+    """
+    recipe = RECIPES.get(name, RECIPES["mnist"])["our_recipe"]
+    settings = replace(
+        recipe.settings,
+        learning_rate=rate or recipe.settings.learning_rate,
+        epochs=epochs or recipe.settings.epochs,
+        activity_penalty=recipe.settings.activity_penalty if net == "M-layer" else 0.0,
+        on_divergence="stop",
+    )
+    return replace(recipe, settings=settings)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.errors import MissingPackageError
-from mlayer.experiments.shared.dense import dense_net, drawn
+from mlayer.experiments.shared.dense import dense_net, initialized
 
 WIDTHS = (1600, 1200, 1000)
 MAXOUT_WIDTHS = (1000, 775, 225)
@@ -50,15 +50,10 @@ def check_solver() -> None:
 
 @dataclass(frozen=True)
 class Solver:
-    """The solver of the equation, by torchdiffeq.
+    """The solver of the equation, by torchdiffeq."""
 
-    Attributes:
-        method: "dopri5", whose steps follow its estimate of the error, or "rk4" or "midpoint".
-        steps: of the latter two.
-    """
-
-    method: str = "dopri5"
-    steps: int = 2
+    method: str = "dopri5"  # "dopri5", whose steps follow its estimate of the error, or "rk4" or "midpoint"
+    steps: int = 2  # of the latter two
 
     @property
     def options(self) -> dict[str, float] | None:
@@ -67,15 +62,9 @@ class Solver:
 
 
 class ODEBlock(nn.Module):
-    """h(1) of h' = f(h), h(0) = the image with channels of zeros added, read out linearly.
+    """h(1) of h' = f(h), h(0) = the image with ``added`` channels of zeros, read out linearly.
 
-    Args:
-        shape: (height, width, colors) of the images.
-        filters: of the hidden convolutions.
-        added: channels of zeros.
-        classes: outputs.
-        generator: source of the initial weights.
-        solver: of the equation; the attribute may be changed later.
+    ``shape`` is (height, width, colors). The attribute ``solver`` may be changed later.
     """
 
     def __init__(
@@ -123,7 +112,7 @@ class ODEBlock(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int, size: int, generator: torch.Generator) -> nn.Conv2d:
-    return drawn(nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta"), generator)
+    return initialized(nn.Conv2d(inputs, outputs, size, padding=size // 2, device="meta"), generator)
 
 
 # Activation, and linear maps for each of its units.
@@ -156,15 +145,7 @@ def rival(
     *,
     solver: Solver | None = None,
 ) -> nn.Module:
-    """The net of a row of the table.
-
-    Args:
-        name: one of `RIVALS`.
-        of: the image set, which decides the filters of NODE and ANODE.
-        shape: (height, width, colors).
-        classes: outputs.
-        generator: source of the initial weights.
-        solver: of NODE and ANODE; dopri5 if None.
+    """The net of a row of the table, one of `RIVALS`; the image set decides the filters of NODE and ANODE.
 
     >>> import torch
     >>> net = rival("ReLU", "cifar10", (32, 32, 3), 10, torch.Generator())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,13 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.datasets import ImageSet, Split
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment
 from mlayer.experiments.shared.image_recipes import ImageRecipe
 from mlayer.nn import MLayer
 from mlayer.training import evaluate
 
+# What a row of a search keeps of the row of a training.
+_SEARCH_FACTS = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
 _SAMPLE = 7  # every seventh image gives the colors' mean and deviation well enough
 
 
@@ -44,7 +46,7 @@ def train_images(
     images: ImageSet,
     recipe: ImageRecipe,
     seed: int,
-    where: Where,
+    context: RunContext,
     part: str,
     *,
     build: Build,
@@ -53,30 +55,36 @@ def train_images(
     """Train one model and test it once.
 
     The seed draws the validation set, the initial weights, the order and the augmentation. A resumed
-    experiment does not repeat a finished training.
-
-    Args:
-        images: training and test set.
-        recipe: how to train.
-        seed: of everything random.
-        where: the checkpoints and the progress.
-        part: the name of this training.
-        build: makes the net.
-        then: measures more of the trained net, which becomes part of the result.
-
-    Returns:
-        Accuracies in percent, and how the training went.
+    experiment does not repeat a finished training. The result has accuracies in percent, how the training
+    went, and what ``then`` measures of the trained net.
     """
 
     def make(name: str) -> dict[str, Any]:
-        row, net = _trained(images, recipe, seed, where, name, build=build)
+        row, net = _trained(images, recipe, seed, context, name, build=build)
         return row if then is None else row | then(net)
 
-    return where.part(part, make)
+    return context.part(part, make)
+
+
+def search_rates(
+    images: ImageSet,
+    recipes: Mapping[float, ImageRecipe],
+    seed: int,
+    context: RunContext,
+    part: str,
+    *,
+    build: Build,
+) -> Iterator[dict[str, Any]]:
+    """One short training for each rate, by its recipe, judged on a tenth of the training set."""
+    for rate, recipe in recipes.items():
+        settings = replace(recipe.settings, metrics=("accuracy",), monitor="accuracy")
+        trial = replace(recipe, settings=settings, validation=0.1)
+        row = train_images(images, trial, seed, context, f"search-{part}-{rate:g}", build=build)
+        yield {"learning_rate": rate} | {key: row[key] for key in _SEARCH_FACTS}
 
 
 def _trained(
-    images: ImageSet, recipe: ImageRecipe, seed: int, where: Where, part: str, *, build: Build
+    images: ImageSet, recipe: ImageRecipe, seed: int, context: RunContext, part: str, *, build: Build
 ) -> tuple[dict[str, Any], nn.Module]:
     started = time.monotonic()
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +100,7 @@ def _trained(
         judged = _standardized(validation, shape, mean, deviation), validation.labels
     augment = Augment(recipe.augmentation, shape, mean, deviation, training.white)
     data = inputs, training.labels
-    result = where.train(net, data, settings, part, validation=judged, augment=augment)
+    result = context.train(net, data, settings, part, validation=judged, augment=augment)
     if recipe.standardize:
         fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
     tested = evaluate(

@@ -1,6 +1,6 @@
 """Cross-entropy on interval bounds through a network: certified training.
 
-The box of inputs becomes a box of features (`interval_network.through`); over it the head's margins have
+The box of inputs becomes a box of features (`interval_bounds`); over it the head's margins have
 lower bounds: of an M-layer those of `mlayer.certificates.CertifiedLoss` (first order, the rest by norms), of
 a linear map its exact minima. The radius grows from 0 while training (Gowal et al., arXiv:1810.12715).
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mlayer.certificates import CertifiedLoss
-from mlayer.experiments.shared.interval_network import through
+from mlayer.experiments.shared.interval_network import interval_bounds
 from mlayer.experiments.shared.robust_loss import box_of
 from mlayer.nn import MLayer
 
@@ -49,7 +49,7 @@ class BoundedNetwork(nn.Module):
         """Lower bounds of output[label] - output[j] within eps and [0, 1]; 0 for j = label.  (b, classes)"""
         low, high = box_of(as_images(x, self.shape), eps)
         *front, end = self.network
-        center, reach = through(front, low, high)
+        center, reach = interval_bounds(front, low, high)
         if self.bound is not None:
             assert isinstance(end, MLayer)
             return self.bound.margins_over(end, center, reach, y)
@@ -70,19 +70,13 @@ class IntervalCrossEntropy:
 
     In evaluation mode only the bounds count, and the outputs are scores of which the label's is the largest
     where every margin is positive: their accuracy is the certified one, by these bounds.
-
-    Attributes:
-        eps: the radius at the end of the ramp.
-        test_eps: the radius in evaluation mode.
-        start: training batches with radius 0.
-        ramp: training batches over which the radius then grows to eps.
-        bounded: the share of the bounds in the loss at the end of the ramp; it grows with the radius.
     """
 
-    eps: float
-    test_eps: float
-    start: int
-    ramp: int
+    eps: float  # the radius at the end of the ramp
+    test_eps: float  # the radius in evaluation mode
+    start: int  # training batches with radius 0
+    ramp: int  # training batches over which the radius then grows to eps
+    # the share of the bounds in the loss at the end of the ramp; it grows with the radius
     bounded: float = 0.5
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
-from mlayer.experiments.shared.dense import drawn
+from mlayer.experiments.shared.dense import initialized
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear")
@@ -37,18 +37,7 @@ def interval_network(
     embedding_size: int,
     generator: torch.Generator,
 ) -> nn.Sequential:
-    """A network for images (colors, height, width).
-
-    Args:
-        shape: of an image.
-        classes: how many.
-        head: one of `HEADS`.
-        channels: of the two convolutions.
-        features: that reach the head.
-        matrix_size: n of the M-layer.
-        embedding_size: d of the M-layer.
-        generator: source of the initial weights. All heads have the same front.
-    """
+    """A network for images of the shape (colors, height, width); its front is the same for all `HEADS`."""
     first, second = channels
     height, width = shape[1] // 4, shape[2] // 4
     front = [
@@ -84,14 +73,14 @@ def relu_width(features: int, classes: int, matrix_size: int, embedding_size: in
 
 
 def _convolution(inputs: int, outputs: int, generator: torch.Generator) -> nn.Conv2d:
-    return drawn(nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, device="meta"), generator)
+    return initialized(nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, device="meta"), generator)
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    return drawn(nn.Linear(inputs, outputs, device="meta"), generator)
+    return initialized(nn.Linear(inputs, outputs, device="meta"), generator)
 
 
-def through(front: Iterable[nn.Module], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def interval_bounds(front: Iterable[nn.Module], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Centers and half-widths of the features for inputs in boxes: interval bounds, differentiable.
 
     Their rounding is not charged: they are for training. `mlayer.certify` proves what they make likely.

@@ -17,7 +17,7 @@ import torch
 from mlayer.certificates.networks.certifier import Effort
 from mlayer.datasets import ImageSet
 from mlayer.disk import make_folder
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCrossEntropy, as_images
@@ -29,41 +29,23 @@ from mlayer.training import Settings
 
 @dataclass(frozen=True)
 class IntervalRecipe:
-    """The recipe of a network.
+    """The recipe of a network."""
 
-    Attributes:
-        channels: of the two convolutions.
-        features: that reach the head.
-        matrix_size: n of the M-layer.
-        embedding_size: d of the M-layer.
-        epochs: of one cycle of the learning rate.
-        learning_rate: its largest, of Adam.
-        gradient_clip: largest norm of a gradient.
-        batch_size: of the optimizer.
-        start: the part of the training with radius 0.
-        ramp: the part of the training over which the radius then grows.
-        stretch: the radius while training, as a multiple of the one in the test.
-        bounded: the share of the bounds in the loss, at the end of the ramp.
-        validation: training images that are set aside.
-        augmentation: of training images.
-        efforts: of the certificates.
-    """
-
-    channels: tuple[int, int] = (16, 32)
-    features: int = 64
-    matrix_size: int = 8
-    embedding_size: int = 16
-    epochs: int = 20
-    learning_rate: float = 2e-3
-    gradient_clip: float = 5.0
-    batch_size: int = 128
-    start: float = 0.04
-    ramp: float = 0.5
-    stretch: float = 1.0
-    bounded: float = 0.5
-    validation: int = 5000
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    efforts: tuple[Effort, ...] = ("intervals", "margins")
+    channels: tuple[int, int] = (16, 32)  # of the two convolutions
+    features: int = 64  # that reach the head
+    matrix_size: int = 8  # n of the M-layer
+    embedding_size: int = 16  # d of the M-layer
+    epochs: int = 20  # of one cycle of the learning rate
+    learning_rate: float = 2e-3  # its largest, of Adam
+    gradient_clip: float = 5.0  # largest norm of a gradient
+    batch_size: int = 128  # of the optimizer
+    start: float = 0.04  # the part of the training with radius 0
+    ramp: float = 0.5  # the part of the training over which the radius then grows
+    stretch: float = 1.0  # the radius while training, as a multiple of the one in the test
+    bounded: float = 0.5  # the share of the bounds in the loss, at the end of the ramp
+    validation: int = 5000  # training images that are set aside
+    augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
+    efforts: tuple[Effort, ...] = ("intervals", "margins")  # of the certificates
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a network that is to be certified at eps."""
@@ -93,25 +75,15 @@ def train_network(
     eps: float,
     head: str,
     seed: int,
-    where: Where,
+    context: RunContext,
     file: Path | None = None,
     test_images: int | None = None,
 ) -> dict[str, Any]:
-    """Train one network at eps, keep it, and test it once: one :meth:`Where.part` of an experiment.
+    """Train one network at eps, keep it, and test it once: one :meth:`RunContext.part` of an experiment.
 
-    Args:
-        part: the name of this training.
-        images: the set.
-        recipe: how.
-        eps: L-infinity radius of the test, in pixel values.
-        head: one of `HEADS`.
-        seed: of the weights, the order and the augmentation.
-        where: data, checkpoints, progress.
-        file: for the trained network.
-        test_images: how many are tested, the first ones; all if None.
-
-    Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went.
+    ``eps`` is an L-infinity radius in pixel values, ``head`` one of `HEADS`. The first ``test_images`` are
+    tested, all if None. The result has clean, attacked and certified accuracy in percent, and how the
+    training went.
     """
     shape = (*images.image_shape, 1)[:3]
     kept = len(images.train) - recipe.validation
@@ -127,7 +99,7 @@ def train_network(
         generator=torch.Generator().manual_seed(seed),
     )
     model = BoundedNetwork(network, shape)
-    result = where.train(
+    result = context.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
         recipe.settings(len(training), eps, seed),
@@ -152,7 +124,7 @@ def train_network(
         tested.labels,
         eps,
         efforts=recipe.efforts,
-        progress=lambda done: where.say(f"{part}: certifying", done),
+        progress=lambda done: context.say(f"{part}: certifying", done),
     )
     best = result.history[result.best_epoch - 1] if result.best_epoch else {}
     return {

@@ -33,14 +33,9 @@ def certify_again(
     images: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Clean, attacked and certified accuracy in percent on the test images of the network's own set.
+    """Clean, attacked and certified accuracy in percent on the first ``images`` of the network's test set.
 
-    Args:
-        path: of the file.
-        eps: L-infinity radius in pixel values; the one it was trained for if None.
-        data: the folder of the image sets; ``$MLAYER_DATA`` if None.
-        images: the first test images only; all if None.
-        progress: called with the part that is done.
+    ``eps`` is an L-infinity radius in pixel values, the one it was trained for if None.
     """
     network, notes = load_network(path)
     name, named = notes.get("set"), notes.get("efforts")

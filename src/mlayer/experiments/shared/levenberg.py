@@ -22,7 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from mlayer.errors import ArgumentError, FileFormatError
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.tensorfile import digest_of
 from mlayer.training.checkpoints import Checkpoints
 from mlayer.training.fingerprint import tensors_fingerprint
@@ -35,24 +35,16 @@ _SECONDS_BETWEEN_CHECKPOINTS = 60
 
 @dataclass(frozen=True)
 class Levenberg:
-    """Settings of a run.
+    """Settings of a run."""
 
-    Attributes:
-        steps: at most.
-        damping: at the start.
-        rows: examples per step, drawn again each time; all if None. If no damping helps with the rows that
-            were drawn, the next draw is tried; five such draws in a row end the training.
-        target: stop when the mean square on the examples of a step is below.
-        seconds: stop after.
-        seed: of the draws.
-    """
-
-    steps: int = 100
-    damping: float = 1e-2
+    steps: int = 100  # at most
+    damping: float = 1e-2  # at the start
+    # examples per step, drawn again each time; all if None. If no damping helps with the rows that were
+    # drawn, the next draw is tried; five such draws in a row end the training
     rows: int | None = None
-    target: float = 0.0
-    seconds: float = math.inf
-    seed: int = 0
+    target: float = 0.0  # stop when the mean square on the examples of a step is below
+    seconds: float = math.inf  # stop after
+    seed: int = 0  # of the draws
 
     def __call__(
         self,
@@ -61,29 +53,23 @@ class Levenberg:
         y: Tensor,
         *,
         checkpoint: Path | None = None,
-        where: Where | None = None,
+        context: RunContext | None = None,
         what: str = "least squares",
     ) -> list[dict[str, Any]]:
-        """Train ``model`` in place; one record per step: mean square before and after, damping, seconds.
+        """Train ``model``, (N, k) -> (N, 1), in place; from the folder ``checkpoint`` if it was stopped.
 
-        Args:
-            model: (N, k) -> (N, 1).
-            x: inputs.
-            y: targets, (N, 1).
-            checkpoint: a folder; a run that was stopped is resumed.
-            where: gets the progress.
-            what: its description in the progress.
+        One record per step: mean square before and after, damping, seconds.
         """
         kept = None if checkpoint is None else Checkpoints(checkpoint)
         with nullcontext() if kept is None else kept.alone():
-            return self._train(model, (x, y), kept, where, what)
+            return self._train(model, (x, y), kept, context, what)
 
     def _train(
         self,
         model: nn.Module,
         data: tuple[Tensor, Tensor],
         kept: Checkpoints | None,
-        where: Where | None,
+        context: RunContext | None,
         what: str,
     ) -> list[dict[str, Any]]:
         x, y = data
@@ -124,8 +110,8 @@ class Levenberg:
                 continue
             damping, failures = record["damping"], 0
             history.append({"step": number, **record, "seconds": before + time.monotonic() - started})
-            if where is not None:
-                where.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
+            if context is not None:
+                context.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
             if kept is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 save()
         if kept is not None:

@@ -33,17 +33,11 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class NetworkTally:
-    """Counts of the images.
+    """Counts of the images."""
 
-    Attributes:
-        tally: images that are classified correctly: as they are, under attack, provably.
-        by_effort: how many were certified by each effort.
-        false_certificates: images that are certified and were broken.
-    """
-
-    tally: Tally
-    by_effort: dict[Effort, int]
-    false_certificates: int
+    tally: Tally  # images that are classified correctly: as they are, under attack, provably
+    by_effort: dict[Effort, int]  # how many were certified by each effort
+    false_certificates: int  # images that are certified and were broken
 
     def __add__(self, other: NetworkTally) -> NetworkTally:
         by_effort = {effort: count + other.by_effort[effort] for effort, count in self.by_effort.items()}
@@ -78,7 +72,7 @@ def network_tally(
         efforts: of the certificates: the first for all images, others for those that withstand the attack.
         progress: called with the part that is done.
     """
-    judged = _Judged(network, tuple(x.shape[1:]))
+    judged = _TestedNetwork(network, tuple(x.shape[1:]))
     total = NetworkTally(Tally(), dict.fromkeys(efforts, 0), 0)
     generator = torch.Generator().manual_seed(_SEED)
     for begin in range(0, len(x), _CHUNK):
@@ -89,7 +83,7 @@ def network_tally(
     return total
 
 
-class _Judged:
+class _TestedNetwork:
     """A network as it is trained, in float64, and its certificates."""
 
     def __init__(self, network: nn.Sequential, shape: tuple[int, ...]) -> None:
@@ -117,7 +111,7 @@ class _Judged:
 
 
 def _part(  # noqa: PLR0917
-    judged: _Judged,
+    judged: _TestedNetwork,
     images: Tensor,
     labels: Tensor,
     eps: float,
@@ -127,7 +121,7 @@ def _part(  # noqa: PLR0917
     exact, flat = judged.exact, images.double().flatten(1)
 
     def attack(rows: Tensor, steps: int) -> Tensor:
-        return broken(judged.network, exact, images[rows], labels[rows], eps, steps, generator)
+        return broken_by_attack(judged.network, exact, images[rows], labels[rows], eps, steps, generator)
 
     def certify(rows: Tensor, effort: Effort) -> Tensor:
         return judged.certify(flat[rows], labels[rows], eps, effort)
@@ -150,7 +144,7 @@ def _part(  # noqa: PLR0917
     return NetworkTally(tally, by_effort, int((certified & ~standing).sum()))
 
 
-def broken(  # noqa: PLR0917
+def broken_by_attack(  # noqa: PLR0917
     network: nn.Sequential,
     exact: nn.Module,
     x: Tensor,

@@ -6,10 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mlayer.experiments.shared.pictures import Axes
-
-# What a row of a search keeps of the row of a training.
-SEARCH_FACTS = ("set", "epochs", "stopped", "seconds", "training_examples", "validation_accuracy")
+from mlayer.experiments.shared.pictures import Axes, colors
 
 
 def best_rate(search: Iterable[Mapping[str, Any]], **of: object) -> float:
@@ -50,11 +47,7 @@ def mean_figures(start: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[str, Any] | None:
-    """Mean of ours less theirs and the p value of a paired t-test; None with fewer than two seeds.
-
-    Args:
-        ours: a figure for each seed.
-        theirs: the same.
+    """Mean of ours less theirs, by seed, and the p value of a paired t-test; None with fewer than two seeds.
 
     >>> found = paired({0: 2.0, 1: 3.0, 2: 4.5}, {0: 1.0, 1: 2.0, 5: 9.0})
     >>> found["seeds"], found["difference"]
@@ -84,3 +77,12 @@ def draw_seeds(axes: Axes, place: int, values: Sequence[float], color: str) -> N
     """A dot for each seed and a bar at their mean."""
     axes.plot([place] * len(values), values, "o", color=color, alpha=0.6)
     axes.plot([place - 0.2, place + 0.2], [statistics.mean(values)] * 2, color=color, lw=2)
+
+
+def draw_nets(axes: Axes, nets: Mapping[str, Mapping[int, float]]) -> None:
+    """The accuracies by net and seed, a column for each net."""
+    for place, (net, by_seed) in enumerate(nets.items()):
+        color = colors().m_layer if net == "M-layer" else colors().net
+        draw_seeds(axes, place, list(by_seed.values()), color)
+    axes.set_xticks(range(len(nets)), [net.replace(", ", ",\n") for net in nets])
+    axes.set_xlim(-0.5, len(nets) - 0.5)

@@ -1,6 +1,6 @@
 """Canvases and colors of the experiments' pictures: for light and dark pages, for wide ones and for phones.
 
-A picture is drawn from results alone, so it can be drawn again for another page: `seen_as` says for which,
+A picture is drawn from results alone, so it can be drawn again for another page: `drawn_for` says for which,
 and `canvas`, `panels`, `colors`, `ink`, `shade` and `soft` follow it.
 """
 
@@ -37,22 +37,14 @@ class Colors:
 
     Okabe and Ito's, "Color universal design" (2008), which color-blind readers can distinguish, made darker
     or lighter where the page needs it.
-
-    Attributes:
-        m_layer: M-layers of our recipes.
-        m_layer_of_others: those of the paper's recipe and the notebook's.
-        net: other networks.
-        paper: what the paper reports or proves, where no net is shown with it.
-        green: a model that is not a network.
-        pink: another one.
     """
 
-    m_layer: str
-    m_layer_of_others: str
-    net: str
-    paper: str
-    green: str
-    pink: str
+    m_layer: str  # M-layers of our recipes
+    m_layer_of_others: str  # those of the paper's recipe and the notebook's
+    net: str  # other networks
+    paper: str  # what the paper reports or proves, where no net is shown with it
+    green: str  # a model that is not a network
+    pink: str  # another one
 
 
 _ON_LIGHT = Colors("#0072B2", "#2F8DC4", "#D55E00", "#D55E00", "#008F68", "#B8619C")
@@ -72,7 +64,7 @@ _LOOK: ContextVar[Look] = ContextVar("look", default=_WIDE)
 
 
 @contextmanager
-def seen_as(look: Look) -> Iterator[None]:
+def drawn_for(look: Look) -> Iterator[None]:
     """Pictures drawn inside are drawn for this."""
     import matplotlib
 
@@ -142,12 +134,8 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """Panels side by side, in two rows if there are many; one below the other on a narrow page.
 
-    Args:
-        count: of panels.
-        width: of all panels side by side, in inches.
-        height: of one.
-        ratios: of their widths, if they have one row.
-        sharey: whether panels side by side have one vertical axis.
+    The width is that of all panels side by side, the height that of one, in inches; ``ratios`` of their
+    widths are for one row.
     """
     if _LOOK.get().narrow:
         figure = canvas(_NARROW, height * count)
@@ -164,7 +152,7 @@ def panels(
 def rendered(plot: Callable[[Any], Figure], results: Any, look: Look) -> bytes:
     """The picture of some results as a WebP file with a transparent ground."""
     buffer = io.BytesIO()
-    with seen_as(look):
+    with drawn_for(look):
         plot(results).savefig(
             buffer, format="webp", dpi=100, transparent=True, pil_kwargs={"quality": 60, "method": 2}
         )

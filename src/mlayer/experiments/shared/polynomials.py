@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mlayer import datasets
 from mlayer.datasets import Table
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.nn.initializers import Normal
 from mlayer.nn.layer import MLayer
@@ -26,17 +26,11 @@ _TRAINING, _VALIDATION, _TEST = 0, 1, 2
 
 @dataclass(frozen=True)
 class PolynomialProblem:
-    """A polynomial of the entries of a matrix.
+    """A polynomial of the entries of a matrix."""
 
-    Attributes:
-        polynomial: "determinant" or "permanent".
-        size: of the matrix.
-        seed: of the data.
-    """
-
-    polynomial: str
-    size: int
-    seed: int
+    polynomial: str  # "determinant" or "permanent"
+    size: int  # of the matrix
+    seed: int  # of the data
 
     def training(self, count: int) -> Table:
         """The training set; a smaller one is a part of a larger one."""
@@ -142,7 +136,7 @@ def by_the_text(
     test: int,
     penalty: float,
     part: str,
-    where: Where,
+    context: RunContext,
     recipe: Callable[[int, int, float], Settings] = text_settings,
     then: Callable[[nn.Module], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
@@ -156,7 +150,7 @@ def by_the_text(
         training, validation = problem.training(examples), problem.validation(max(1, examples // 4))
         settings = recipe(epochs, problem.seed, penalty)
         judged = validation.x, validation.y
-        result = where.train(model, (training.x, training.y), settings, name, validation=judged)
+        result = context.train(model, (training.x, training.y), settings, name, validation=judged)
         row = {
             "parameters": parameter_count(model),
             "examples": examples,
@@ -168,7 +162,7 @@ def by_the_text(
         }
         return row if then is None else row | then(model)
 
-    return where.part(part, make)
+    return context.part(part, make)
 
 
 def powers_of_two(examples: Sequence[int]) -> list[str]:

@@ -12,19 +12,14 @@ Recipe = TypeVar("Recipe")
 class RadiusTask(Generic[Recipe]):
     """A task of the experiments with certified training.
 
-    Attributes:
-        set: of images.
-        radius: as it is written, "2/255" or "0.1".
-        recipe: of the training.
-
     >>> task = RadiusTask("cifar10", "2/255", None)
     >>> task.name, task.eps == 2 / 255
     ('cifar10_2_255', True)
     """
 
-    set: str
-    radius: str
-    recipe: Recipe
+    set: str  # of images
+    radius: str  # as it is written, "2/255" or "0.1"
+    recipe: Recipe  # of the training
 
     @property
     def eps(self) -> float:

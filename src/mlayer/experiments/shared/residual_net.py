@@ -22,7 +22,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from mlayer.experiments.shared.dense import dense_net, undrawn
+from mlayer.experiments.shared.dense import dense_net, zeroed
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear", "linear, wider net")
@@ -53,19 +53,12 @@ class _ResidualBlock(nn.Module):
 
 def _convolution(inputs: int, outputs: int, size: int, stride: int, generator: torch.Generator) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False, device="meta")
-    nn.init.kaiming_normal_(undrawn(layer).weight, mode="fan_out", nonlinearity="relu", generator=generator)
+    nn.init.kaiming_normal_(zeroed(layer).weight, mode="fan_out", nonlinearity="relu", generator=generator)
     return layer
 
 
 class ResidualNet(nn.Module):
-    """The trunk and a head.
-
-    Args:
-        shape: (height, width, colors) of the images.
-        widths: channels of the blocks.
-        head: from the last block's channels to the classes.
-        generator: source of the initial weights.
-    """
+    """The trunk, whose blocks have ``widths`` channels, and a head; ``shape`` is (height, width, colors)."""
 
     def __init__(
         self, shape: tuple[int, ...], widths: tuple[int, ...], head: nn.Module, generator: torch.Generator
@@ -100,15 +93,10 @@ class ResidualNet(nn.Module):
 
 @dataclass(frozen=True)
 class BuildResidualNet:
-    """Makes the net with one of the heads.
+    """Makes the net with one of the heads."""
 
-    Attributes:
-        head: one of `HEADS`.
-        shape: (height, width, colors) of the images.
-    """
-
-    head: str
-    shape: tuple[int, ...]
+    head: str  # one of `HEADS`
+    shape: tuple[int, ...]  # (height, width, colors) of the images
 
     def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> ResidualNet:
         """The trunk's weights are drawn first, so that with one seed equal trunks start equal."""

@@ -66,19 +66,12 @@ class PixelModel(nn.Module):
 
 @dataclass(frozen=True)
 class RobustCrossEntropy:
-    """Cross-entropy at the end of ``steps`` gradient steps within eps (L-infinity), cut to [0, 1].
+    """Cross-entropy at the end of ``steps`` gradient steps within eps (L-infinity), cut to [0, 1]."""
 
-    Attributes:
-        eps: the radius at the end of the ramp.
-        steps: of the attack, each to a corner of the box.
-        ramp: training batches over which eps grows from 0; 0 for none.
-        worst_of_way: take the worst of the middle and all corners on the way, not the last corner.
-    """
-
-    eps: float
-    steps: int = 1
-    ramp: int = 0
-    worst_of_way: bool = False
+    eps: float  # the radius at the end of the ramp
+    steps: int = 1  # of the attack, each to a corner of the box
+    ramp: int = 0  # training batches over which eps grows from 0; 0 for none
+    worst_of_way: bool = False  # take the worst of the middle and all corners on the way, not the last corner
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs and the loss of each example."""

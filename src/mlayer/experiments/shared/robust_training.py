@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mlayer.datasets import ImageSet, Split
 from mlayer.disk import make_folder
-from mlayer.experiments.running.protocol import Where
+from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.flip_invariant import FlipParity
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
@@ -28,41 +28,25 @@ _REFERENCES = 64
 
 @dataclass(frozen=True)
 class RobustRecipe:
-    """The recipe of a robust classifier.
+    """The recipe of a robust classifier."""
 
-    Attributes:
-        matrix_size: n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`.
-        embedding_size: d.
-        epochs: of one cycle of the learning rate.
-        learning_rate: its largest.
-        weight_decay: of the optimizer.
-        activity_penalty: times the sum of |exp(M)|, added to the loss.
-        gradient_clip: largest norm of a gradient; None: any.
-        attack_steps: gradient steps to the corner where the loss is taken.
-        ramp: the part of the training over which eps grows from 0.
-        worst_of_way: take the worst point on the attack's way, not its last corner; for large eps.
-        stretch: eps while training, as a multiple of the one in the test: more makes up for overfitting.
-        augmentation: of training images.
-        batch_size: of the optimizer.
-        optimizer: "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`.
-        flip_invariant: the model gives an image and its mirror image the same outputs, see `flip_invariant`.
-    """
-
+    # n; or the sizes of blocks: three give an M-layer of degree two, see `BlockTriangular`
     matrix_size: int | tuple[int, ...]
-    embedding_size: int
-    epochs: int
-    learning_rate: float = 0.1
-    weight_decay: float = 3e-4
-    activity_penalty: float = 0.0
-    gradient_clip: float | None = 1.0
-    attack_steps: int = 1
-    ramp: float = 0.0
-    worst_of_way: bool = False
+    embedding_size: int  # d
+    epochs: int  # of one cycle of the learning rate
+    learning_rate: float = 0.1  # its largest
+    weight_decay: float = 3e-4  # of the optimizer
+    activity_penalty: float = 0.0  # times the sum of |exp(M)|, added to the loss
+    gradient_clip: float | None = 1.0  # largest norm of a gradient; None: any
+    attack_steps: int = 1  # gradient steps to the corner where the loss is taken
+    ramp: float = 0.0  # the part of the training over which eps grows from 0
+    worst_of_way: bool = False  # take the worst point on the attack's way, not its last corner; for large eps
+    # eps while training, as a multiple of the one in the test: more makes up for overfitting
     stretch: float = 1.0
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    batch_size: int = 128
-    optimizer: str = "sgd"
-    flip_invariant: bool = False
+    augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
+    batch_size: int = 128  # of the optimizer
+    optimizer: str = "sgd"  # "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`
+    flip_invariant: bool = False  # an image and its mirror image have the same outputs, see `FlipParity`
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a model that is to withstand eps."""
@@ -93,26 +77,16 @@ def train_robustly(
     recipe: RobustRecipe,
     eps: float,
     seed: int,
-    where: Where,
+    context: RunContext,
     linear: bool = False,
     test_images: int | None = None,
     fit_steps: int = 0,
 ) -> dict[str, Any]:
-    """Train one model at eps and test it once: one :meth:`Where.part` of an experiment.
+    """Train one model at eps and test it once: one :meth:`RunContext.part` of an experiment.
 
-    Args:
-        part: the name of this training.
-        images: the set.
-        recipe: how.
-        eps: L-infinity radius of the test, in pixel values.
-        seed: of the weights, the order and the augmentation.
-        where: data, checkpoints, progress.
-        linear: a linear layer instead of an M-layer.
-        test_images: how many, spread evenly over the test set; all if None.
-        fit_steps: of the constants of the certificates, where the layer's expansion does not end.
-
-    Returns:
-        Clean, attacked and certified accuracy in percent, and how the training went.
+    ``eps`` is an L-infinity radius in pixel values. ``test_images`` are spread evenly over the test set, all
+    if None; ``fit_steps`` are of the constants of the certificates, where the layer's expansion does not end.
+    The result has clean, attacked and certified accuracy in percent, and how the training went.
     """
     training = images.train
     shape = (*images.image_shape, 1)[:3]
@@ -122,7 +96,7 @@ def train_robustly(
     parameters = parameter_count(body)
     if parity is not None:
         parameters -= sum(int((mask == 0).sum()) for mask in parity.masks(body).values())
-    result = where.train(
+    result = context.train(
         model,
         (recipe.augmentation.widened(training.pixels.view(-1, *shape)), training.labels),
         recipe.settings(len(training), eps, seed),
@@ -132,10 +106,10 @@ def train_robustly(
     )
     tested_model = _plain(body, -model.offset / model.scale, 1 / model.scale, parity)
     steps = fit_steps if isinstance(recipe.matrix_size, int) else 0
-    if where.models is not None and isinstance(tested_model, MLayer):
-        make_folder(where.models)
+    if context.models is not None and isinstance(tested_model, MLayer):
+        make_folder(context.models)
         notes = {"set": images.name, "eps": eps, "head": "M-layer", "seed": seed, "fit_steps": steps}
-        save_network(nn.Sequential(tested_model), where.models / f"layer-{part}.safetensors", notes)
+        save_network(nn.Sequential(tested_model), context.models / f"layer-{part}.safetensors", notes)
     trained = time.monotonic()
     tested = images.test if test_images is None else images.test.take(evenly(len(images.test), test_images))
     tally = tally_of(
@@ -144,8 +118,8 @@ def train_robustly(
         eps,
         training.images(slice(0, _REFERENCES)),
         fit_steps=steps,
-        folder=where.checkpoint(part),
-        progress=lambda done: where.say(f"{part}: certifying", done),
+        folder=context.checkpoint(part),
+        progress=lambda done: context.say(f"{part}: certifying", done),
     )
     return {
         "set": images.name,

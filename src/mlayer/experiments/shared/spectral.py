@@ -46,12 +46,8 @@ def waves_of(x: Array, y: Array, most: int) -> Waves | None:
 def spectral_layer(waves: Waves, matrix_size: int) -> WithConstant:
     """The M-layer of (x, 1) with d = 2 and no matrix bias that is a constant and these waves, in float64.
 
-    M turns at the waves' frequencies and grows at their rates, a plane for each; the directions that are left
-    decay, and nothing is read from them.
-
-    Args:
-        waves: of one input around one constant; at most ``matrix_size // 2``.
-        matrix_size: n.
+    M turns at the frequencies of the waves, at most ``matrix_size // 2``, and grows at their rates, a plane
+    for each; the directions that are left decay, and nothing is read from them.
     """
     n = matrix_size
     T = torch.zeros(2, n, n, dtype=torch.float64)

@@ -1,9 +1,9 @@
 """Baselines of M-layers with a spectral start: linear least squares in given features.
 
-    harmonics   the harmonics of the training window: what an FFT has
-    features    random Fourier features and a ridge (Rahimi and Recht, NeurIPS 2007), its strength and the
-                features' bandwidth chosen on the last fifth of the window
-    told        least squares with the true frequencies given: no method that must find them does better
+    harmonics           the harmonics of the training window: what an FFT has
+    features            random Fourier features and a ridge (Rahimi and Recht, NeurIPS 2007), its strength and
+                        the features' bandwidth chosen on the last fifth of the window
+    known_frequencies   least squares with the true frequencies: no method that must find them does better
 
 and the Cramer-Rao bound: no unbiased estimate has a smaller variance, whatever it computes.
 """
@@ -28,7 +28,7 @@ def harmonics(x: Array, y: Array, new: Array, highest: float = 12.0) -> Array:
     return _fitted(x, y, new, frequencies)
 
 
-def told(x: Array, y: Array, new: Array, frequencies: Sequence[float]) -> Array:
+def known_frequencies(x: Array, y: Array, new: Array, frequencies: Sequence[float]) -> Array:
     """A constant and waves at the true frequencies, in cycles per unit."""
     return _fitted(x, y, new, 2 * np.pi * np.asarray(frequencies))
 

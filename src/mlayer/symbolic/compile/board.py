@@ -37,21 +37,13 @@ class Readout:
 
 @dataclass
 class Board:
-    """An exact M-layer with a nilpotent M.
+    """An exact M-layer with a nilpotent M."""
 
-    Attributes:
-        size: n, states.
-        edges: state -> {state: form}.
-        readouts: what is read where.
-        constants: V, one per output.
-        strategy: how it was found, for people.
-    """
-
-    size: int = 0
-    edges: dict[int, dict[int, Form]] = field(default_factory=dict)
-    readouts: list[Readout] = field(default_factory=list)
-    constants: list[Fraction] = field(default_factory=list)
-    strategy: str = ""
+    size: int = 0  # n, states
+    edges: dict[int, dict[int, Form]] = field(default_factory=dict)  # state -> {state: form}
+    readouts: list[Readout] = field(default_factory=list)  # what is read where
+    constants: list[Fraction] = field(default_factory=list)  # V, one per output
+    strategy: str = ""  # how it was found, for people
 
     def state(self) -> int:
         """A new state."""

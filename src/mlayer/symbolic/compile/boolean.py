@@ -26,7 +26,7 @@ from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
 from mlayer.symbolic.compile.to_layer import Block
 from mlayer.symbolic.parse.expressions import read_variables, sympy_module
-from mlayer.symbolic.parse.several import is_listed
+from mlayer.symbolic.parse.lists import is_listed
 from mlayer.symbolic.parse.truth_table import values_of_logic, values_of_text
 
 # A table of 2^k rows is made.

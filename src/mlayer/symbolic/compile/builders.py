@@ -25,8 +25,8 @@ from mlayer.symbolic.compile.minimal import minimal
 from mlayer.symbolic.compile.polynomial import PolynomialPlan
 from mlayer.symbolic.compile.to_layer import Block
 from mlayer.symbolic.parse.expressions import is_sympy, read_expressions, sympy_module
+from mlayer.symbolic.parse.lists import listed
 from mlayer.symbolic.parse.rationals import exact
-from mlayer.symbolic.parse.several import listed
 
 _UNIT = Fraction(1)
 _X, _Y, _Z = np.array([[0, 1], [1, 0]]), np.array([[0, 1], [-1, 0]]), np.array([[1, 0], [0, -1]])

@@ -24,13 +24,7 @@ def with_spare_entries(
 ) -> Board:
     """A board of outputs that share: the highest degrees are built, others read where possible.
 
-    Args:
-        polynomials: one for each output.
-        build: the board of some of them.
-        effort: how much may be tried.
-
-    Raises:
-        TooManyStatesError: the effort does not suffice.
+    Raises a TooManyStatesError if the effort does not suffice.
     """
     order = sorted(
         range(len(polynomials)),

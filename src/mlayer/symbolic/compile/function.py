@@ -26,7 +26,7 @@ from mlayer.symbolic.compile.board import Word
 from mlayer.symbolic.compile.lifts import in_order, wired
 from mlayer.symbolic.compile.step_budget import TooManyStatesError
 from mlayer.symbolic.compile.to_layer import Block, layer_of
-from mlayer.symbolic.parse.several import is_listed
+from mlayer.symbolic.parse.lists import is_listed
 
 MOST_VARIABLES = 4
 _LEAST_POINTS, _MOST_POINTS = 3_000, 300_000

@@ -16,7 +16,7 @@ from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import Effort
 from mlayer.symbolic.compile.to_layer import Block, layer_of
-from mlayer.symbolic.compile.wave_terms import Rates, Wave, full, waves_of
+from mlayer.symbolic.compile.wave_terms import Rates, Wave, growth_and_frequency, waves_of
 from mlayer.symbolic.parse.expanded_size import (
     MOST_POWERS,
     check_extent,
@@ -178,7 +178,7 @@ def _plan(symbols: list[Any], expressions: list[Any], largest: int) -> Polynomia
     blocks, constants = [], [Fraction(0)] * count
     monomials: set[tuple[int, ...]] = set()
     for rates, members in kinds.items():
-        growth, frequency = full(rates, len(symbols))
+        growth, frequency = growth_and_frequency(rates, len(symbols))
         turns = any(frequency)
         polynomials: list[dict[tuple[int, ...], Fraction]] = []
         for member in members:

@@ -42,7 +42,7 @@ def waves_of(expressions: Sequence[Any], symbols: Sequence[Any]) -> list[list[Wa
     return [_waves(_Reader(by_symbol).read(expression)) for expression in expressions]
 
 
-def full(rates: Rates, variables: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+def growth_and_frequency(rates: Rates, variables: int) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
     """Growth and frequency, a number for each variable."""
     growth, frequency = [Fraction(0)] * variables, [Fraction(0)] * variables
     for v, real, imaginary in rates:

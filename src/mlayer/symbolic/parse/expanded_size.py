@@ -23,19 +23,12 @@ _SHIFT_BITS = 400
 
 @dataclass(frozen=True)
 class Extent:
-    """Upper bounds of a polynomial, multiplied out.
+    """Upper bounds of a polynomial, multiplied out."""
 
-    Attributes:
-        degree: in all variables together.
-        terms: how many.
-        denominator: a common one of all coefficients.
-        bits: of the numerators over it.
-    """
-
-    degree: int
-    terms: int
-    denominator: int
-    bits: int
+    degree: int  # in all variables together
+    terms: int  # how many
+    denominator: int  # a common one of all coefficients
+    bits: int  # of the numerators over it
 
 
 def check_extent(expression: Any, count: int) -> Extent:

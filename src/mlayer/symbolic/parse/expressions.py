@@ -16,6 +16,7 @@ from typing import Any
 from mlayer.checks import brief, instance
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.symbolic.parse.grammar import MOST_CHARACTERS, Grammar, Node, tree_of
+from mlayer.symbolic.parse.lists import is_listed, listed
 from mlayer.symbolic.parse.rationals import (
     MOST_BITS,
     bits_of,
@@ -26,7 +27,6 @@ from mlayer.symbolic.parse.rationals import (
     rational,
     too_long,
 )
-from mlayer.symbolic.parse.several import is_listed, listed
 from mlayer.symbolic.parse.sympy_nodes import check_algebra
 
 # Functions and constants that a string may name.

@@ -29,38 +29,23 @@ _END = ""
 
 @dataclass(frozen=True)
 class Grammar:
-    """Operators of a language, by how tightly they bind.
+    """Operators of a language, by how tightly they bind."""
 
-    Attributes:
-        infix: operator -> level; those of one level stand in one chain, read from the left.
-        prefix: operator -> level of what it applies to.
-        power: operators that bind tighter than all others, read from the right.
-        functions: names that take one argument in parentheses.
-        wanted: what a text in the language is made of, for errors.
-        example: a good text.
-    """
-
-    infix: Mapping[str, int]
-    prefix: Mapping[str, int]
-    power: frozenset[str]
-    functions: Sequence[str]
-    wanted: str
-    example: str
+    infix: Mapping[str, int]  # operator -> level; those of one level stand in one chain, read from the left
+    prefix: Mapping[str, int]  # operator -> level of what it applies to
+    power: frozenset[str]  # operators that bind tighter than all others, read from the right
+    functions: Sequence[str]  # names that take one argument in parentheses
+    wanted: str  # what a text in the language is made of, for errors
+    example: str  # a good text
 
 
 @dataclass(frozen=True)
 class Node:
-    """A piece of the text.
+    """A piece of the text."""
 
-    Attributes:
-        kind: "number", "name", "call", "prefix", "power" or "chain".
-        words: the number or name; the function; the operators.
-        parts: what the operators or the function apply to.
-    """
-
-    kind: str
-    words: tuple[str, ...]
-    parts: tuple[Node, ...] = ()
+    kind: str  # "number", "name", "call", "prefix", "power" or "chain"
+    words: tuple[str, ...]  # the number or name; the function; the operators
+    parts: tuple[Node, ...] = ()  # what the operators or the function apply to
 
 
 def tree_of(text: str, grammar: Grammar) -> Node:

@@ -16,7 +16,7 @@ from mlayer.nn.layer import check_layer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.draw_board import figure, plainly
 from mlayer.symbolic.parse.expressions import sympy_module
-from mlayer.symbolic.parse.several import listed
+from mlayer.symbolic.parse.lists import listed
 from mlayer.symbolic.read.extrapolation_test import Ends, worst_ends
 from mlayer.symbolic.read.formula import Formula, evaluate
 from mlayer.symbolic.read.to_sympy import read_formula, split_data

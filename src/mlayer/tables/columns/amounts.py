@@ -170,7 +170,7 @@ class Notation:
         return np.nan if cell is None or cell.unit not in ("", self.unit) else cell.value(self.decimal)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """A description for users."""
         if self.decimal == CLOCK:
             return f"in {self.unit}, written as hours:minutes:seconds or hours:minutes"
@@ -195,7 +195,7 @@ def read_numbers(name: str, series: Series) -> tuple[Parsed, Notation | None, li
         return numbers, None, []
     new = np.isfinite(written.values) & ~np.isfinite(numbers.values)
     example = str(series.iloc[int(new.argmax())]).strip()
-    remarks = [Remark("written", name, 0, f"cells are amounts {notation.said}", example=example)]
+    remarks = [Remark("written", name, 0, f"cells are amounts {notation.description}", example=example)]
     return written, notation, remarks + ([Remark("ambiguous", name, 0, doubt)] if doubt else [])
 
 

@@ -90,7 +90,7 @@ class Category(Column):
         return tuple(f"{self.name} = {name}" for name in (*self.categories, *extra))
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         words = [f"one number for each of {len(self.categories)} categories"]
         if self.other:
             words.append(f"{self.lumped} rare ones together as 'other'")

@@ -84,7 +84,7 @@ class Column(ABC):
 
     @property
     @abstractmethod
-    def said(self) -> str:
+    def description(self) -> str:
         """A description of how the column is encoded."""
 
     @abstractmethod

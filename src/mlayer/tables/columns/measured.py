@@ -240,7 +240,7 @@ class Number(_Measured):
         return Notation(self.decimal, self.unit).read(series)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         written = f"as it is, {self._range}{f' {self.unit}' if self.unit else ''}"
         return "; ".join(filter(None, [written, self._filled]))
 
@@ -274,7 +274,7 @@ class Boolean(_Measured):
         return f"the more frequent, {'true' if self.fill else 'false'}"
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return "; ".join(filter(None, ["true 1, false 0", self._filled]))
 
 
@@ -354,7 +354,7 @@ class Date(_Measured):
         return f"{self._day(self.low)} to {self._day(self.high)}"
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
         first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
         return "; ".join(filter(None, [first, self._filled]))

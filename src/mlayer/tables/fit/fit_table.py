@@ -353,7 +353,7 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     epochs = int(getattr(estimator, "n_iter_", len(history)))
     periods = list(estimator.periods_) if getattr(estimator, "periodic_", False) else []
     way = getattr(estimator, "way_", None)
-    continues = "waves" if periods and way is None else "" if way is None else way.said
+    continues = "waves" if periods and way is None else "" if way is None else way.description
     rolling = getattr(estimator, "rolling_", None)
     spread = getattr(estimator, "_spread", None)
     layer, floor = estimator.to_mlayer(), getattr(estimator, "floor_", None)

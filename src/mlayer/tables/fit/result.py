@@ -208,7 +208,7 @@ class FitResult:
             "metrics": self.metrics,
             "baseline": self.baseline,
             "columns": [
-                {"name": c.name, "kind": c.kind, "features": len(c.features), "said": c.said}
+                {"name": c.name, "kind": c.kind, "features": len(c.features), "said": c.description}
                 for c in self.model.schema.columns
             ],
             "remarks": [remark.as_json() | {"said": str(remark)} for remark in self.remarks],

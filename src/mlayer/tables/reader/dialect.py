@@ -126,7 +126,7 @@ def sniff(
         tuple(rows[first:]),
         max(width, 1.0),
         tuple(sorted(skipped)),
-        head.said,
+        head.description,
     )
 
 

@@ -30,13 +30,13 @@ class Heading:
         names: of the columns.
         titles: rows above the names.
         below: rows of the head after the first of the names.
-        said: a description for messages, or empty.
+        description: for messages, or empty.
     """
 
     names: Row
     titles: int = 0
     below: int = 0
-    said: str = ""
+    description: str = ""
 
 
 def heading(rows: Sequence[Row]) -> Heading:

@@ -74,7 +74,7 @@ class Source:
     dialect: Dialect | None = None
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """A description for messages."""
         kind = "parquet" if self.dialect is None else f"csv, {self.dialect.names}"
         return f"{self.path.name}: {kind}, {counted(len(self.columns), 'column')}"
