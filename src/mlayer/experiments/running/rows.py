@@ -22,6 +22,7 @@ class PaperRow:
         at_least: our goal, if it is an accuracy.
         epochs: the name of the figure that says for how many epochs it was trained, if that needs saying.
         examples: the same for the number of examples.
+        seeds: the same for the number of seeds, where that is not ``name`` with .seeds.
         full_epochs: how many epochs a full training has; after fewer there is no row.
     """
 
@@ -33,6 +34,7 @@ class PaperRow:
     at_least: float | None = None
     epochs: str = ""
     examples: str = ""
+    seeds: str = ""
     full_epochs: int | None = None
 
     def value(self, figures: Mapping[str, float]) -> float | None:
@@ -50,9 +52,8 @@ class PaperRow:
         if f"{self.name}.sd" in figures:
             text += f" ± {written(figures[f'{self.name}.sd'], self.form)}"
         said = []
-        if f"{self.name}.seeds" in figures:
-            seeds = round(figures[f"{self.name}.seeds"])
-            said.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+        if (count := figures.get(self.seeds or f"{self.name}.seeds")) is not None:
+            said.append(f"{round(count)} seed{'s' if count > 1 else ''}")
         counts = ((figures.get(self.examples), "examples"), (figures.get(self.epochs), "epochs"))
         said += [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
         return f"{text} ({', '.join(said)})" if said else text
