@@ -35,7 +35,12 @@ def test_a_row_says_for_how_long_it_was_trained() -> None:
 def test_a_net_with_a_part_of_its_epochs_has_no_row() -> None:
     assert compare({"periodic.dnn_figure_rmse_min": 15.2, "periodic.dnn_epochs": 30.0}) == []
     assert compare({"periodic.dnn_figure_rmse_min": 15.2, "periodic.dnn_epochs": 300.0}) == [
-        ["Periodic: the same, best of the DNNs", "a picture", "15.2 (300 epochs)", ""]
+        [
+            "Periodic: root mean squared error on [2, 6], best of the DNNs",
+            "a picture",
+            "15.2 (300 epochs)",
+            "",
+        ]
     ]
 
 
