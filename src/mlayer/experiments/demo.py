@@ -82,6 +82,7 @@ def _spiral(config: Config, where: Where) -> dict[str, Any]:
         found[name] = {
             "title": title,
             "parameters": parameter_count(model),
+            "epochs": settings.epochs,
             "training_accuracy": spiral.accuracy(model, points),
             "extra_turn_accuracy": spiral.accuracy(model, further),
             "boundary": spiral.boundary(model, 141),
