@@ -55,7 +55,7 @@ def luminance(pixels: Image) -> Image:
 
 
 def visible(pixels: Image, contrast: float) -> Image:
-    """Which pixels of a picture have this contrast to its background, the most frequent luminance."""
+    """True for the pixels of a picture with this contrast to its background, the most frequent luminance."""
     bright = luminance(pixels)
     steps = np.round(bright * 200).astype(int)
     ground = np.bincount(steps.ravel()).argmax() / 200
