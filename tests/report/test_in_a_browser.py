@@ -34,9 +34,9 @@ def inspect(page: Path, folder: Path, themed: bool = True) -> None:
         for shot, kind in zip(pair, ("light", "dark"), strict=True):
             assert shot.seen.width == width
             assert shot.seen.faults() == [], f"{page.name}, {width} pixels, {kind}"
-        light, dark = (float(luminance(shot.pixels).mean()) for shot in pair)
-        assert light > 0.4, f"{page.name} at {width}: light is not light"
-        assert dark < 0.15, f"{page.name} at {width}: dark is not dark"
+        light, dark = (float(np.median(luminance(shot.pixels))) for shot in pair)
+        assert light > 0.7, f"{page.name} at {width}: light is not light"
+        assert dark < 0.05, f"{page.name} at {width}: dark is not dark"
         assert list(compare(*pair, themed)) == [], f"{page.name}, {width} pixels"
         orders.append([box[0] for box in pair[0].seen.boxes])
     assert orders[0] == orders[1], f"{page.name}: the narrow page shows other elements than the wide one"
