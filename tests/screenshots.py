@@ -64,7 +64,7 @@ def visible(pixels: Image, contrast: float) -> Image:
 
 
 def compare(light: Shot, dark: Shot, themed: bool) -> Iterator[str]:
-    """What is wrong with a page, one sentence each.
+    """Faults of a page, one sentence each.
 
     Args:
         light: the page as a reader with a light system sees it.

@@ -126,7 +126,7 @@ def look_of(boxes: list[tuple[str, int, int, int, int]]) -> Seen:
 
 
 def test_what_is_seen_on_one_page_only() -> None:
-    """Without a browser: a label that is black on both pages, one that is not, and no change at all."""
+    """No browser is needed: a label that is black on both pages, one that is not, and no change at all."""
     light = shot(picture(255, 0))
     assert list(compare(light, shot(picture(20, 240)), themed=True)) == []
     lost = list(compare(light, shot(picture(20, 24)), themed=True))
