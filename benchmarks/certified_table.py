@@ -58,7 +58,7 @@ def layers_table(content: dict[str, Any], made_by: str) -> str:
 
 
 def _mean(rows: list[dict[str, Any]], kind: str) -> str:
-    return f"{sum(row[kind] for row in rows) / len(rows):.1f}"
+    return f"{sum(row[kind] for row in rows) / len(rows):.2f}"
 
 
 def optimizers_table(content: dict[str, Any], made_by: str) -> str:

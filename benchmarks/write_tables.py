@@ -1,7 +1,8 @@
 """Writes the tables of README.md and of the docs from results/: python benchmarks/write_tables.py [--check].
 
 A table stands between two comment lines, <!-- name --> and <!-- /name -->, on the page that PAGES names.
-With --check nothing is written and the exit code says whether every page is up to date.
+With --check nothing is written and the exit code says whether every page is up to date. Pictures and
+results/report.html are drawn again by benchmarks/redraw.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from expm_profile_table import balancing_table, profile_tables
 from formulas import table as formulas_table
 
 from mlayer.experiments.running.comparison import all_rows
+from mlayer.experiments.running.registry import EXPERIMENTS, experiment
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.pictures import SET_TITLES
+from mlayer.report.reproduction import BEYOND
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,8 +32,8 @@ HEADLINES = (
     "periodic.figure_rmse_max",
     "determinant3.best_mse",
     "determinant5.best_mse",
-    "images.mnist.our_recipe",
     "images.cifar10.our_recipe",
+    "rivals.cifar10.ReLU.m_layer_ahead_by",
     "robustness.median_ratio",
     "robustness.median_part_of_attack",
 )
@@ -202,18 +205,18 @@ def layer() -> str:
     return "\n".join([*targets(content), "", f"{shares} {circumstances(content['circumstances'])}"])
 
 
-def comparison(rows: Iterable[PaperRow], *, code: bool) -> list[str]:
-    """The measured figures next to the paper's, with the commit that measured them."""
+def comparison(rows: Iterable[PaperRow], *, command: bool) -> list[str]:
+    """The measured figures next to the paper's, with the command that measured each if that is wanted."""
     summary = read("summary")
     figures = {name: entry["value"] for name, entry in summary.items()}
-    more = " code |" if code else ""
-    lines = ["| | paper | here | goal | command |" + more, "|---|---|---|---|---|" + ("---|" if code else "")]
+    more = " command |" if command else ""
+    lines = ["| | paper | here | goal |" + more, "|---|---|---|---|" + ("---|" if command else "")]
     for row in rows:
         entry = summary.get(row.name, summary.get(f"{row.name}.mean"))
         if entry is not None and row.value(figures) is not None:  # None: not trained in full
             lines.append(
-                f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} "
-                f"| `{entry['command']}` |" + (f" {made_by(entry)} |" if code else "")
+                f"| {row.what} | {row.paper} | {row.here(figures)} | {row.goal(figures)} |"
+                + (f" `{entry['command']}` |" if command else "")
             )
     return lines
 
@@ -230,11 +233,33 @@ def made_by(entry: dict[str, Any]) -> str:
 
 
 def paper() -> str:
-    return "\n".join(comparison(all_rows(), code=True))
+    """A section for each experiment that was run: those with a figure or table of the paper first."""
+    sections: tuple[list[str], list[str]] = ([], [])
+    for name in EXPERIMENTS:
+        if not (ROOT / "results" / f"{name}.json").is_file():
+            continue
+        module, record = experiment(name), read(name)
+        place, _, section = module.IN_PAPER.partition("; ")
+        title = f"{place}: {module.TITLE}" if place else module.TITLE
+        state = "" if record.get("complete", True) else " Not complete: these are the finished parts."
+        said = (
+            f"{section[:1].upper()}{section[1:]}. `{record['command']}`, {made_by(record)}, {record['date']}."
+        )
+        picture = f"Picture: `results/{name}.png`."
+        head = f"{'##' if place else '###'} {title}\n\n{said} {picture}{state}\n"
+        sections[not place].append("\n".join([head, *comparison(module.ROWS, command=False), ""]))
+    return "\n".join([missed_goals(), *sections[0], f"## {BEYOND}\n", *sections[1]]).rstrip("\n")
+
+
+def missed_goals() -> str:
+    """The rows of all experiments whose goal was missed, in one table."""
+    figures = {name: entry["value"] for name, entry in read("summary").items()}
+    missed = [row for row in all_rows() if row.goal(figures).endswith("missed")]
+    return "\n".join(["## Goals that were missed", "", *comparison(missed, command=True), ""])
 
 
 def headlines() -> str:
-    lines = comparison((row for row in all_rows() if row.name in HEADLINES), code=False)
+    lines = comparison((row for row in all_rows() if row.name in HEADLINES), command=True)
     content = read("expm")
     for isa, measured in content["sets"].items():
         speed = next(target for target in measured["targets"] if target["claim"] == SPEED)
@@ -245,7 +270,9 @@ def headlines() -> str:
         )
     facts = content["circumstances"]
     source = f"`expm` was measured on {facts['date']};"
-    return "\n".join([*lines, "", f"{source} [results](docs/results.md) names the commit of the other rows."])
+    return "\n".join(
+        [*lines, "", f"{source} [results](docs/results.md) names the commits of the other rows."]
+    )
 
 
 def loop() -> str:

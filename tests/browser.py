@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+TALLEST = 16_000  # pixels of a screenshot; what is further down is measured, not seen
 # Least contrast of text and of large text: Web Content Accessibility Guidelines 2.1, criterion 1.4.3 (AA).
 _MEASURE = """
 <script>
@@ -32,13 +33,26 @@ addEventListener("load", () => setTimeout(() => {
     && (getComputedStyle(element).overflowX !== "visible" || clipped(element.parentElement));
   const width = document.documentElement.clientWidth;
   const scroll = document.documentElement.scrollWidth;
-  const found = {width, scroll, pale: [], wide: [], broken: [], cut: []};
+  const height = document.documentElement.scrollHeight;
+  const found = {width, scroll, height, pale: [], wide: [], broken: [], cut: [], boxes: []};
+  const main = document.querySelector("article") || document.querySelector("main") || document.body;
+  const kinds = "h1,h2,h3,h4,p,pre,table,img,figure,summary,.card,.gallery a,li";
+  for (const element of main.querySelectorAll(kinds)) {
+    const box = element.getBoundingClientRect();
+    const folded = element.closest("details:not([open])") && element.tagName !== "SUMMARY";
+    if (box.width && box.height && !folded)
+      found.boxes.push([element.tagName, ...[box.left, box.top, box.width, box.height].map(Math.round)]);
+  }
   for (const element of document.body.querySelectorAll("*")) {
     const style = getComputedStyle(element), box = element.getBoundingClientRect();
     const name = () => `${element.tagName} ${element.className} "${element.textContent.trim().slice(0, 30)}"`;
     if (style.visibility === "hidden" || !box.width || !box.height || +style.opacity === 0) continue;
     if (element.tagName === "math" && element.scrollWidth > element.clientWidth + 1) found.cut.push(name());
     if (box.right <= 0 || box.left >= width || element.closest("math, svg, .md-overlay")) continue;
+    const hides = axis => ["hidden", "clip"].includes(style["overflow" + axis]);
+    const clips = (hides("X") && element.scrollWidth > element.clientWidth + 1)
+      || (hides("Y") && element.scrollHeight > element.clientHeight + 1);
+    if (clips && main.contains(element)) found.cut.push(name());
     const outside = box.right > width + 1 || box.left < -1;
     if (element.tagName === "TABLE" && !element.closest(".highlight") && outside)
       found.cut.push(name());
@@ -70,18 +84,22 @@ class Look:
     Attributes:
         width: of what is seen, in pixels.
         scroll: of the content; more than ``width`` means that the page must be moved sideways.
+        height: of the content.
         pale: texts with too little contrast.
         wide: elements that reach beyond the edge.
         broken: images that could not be shown.
-        cut: images, tables and formulas that the edge cuts off.
+        cut: images, tables and formulas that the edge cuts off, and elements that hide some of their content.
+        boxes: tag, left, top, width and height of headings, paragraphs, pictures, tables, ... in their order.
     """
 
     width: int
     scroll: int
+    height: int
     pale: list[str]
     wide: list[str]
     broken: list[str]
     cut: list[str]
+    boxes: list[tuple[str, int, int, int, int]]
 
     def faults(self) -> list[str]:
         sideways = [f"content of {self.scroll} in {self.width} pixels"] if self.scroll > self.width else []
@@ -106,7 +124,7 @@ def _chromium(around: Path, dark: bool, *options: str) -> str:
 
 
 def look(page: Path, folder: Path, width: int, dark: bool, picture: Path | None = None) -> Look:
-    """Open ``page`` at this width; write a screenshot to ``picture`` if one is wanted."""
+    """Open ``page`` at this width; write a screenshot of all of it to ``picture`` if one is wanted."""
     copy = page.with_name(f".{page.stem}.measured.html")  # beside the page, whose links are relative
     copy.write_text(page.read_text() + _MEASURE)
     around = folder / "around.html"
@@ -114,10 +132,14 @@ def look(page: Path, folder: Path, width: int, dark: bool, picture: Path | None 
         height = 1600
         around.write_text(_AROUND.format(uri=copy.as_uri(), width=width, height=height))
         content = _chromium(around, dark, f"--window-size={max(width, 500)},{height}", "--dump-dom")
+        measured = re.search(r'id="measured">(.*?)</pre>', content, re.DOTALL)
+        assert measured is not None
+        found = json.loads(html.unescape(measured[1]))
+        seen = Look(**found | {"boxes": [tuple(box) for box in found["boxes"]]})
         if picture is not None:
+            height = min(seen.height, TALLEST)
+            around.write_text(_AROUND.format(uri=copy.as_uri(), width=width, height=height))
             _chromium(around, dark, f"--window-size={width},{height}", f"--screenshot={picture}")
     finally:
         copy.unlink()
-    measured = re.search(r'id="measured">(.*?)</pre>', content, re.DOTALL)
-    assert measured is not None
-    return Look(**json.loads(html.unescape(measured[1])))
+    return seen

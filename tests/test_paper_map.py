@@ -30,7 +30,14 @@ NUMBERED = [
 
 @pytest.mark.parametrize("number", NUMBERED)
 def test_the_page_has_every_number_of_the_paper(number: str) -> None:
-    assert re.search(rf"^\| {number}\b", PAGE.read_text(), re.MULTILINE)
+    assert re.search(rf"^\| \[?{number}\b", PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", NUMBERED[1:8])
+def test_figures_and_tables_lead_to_what_was_measured(number: str) -> None:
+    """Figure 1 is a diagram."""
+    assert re.search(rf"^\| \[{number}\]\(results\.md#", PAGE.read_text(), re.MULTILINE)
+    assert re.search(rf"^## {number}: ", (ROOT / "docs/results.md").read_text(), re.MULTILINE)
 
 
 # Subsections of "Architecture", section 3, and of "Results", section 4.

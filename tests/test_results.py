@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from mlayer.report.numbers import formatted
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 FACTS = ("command", "commit", "date", "instruction_set", "threads")
@@ -32,8 +37,6 @@ def test_a_result_names_its_source() -> None:
 
 def test_the_page_of_experiments_quotes_the_results() -> None:
     """Its table of the text's recipe is written by hand."""
-    from mlayer.report.numbers import formatted
-
     page = (RESULTS.parent / "docs" / "experiments.md").read_text()
     for start, name, prefix, paper in (
         ("3 x 3, 2^17 examples", "determinant", "determinant3", ("2e-4", "0.003")),
@@ -43,6 +46,109 @@ def test_the_page_of_experiments_quotes_the_results() -> None:
         ours = formatted(figures[f"{prefix}.paper_recipe_mse"], ".1e")
         net = formatted(figures[f"{prefix}.dnn_mse"], ".2e" if prefix == "determinant5" else ".1e")
         assert f"| {start} | {ours} | {paper[0]} | {net} | {paper[1]} |" in page
+
+
+Figures = dict[str, Any]
+
+
+def _spirals(record: Figures) -> list[str]:
+    runs = [run["extra_turn_accuracy"] for run in record["results"]["models"]["ours"]["runs"]]
+    figures, text = record["headline"], record["results"]["models"]["text"]
+    return [
+        f"({100 * figures['spiral.extra_turn_accuracy']:.1f} %, five seeds from {100 * min(runs):.1f} to "
+        f"{100 * max(runs):.2f} %); on the second further turn "
+        f"{100 * figures['spiral.second_turn_accuracy']:.1f} % of the points are classified correctly, on "
+        f"the third {100 * figures['spiral.third_turn_accuracy']:.1f}",
+        f"fit {100 * text['training_accuracy']:.1f} % of the training points and classify "
+        f"{100 * text['extra_turn_accuracy']:.1f} % of a further turn correctly",
+    ]
+
+
+def _periodic(record: Figures) -> list[str]:
+    low, middle, high = sorted(entry["text"][0]["rmse"] for entry in record["results"]["figure"])
+    return [f"(errors of {low:.2f} and {middle:.2f} on [2, 6])", f"(error {high:.1f})"]
+
+
+def _certified(record: Figures) -> list[str]:
+    figures = record["headline"]
+    names = ("cifar10_2_255", "cifar10_8_255", "mnist_0.1", "mnist_0.3")
+    pairs = [[figures[f"certified.{name}.{kind}"] for kind in ("clean", "certified")] for name in names]
+    recipe = next(task["recipe"] for task in record["config"]["tasks"] if task["radius"] == "2/255")
+    return [
+        "| one M-layer (measured, above) | " + " | ".join(f"{a:.2f} / {b:.2f}" for a, b in pairs) + " |",
+        f"(n = {recipe['matrix_size']}, d = {recipe['embedding_size']})",
+        f"62 / 50 for CIFAR-10 at 2/255 by {62 - pairs[0][0]:.2f} and {50 - pairs[0][1]:.2f} points, 98 / "
+        f"95 for MNIST at 0.1 by {98 - pairs[2][0]:.2f} and {95 - pairs[2][1]:.2f} points",
+    ]
+
+
+def _networks(record: Figures) -> list[str]:
+    figures, rows = record["headline"], record["results"]["rows"]
+    pairs = [
+        "{:.2f} / {:.2f}".format(
+            *(figures[f"certified_networks.{name}.{kind}"] for kind in ("clean", "certified"))
+        )
+        for name in ("mnist_0.1", "mnist_0.3")
+    ]
+    slower = [sum(row["certified_by"].values()) - row["certified_by"]["intervals"] for row in rows]
+    return [
+        f"| convolutional front and M-layer (measured, above) | | | {pairs[0]} | {pairs[1]} |",
+        f"the slower methods certify {slower[0]} more images at 0.1 and {slower[1]} more at 0.3",
+    ]
+
+
+def _trained(record: Figures) -> list[str]:
+    def span(name: str, form: str) -> str:
+        found = [value for key, value in record["headline"].items() if key.endswith(name)]
+        return f"{formatted(min(found), form)} to {formatted(max(found), form)}"
+
+    return [
+        f"{span('paper_median_radius', '.1e')} in the median",
+        f"delta_in is {span('delta_in', '.0f')}",
+        f"2-norm of M is {span('median_matrix_norm', '.1f')}",
+        f"{span('our_median_radius', '.4f')} instead of",
+        f"{span('median_part_of_attack', '.2f')} of the attack's radius",
+    ]
+
+
+def _images(record: Figures) -> list[str]:
+    figures = record["headline"]
+
+    def cell(name: str, recipe: str) -> str:
+        start = f"images.{name}.{recipe}_recipe"
+        spread = f" ± {figures[f'{start}.sd']:.2f}" if f"{start}.sd" in figures else ""
+        return f"{figures[f'{start}.mean']:.2f}{spread} ({figures[f'{start}.seeds']:.0f})"
+
+    return [
+        f"| {' | '.join(cell(name, recipe) for recipe in ('paper', 'notebook', 'our'))} | ANODE"
+        for name in ("mnist", "cifar10", "svhn")
+    ]
+
+
+def _rivals(record: Figures) -> list[str]:
+    ahead = [record["headline"][f"rivals.cifar10.{net}.m_layer_ahead_by"] for net in ("ReLU", "maxout")]
+    return [
+        f"ahead of the ReLU net by {ahead[0]:.2f} and of the maxout net by {ahead[1]:.2f} percentage points"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "quoted"),
+    [
+        ("experiments", "spiral", _spirals),
+        ("experiments", "periodic", _periodic),
+        ("images", "images", _images),
+        ("images", "rivals", _rivals),
+        ("images", "trained_radii", _trained),
+        ("certified", "certified", _certified),
+        ("certified", "certified_networks", _networks),
+    ],
+)
+def test_sentences_quote_the_results(page: str, name: str, quoted: Callable[[Figures], list[str]]) -> None:
+    """Figures in sentences and tables that are written by hand."""
+    text = " ".join((RESULTS.parent / "docs" / f"{page}.md").read_text().split())
+    record = json.loads((RESULTS / f"{name}.json").read_text())
+    assert [said for said in quoted(record) if said not in text] == []
 
 
 def test_the_list_of_earlier_results_names_files() -> None:

@@ -8,12 +8,17 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from mlayer.errors import MissingPackageError
 from mlayer.experiments import EXPERIMENTS, baselines
 from mlayer.experiments.images import EXPECTED
 from mlayer.experiments.running.comparison import all_rows, compare
 from mlayer.experiments.running.protocol import RunContext
+from mlayer.experiments.running.registry import experiment
+from mlayer.experiments.shared.equal_nets import NETS, build_net
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_a_row_says_for_how_long_it_was_trained() -> None:
@@ -30,7 +35,12 @@ def test_a_row_says_for_how_long_it_was_trained() -> None:
 def test_a_net_with_a_part_of_its_epochs_has_no_row() -> None:
     assert compare({"periodic.dnn_figure_rmse_min": 15.2, "periodic.dnn_epochs": 30.0}) == []
     assert compare({"periodic.dnn_figure_rmse_min": 15.2, "periodic.dnn_epochs": 300.0}) == [
-        ["Periodic: smallest error on [2, 6], DNN", "a picture", "15.2 (300 epochs)", ""]
+        [
+            "Periodic: root mean squared error on [2, 6], best of the DNNs",
+            "a picture",
+            "15.2 (300 epochs)",
+            "",
+        ]
     ]
 
 
@@ -60,6 +70,30 @@ def test_goals_are_on_every_row_of_a_kind_or_on_none() -> None:
         assert len(with_goal) in {0, len(rows)}, (kind, with_goal)
 
 
+@pytest.mark.parametrize("of", ["mnist", "cifar10", "svhn"])
+def test_rivals_of_equal_size_have_it(of: str) -> None:
+    inputs = {"mnist": 784, "cifar10": 3072, "svhn": 3072}[of]
+    rows = {row.name: row.what for row in all_rows()}
+    counts = {
+        net: sum(
+            p.numel() for p in build_net(net, of)(inputs, 10, "notebook", torch.Generator()).parameters()
+        )
+        for net in NETS
+    }
+    for net, count in counts.items():
+        equal = abs(count / counts["M-layer"] - 1) < 0.02
+        assert ("equal size" in rows[f"rivals.{of}.{net}"]) == equal, net
+
+
+@pytest.mark.parametrize("name", ["certified", "certified_networks"])
+def test_figures_on_the_bars_are_those_of_the_table(name: str) -> None:
+    record = json.loads((RESULTS / f"{name}.json").read_text())
+    drawn = {text.get_text() for axes in experiment(name).plot(record["results"]).axes for text in axes.texts}
+    rows = compare(record["headline"])
+    assert len(rows) == 4
+    assert {here for _, _, here, _ in rows} <= drawn
+
+
 @pytest.mark.parametrize("of", list(EXPECTED))
 def test_quoted_accuracies_are_those_of_the_table(of: str) -> None:
     rows = {row.name: row for row in all_rows()}
@@ -75,7 +109,7 @@ def test_quoted_accuracies_are_those_of_the_table(of: str) -> None:
 
 
 def test_every_row_has_its_figure_in_the_summary() -> None:
-    summary = json.loads((Path(__file__).parents[2] / "results" / "summary.json").read_text())
+    summary = json.loads((RESULTS / "summary.json").read_text())
     figures = {name: entry["value"] for name, entry in summary.items()}
     measured = {name.partition(".")[0] for name in figures}
     rows = [row for row in all_rows() if row.name.partition(".")[0] in measured]

@@ -1,6 +1,7 @@
 """Pages in a real browser: at the width of a desk and of a phone, light and dark.
 
 Nothing may need sideways scrolling, no text may be pale, no picture cut or missing, and dark must be dark.
+Screenshots are compared with each other (`screenshots.py`); `test_screenshots.py` tries that on broken pages.
 Without Chromium these tests are skipped.
 """
 
@@ -18,30 +19,27 @@ import pytest
 
 from browser import BROWSER, look
 from mlayer.cli import main
+from screenshots import WIDTHS, compare, luminance, shots
 
 ROOT = Path(__file__).resolve().parents[2]
-WIDTHS = (1200, 390)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
 pytestmark = [pytest.mark.slow, needs_browser]
 
 
-def brightness(picture: Path) -> float:
-    image = pytest.importorskip("PIL.Image")
-    with image.open(picture) as opened:
-        return float(np.asarray(opened.convert("L")).mean())
-
-
-def inspect(page: Path, folder: Path) -> None:
+def inspect(page: Path, folder: Path, themed: bool = True) -> None:
+    """Measure the page, and compare its screenshots with each other."""
+    orders = []
     for width in WIDTHS:
-        bright = []
-        for dark in (False, True):
-            picture = folder / f"{page.stem}-{width}-{'dark' if dark else 'light'}.png"
-            seen = look(page, folder, width, dark, picture)
-            assert seen.width == width
-            assert seen.faults() == [], f"{page.name}, {width} pixels, {'dark' if dark else 'light'}"
-            bright.append(brightness(picture))
-        assert bright[0] > 150, f"{page.name} at {width}: light is not light"
-        assert bright[1] < 100, f"{page.name} at {width}: dark is not dark"
+        pair = shots(page, folder, width)
+        for shot, kind in zip(pair, ("light", "dark"), strict=True):
+            assert shot.seen.width == width
+            assert shot.seen.faults() == [], f"{page.name}, {width} pixels, {kind}"
+        light, dark = (float(np.median(luminance(shot.pixels))) for shot in pair)
+        assert light > 0.7, f"{page.name} at {width}: light is not light"
+        assert dark < 0.05, f"{page.name} at {width}: dark is not dark"
+        assert list(compare(*pair, themed)) == [], f"{page.name}, {width} pixels"
+        orders.append([box[0] for box in pair[0].seen.boxes])
+    assert orders[0] == orders[1], f"{page.name}: the narrow page shows other elements than the wide one"
 
 
 def test_the_measuring_itself(tmp_path: Path) -> None:
@@ -112,4 +110,4 @@ def test_the_site(tmp_path: Path) -> None:
         "theory/expm",
         "api/nn",
     ):
-        inspect(site / f"{page}.html", tmp_path)
+        inspect(site / f"{page}.html", tmp_path, themed=False)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlayer.experiments import EXPERIMENTS
+from mlayer.experiments.running import page as page_of_results
 from mlayer.experiments.running.comparison import all_rows
 from mlayer.experiments.running.rows import PaperRow
+from mlayer.report import page as report_page
 from mlayer.report.numbers import formatted
 from mlayer.report.page import Drawn
 from mlayer.report.reproduction import Card, Chapter, Grid, commits, reproduction_page
 
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 PIXEL = bytes.fromhex("89504e470d0a1a0a")
 
 
@@ -41,7 +46,7 @@ def test_chapters_of_the_paper_have_its_numbers_and_come_with_contents() -> None
     assert '<a href="#first">Figure 2: Title of first</a>' in page
     assert '<h2 id="first">Figure 2: Title of first</h2>' in page
     assert '<h3 id="second">Title of second</h3>' in page
-    assert page.index("Beyond the paper") > page.index('<h2 id="first"')
+    assert page.index('<h2 id="beyond"') > page.index('<h2 id="first"')
     row = (
         '<td>Time of an epoch</td><td data-name="paper">2.1 (V100)</td><td data-name="here">2.50</td>'
         '<td data-name="goal here">≤ 2.1: missed</td>'
@@ -52,6 +57,28 @@ def test_chapters_of_the_paper_have_its_numbers_and_come_with_contents() -> None
     assert "97.99, 3" in page
     assert "{" not in page.split("</style>")[1]
     assert "Not complete" not in page
+
+
+def test_contents_and_chapters_keep_the_paper_apart_from_what_is_beyond_it() -> None:
+    page = reproduction_page([chapter("first"), chapter("second", "Table 1"), chapter("third")]).html()
+    links = re.findall(r'<a href="#(\w+)">|<h3>(Beyond)', page)
+    assert [a or b for a, b in links] == ["second", "Beyond", "first", "third"]
+    assert re.findall(r'<h\d id="(\w+)">', page) == ["second", "beyond", "first", "third"]
+    assert "Beyond" not in reproduction_page([chapter("only", "Figure 2")]).html()
+
+
+def test_the_page_in_results_is_of_this_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All but its pictures, which are not drawn here."""
+    monkeypatch.setattr(page_of_results, "rendered", lambda *arguments: PIXEL)
+    monkeypatch.setattr(report_page, "_themed", lambda draw, words: "<picture></picture>")
+    for name in EXPERIMENTS:
+        if (RESULTS / f"{name}.json").is_file():
+            (tmp_path / f"{name}.json").symlink_to(RESULTS / f"{name}.json")
+    texts = [
+        re.sub(r"<picture>.*?</picture>", "", file.read_text(), flags=re.DOTALL)
+        for file in (page_of_results.write_page(tmp_path), RESULTS / "report.html")
+    ]
+    assert texts[0] == texts[1], "run python benchmarks/redraw.py"
 
 
 def test_raw_figures_are_folded_away() -> None:

@@ -37,8 +37,9 @@ from mlayer.experiments.shared.radius_task import RadiusTask
 TITLE = "Certified training of convolutional networks"
 IN_PAPER = "; beyond section 3.7: certified training with a convolutional front"
 CAPTION = (
-    "Clean, attacked and certified accuracy of one small convolutional front, a group of bars for each head "
-    "that was trained, all alike; published figures of larger networks for comparison."
+    "Accuracy on test images: clean, under attack and certified, for a small convolutional front with each "
+    "head that was trained. Starred: published, of larger networks (IBP: Gowal et al.; CROWN-IBP: Zhang et "
+    "al.)."
 )
 QUOTED_FROM = certified.QUOTED_FROM
 EXPECTED = {name: certified.EXPECTED[name] for name in ("mnist_0.1", "mnist_0.3", "cifar10_2_255")}
@@ -50,7 +51,7 @@ ROWS = tuple(
         f"{title}, convolutional front and M-layer, certified training: {kind}, %",
         "",
         f"certified_networks.{name}.{kind}",
-        ".1f",
+        ".2f",
         at_least=goal,
     )
     for name, title in _TITLES.items()

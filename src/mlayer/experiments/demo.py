@@ -70,6 +70,7 @@ def _spiral(config: Config, context: RunContext) -> dict[str, Any]:
         found[name] = {
             "title": title,
             "parameters": parameter_count(model),
+            "epochs": settings.epochs,
             "training_accuracy": spiral.accuracy(model, points),
             "extra_turn_accuracy": spiral.accuracy(model, further),
             "boundary": spiral.boundary(model, 141),

@@ -34,8 +34,8 @@ from mlayer.training import Settings
 TITLE = "Determinants of 5 x 5 matrices"
 IN_PAPER = "Figure 5; section 4.3"
 CAPTION = (
-    "Predicted against true 5 x 5 determinants, one point for each matrix; last, the error over the epochs "
-    "of our recipe."
+    "Learned against true determinants of 5,000 new 5 x 5 matrices, one point for each: the DNN and the "
+    "M-layer by the text's recipe, the M-layer by ours. Last: the training error of our recipe by epoch."
 )
 EXPECTED = {
     "m_layer_mse": 0.0012,
@@ -47,7 +47,7 @@ EXPECTED = {
 }
 SCATTER = 5000
 ROWS = paper_rows(
-    "5 x 5 determinant, ",
+    "5 x 5 determinant, mean squared error: ",
     "determinant5",
     (
         ("14,977 parameters, text's recipe", "0.0012", "paper_recipe_mse", ".1e", {"at_most": 1.2e-3}),

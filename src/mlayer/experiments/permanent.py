@@ -21,7 +21,7 @@ CAPTION = "As Figure 4, for permanents of 3 x 3 matrices."
 EXPECTED = {"zero_guess_mse": 2 / 9}
 Config, run, plot = determinant.Config, determinant.run, determinant.plot
 ROWS = paper_rows(
-    "3 x 3 permanent, ",
+    "3 x 3 permanent, mean squared error: ",
     "permanent3",
     (
         ("text's recipe, 8,192 examples", '"equivalent"', "paper_recipe_mse_8192_examples", ".1e", {}),

@@ -43,15 +43,29 @@ from mlayer.experiments.shared.pictures import SET_TITLES, Figure, panels
 TITLE = "Equal rivals on images"
 IN_PAPER = "; beyond Table 1: equal size, recipe and search"
 CAPTION = (
-    "Test accuracy of every training of nets with the same number of parameters, the same recipe and "
-    "the same search for the learning rate."
+    "Test accuracy of every training (dots) and their means (bars): the same recipe and the same search for "
+    "the learning rate. ReLU and maxout nets have the M-layer's number of parameters, the linear one far "
+    "fewer."
 )
 EXPECTED = {"none": "the paper has no rivals of equal size and recipe"}
+
+
+def _titled(net: str) -> str:
+    return f"{net}, same recipe" if net == "linear" else f"{net}, equal size and recipe"
+
+
 ROWS = (
     *(
-        PaperRow(f"{title}, {net}, equal size and recipe, augmented, %", "", f"rivals.{of}.{net}", ".2f")
+        PaperRow(f"{title}, {_titled(net)}, augmented, %", "", f"rivals.{of}.{net}", ".2f")
         for of, title in SET_TITLES.items()
         for net in NETS
+    ),
+    PaperRow(
+        "CIFAR-10, M-layer less a ReLU net of equal size, same recipe, augmented, percentage points",
+        "",
+        "rivals.cifar10.ReLU.m_layer_ahead_by",
+        ".2f",
+        seeds="rivals.cifar10.ReLU.seeds",
     ),
     PaperRow(
         "CIFAR-10, ReLU net of 8,049,010 parameters, our recipe, augmented, %",

@@ -40,7 +40,10 @@ from mlayer.training import Settings
 
 TITLE = "Melbourne's minimum temperatures"
 IN_PAPER = "; the authors' notebook"
-CAPTION = "Daily minimum temperatures of Melbourne; the last year was held out. Errors are in the legend."
+CAPTION = (
+    "Daily minimum temperatures of Melbourne, means of seven days; the gray part is the training data, the "
+    "last year was held out. The legend has the root mean squared errors of the forecasts."
+)
 EXPECTED = {"figure": "a curve that continues the seasons; no number is given"}
 WEEK, YEAR = 7, 365
 # Forecasts that are compared over several origins.
@@ -51,10 +54,22 @@ _ROLLING = {
     "seasonal_naive": "seasonal naive",
 }
 ROWS = (
-    PaperRow("Temperatures, last year: error of the forecast, °C", "a notebook", "temperatures.rmse", ".2f"),
+    PaperRow(
+        "Temperatures, last year: root mean squared error of ours, °C",
+        "a picture",
+        "temperatures.rmse",
+        ".2f",
+    ),
     PaperRow("Temperatures, last year: harmonic regression", "", "temperatures.harmonic_rmse", ".2f"),
     PaperRow("Temperatures, last year: climatology", "", "temperatures.climatology_rmse", ".2f"),
+    PaperRow("Temperatures, last year: seasonal naive", "", "temperatures.seasonal_naive_rmse", ".2f"),
     PaperRow("Temperatures, last year: DNN", "", "temperatures.dnn_rmse", ".2f"),
+    PaperRow(
+        "Temperatures, last year: M-layer, notebook's recipe",
+        "a picture",
+        "temperatures.notebook_rmse",
+        ".2f",
+    ),
     *(
         PaperRow(
             f"Temperatures, mean of five origins: {title}", "", f"temperatures.rolling_{name}_rmse", ".3f"
@@ -281,8 +296,8 @@ def plot(results: Results) -> Figure:
         "ours": ("M-layer, ours", colors().m_layer, "-"),
         "dnn": ("DNN", colors().net, "-"),
         "notebook": ("M-layer, notebook's recipe", colors().m_layer_of_others, "--"),
-        "seasonal_naive": ("a year before", colors().green, "-."),
-        "climatology": ("mean of the day", colors().pink, "-"),
+        "seasonal_naive": ("seasonal naive", colors().green, "-."),
+        "climatology": ("climatology", colors().pink, "-"),
         "harmonic": ("harmonic regression", soft(), ":"),
     }
     for name, (label, color, line) in styles.items():

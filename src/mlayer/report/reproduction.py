@@ -9,6 +9,7 @@ from typing import Any
 from mlayer.report.page import Drawn, Page
 from mlayer.report.theme import Draw
 
+BEYOND = "Beyond the paper's figures and tables"
 SMOKE = "A smoke run only shows that the code works: its figures say nothing about the paper."
 
 
@@ -55,7 +56,8 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
     """The page, chapters of the paper first. Results of smoke runs are not compared with the paper."""
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
-        "Every figure and table of the paper with what was measured here and the command that measures it.",
+        "Every figure and table of the paper, next to what was measured here and the command that measures "
+        "it.",
     )
     if smoke:
         page.paragraph(SMOKE)
@@ -64,18 +66,25 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
     shown = [card for card in cards if not smoke]
     if shown:
         page.gallery((card.name, card.figure, card.says, card.draw, card.words) for card in shown)
+    of_paper = [chapter for chapter in chapters if chapter.in_paper]
+    beyond = [chapter for chapter in chapters if not chapter.in_paper]
     page.heading("Contents")
-    page.contents((chapter.record["name"], chapter.title) for chapter in chapters)
+    if of_paper:
+        page.contents((chapter.record["name"], chapter.title) for chapter in of_paper)
+    if beyond:
+        page.heading(BEYOND, 3)
+        page.contents((chapter.record["name"], chapter.title) for chapter in beyond)
     page.paragraph(
-        "Paper: the paper's figure. Here: measured by the command, with the deviation over seeds where there "
-        "are several. Goal: set by this project. A net that was not trained in full has no row; a run that "
-        "is not complete says so."
+        "Paper: the paper's figure. Here: measured by the command, with the standard deviation over seeds "
+        "where there are several; where no number of seeds is given, there is one. Goal: set by this "
+        "project. A net that was not trained in full has no row, and a run that is not complete says so. "
+        "Figure 1 of the paper is a diagram of the layer."
     )
-    beyond = False
-    for chapter in chapters:
-        if not chapter.in_paper and not beyond:
-            page.heading("Beyond the paper's figures and tables", anchor="beyond")
-            beyond = True
+    for chapter in of_paper:
+        _chapter(page, chapter, smoke)
+    if beyond:
+        page.heading(BEYOND, anchor="beyond")
+    for chapter in beyond:
         _chapter(page, chapter, smoke)
     return page
 

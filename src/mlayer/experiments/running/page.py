@@ -31,9 +31,8 @@ def write_page(folder: Path, smoke: bool = False) -> Path:
             found[name] = read_record(file)
             with _of_a_run(file):
                 chapters.append(chapter(experiment(name), found[name]))
-    order = sorted(chapters, key=lambda each: not each.in_paper)  # what the paper has comes first
     with _of_a_run(folder):
-        page = reproduction_page(order, () if smoke else cards(found), smoke)
+        page = reproduction_page(chapters, () if smoke else cards(found), smoke)
     path = folder / f"report{ending}.html"
     page.save(path)
     return path

@@ -22,6 +22,7 @@ class PaperRow:
     # the name of the figure that says for how many epochs it was trained, if that needs saying
     epochs: str = ""
     examples: str = ""  # the same for the number of examples
+    seeds: str = ""  # the same for the number of seeds, where that is not ``name`` with .seeds
     full_epochs: int | None = None  # how many epochs a full training has; after fewer there is no row
 
     def value(self, figures: Mapping[str, float]) -> float | None:
@@ -39,9 +40,8 @@ class PaperRow:
         if f"{self.name}.sd" in figures:
             text += f" ± {formatted(figures[f'{self.name}.sd'], self.form)}"
         details = []
-        if f"{self.name}.seeds" in figures:
-            seeds = round(figures[f"{self.name}.seeds"])
-            details.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+        if (count := figures.get(self.seeds or f"{self.name}.seeds")) is not None:
+            details.append(f"{round(count)} seed{'s' if count > 1 else ''}")
         counts = ((figures.get(self.examples), "examples"), (figures.get(self.epochs), "epochs"))
         details += [f"{round(count):,} {unit}" for count, unit in counts if count is not None]
         return f"{text} ({', '.join(details)})" if details else text

@@ -198,8 +198,7 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
         write_json(partial, record)
         return
     write_json(folder / f"{stem}.json", record)
-    figure = module.plot(record["results"])
-    replace_file(folder / f"{stem}.png", lambda path: figure.savefig(path, dpi=110, format="png"))
+    write_picture(folder / f"{stem}.png", module, record["results"])
     if scale != "smoke":
         partial.unlink(missing_ok=True)
     if aside:
@@ -221,6 +220,12 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
             "parts": record.get("parts", []),
         }
     write_json(summary_file, dict(sorted(summary.items())))
+
+
+def write_picture(path: Path, module: Experiment, results: Results) -> None:
+    """Replace the picture of an experiment as a whole."""
+    figure = module.plot(results)
+    replace_file(path, lambda new: figure.savefig(new, dpi=110, format="png"))
 
 
 def _complete_scale(path: Path) -> str | None:

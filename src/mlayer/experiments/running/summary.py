@@ -36,10 +36,11 @@ def _spiral(record: Record) -> Card:
     return Card(
         "spiral",
         formatted(figures["spiral.extra_turn_accuracy"], ".1%"),
-        f"of a spiral's next turn, never seen, in the right class (mean of {seeds} seeds). "
-        f"A ReLU net: {figures['spiral.relu_extra_turn_accuracy']:.1%}.",
+        f"of the points on the next turn of two spirals, never seen, classified correctly (mean of {seeds} "
+        f"seeds; {formatted(figures['spiral.second_turn_accuracy'], '.1%')} on the turn after it). "
+        f"A ReLU net: {formatted(figures['spiral.relu_extra_turn_accuracy'], '.1%')}. Picture: one seed.",
         boundary_picture(results["boundaries"]["ours"], points, labels, xticks=[], yticks=[]),
-        "Decision boundary of the M-layer around two spirals of points; it continues beyond them.",
+        "Decision boundary of one M-layer around two spirals of points; it continues beyond them.",
     )
 
 
@@ -51,12 +52,13 @@ def _periodic(record: Record) -> Card:
         count = round(figures["periodic.real_functions"])
         number = formatted(figures["periodic.real_success_rate"], ".1%")
         says = (
-            f"of {count} sums of cosines with real frequencies, seen on [0, 2], continue to 6 with an error "
-            "below 0.05. Frequencies come from a spectrum and least squares."
+            f"of {count} sums of two cosines with real frequencies, known on [0, 2], are continued to 6 with "
+            "a root mean squared error below 0.05. The waves are found by a periodogram and least squares, "
+            "not by gradient descent."
         )
     else:
         number = formatted(figures["periodic.figure_rmse_max"], ".1e")
-        says = "largest error on [2, 6] of the figure's functions, seen on [0, 2]."
+        says = "root mean squared error on [2, 6], worst of the figure's functions, known on [0, 2]."
     words = "A sum of cosines and the M-layer's output, one on the other."
     return Card("periodic", number, says, draw, words)
 
@@ -75,8 +77,9 @@ def _determinant(record: Record) -> Card:
     return Card(
         "determinant",
         formatted(figures["determinant3.best_mse"], ".1e"),
-        "mean squared error on 3 x 3 determinants with the paper's 811 parameters; the paper has "
-        f"{formatted(record['paper']['m_layer_mse'], '.0e')}, its best net {record['paper']['dnn_mse']:g}.",
+        "mean squared error on 3 x 3 determinants, with the paper's 811 parameters and number of examples; "
+        f"the paper's M-layer has {formatted(record['paper']['m_layer_mse'], '.0e')}, its best dense net "
+        f"{record['paper']['dnn_mse']:g}.",
         draw,
         "The error falls over the steps of training, far below the paper's.",
     )
@@ -105,9 +108,9 @@ def _robustness(record: Record) -> Card:
     return Card(
         "robustness",
         f"{figures['robustness.median_ratio']:,.0f} x",
-        "the paper's certified radius on the authors' own CIFAR-10 model, in the median; "
+        "the paper's certified L-infinity radius, on the authors' own CIFAR-10 model, and "
         f"{formatted(figures['robustness.median_part_of_attack'], '.1%')} of the radius at which an attack "
-        "succeeds.",
+        f"succeeds: medians of {figures['robustness.images']:,.0f} images.",
         draw,
         "Histograms of radii: the paper's, ours far to the right, the attack's just beyond.",
     )

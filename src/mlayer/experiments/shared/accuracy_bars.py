@@ -46,11 +46,11 @@ def accuracy_bars(
             drawn = axes.bar(
                 places, heights, 0.25, color=(soft(), colors().net, colors().m_layer)[k], label=kind
             )
-            axes.bar_label(drawn, fmt="%.0f", fontsize=8)
+            axes.bar_label(drawn, fmt="%.2f", fontsize=8, rotation=90, padding=2)  # as in the tables
         axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
         name, _, radius = task.partition("_")
         axes.set_title(f"{SET_TITLES.get(name, name)}, eps {radius.replace('_', '/')}")
-        axes.set_ylim(0, 108)
+        axes.set(yticks=range(0, 101, 20), ylim=(0, 122))  # room for the figures above the bars
     figure.axes[0].set_ylabel("test accuracy, %")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(KINDS), fontsize=8)
