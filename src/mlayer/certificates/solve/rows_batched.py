@@ -22,6 +22,7 @@ from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair, Row
 from mlayer.certificates.problem.margins import RivalMargins
 from mlayer.certificates.problem.model import Model, exponentials, gradients, log_norms
+from mlayer.certificates.problem.region import Region
 from mlayer.certificates.solve.corner import corner
 from mlayer.numerics.arrays import Array, Indices
 
@@ -38,12 +39,30 @@ def chunk_size(model: Model) -> int:
     return max(1, min(_MOST_ROWS, _ENTRIES // max(rivals * max(m, 4 * n * n), 1)))
 
 
-def rows_together(model: Model, x: Array, labels: list[int], method: str, eps: float | None) -> list[Row]:
-    """The rows of a chunk, with what their answers read first.  x: (rows, m)"""
+def rows_together(
+    model: Model,
+    x: Array,
+    labels: list[int],
+    method: str,
+    eps: float | None,
+    *,
+    regions: list[Region] | None = None,
+) -> list[Row]:
+    """The rows of a chunk, with what their answers read first.
+
+    Args:
+        model: the layer.
+        x: (rows, m).
+        labels: one per row.
+        method: of the bounds.
+        eps: the radius asked about, or None.
+        regions: one per row; the model's by default.
+    """
+    regions = regions or [model.region] * len(x)
     M = model.weights.matrices(x)
     E = exponentials(M)
     outputs = model.outputs(E)
-    rows = [Row(model, x[k], label, M[k], E[k]) for k, label in enumerate(labels)]
+    rows = [Row(model, x[k], label, regions[k], M=M[k], E=E[k]) for k, label in enumerate(labels)]
     for row, output in zip(rows, outputs, strict=True):
         row.outputs = output
     right = [row for row in rows if row.is_right]
@@ -96,7 +115,7 @@ def _with_screening(rows: list[Row], eps: float) -> None:
             likeliest.append(row.pair(first))
     _look_at_corners(likeliest, eps)
     hard = [item for item, pair in zip(hard, likeliest, strict=True) if not pair.broken[eps]]
-    if rows[0].model.region.norm == "linf":
+    if rows[0].region.norm == "linf":
         for row, left in hard:
             _second_order(row, left, [row.pair(int(rival)) for rival in _margins(row).classes[left]], eps)
 
@@ -122,7 +141,7 @@ def settled_together(row: Row, eps: float) -> dict[int, str]:
     if row.rivals is None:
         return {}
     left, _ = _first_order(row, eps)
-    if len(left) and row.model.region.norm == "linf":
+    if len(left) and row.region.norm == "linf":
         _second_order(row, left, [row.pair(int(rival)) for rival in _margins(row).classes[left]], eps)
     return row.settled[1] if row.settled[0] == eps else {}
 
@@ -137,11 +156,11 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
         for pair, found, rounding in zip(new, path.seconds(W), path.roundings(W, 2).tolist(), strict=True):
             pair.second = found
             pair.set_rounding(2, rounding)
+        for pair, fall in zip(new, top_eigenvalue(-np.stack([pair.second for pair in new])), strict=True):
+            pair.fall = float(fall)
     H = np.stack([pair.second for pair in pairs])
-    falls = top_eigenvalue(-H)
+    falls = np.array([pair.fall for pair in pairs])
     slack = np.array([pair.tensor_slack(radius, 2) for pair in pairs])
-    for pair, fall in zip(pairs, falls.tolist(), strict=True):
-        pair.fall = fall
     lower, without = quick_second_order(_margins(row).take(left), H, falls, slack, eps)
     # The remainder with the readout inside is more expensive: only where it can help.
     likely = without > _LIKELY_SHARE * (without - lower)
