@@ -220,11 +220,7 @@ class _Task:
         return result
 
     def _result(self, row: Row) -> _RowResult:
-        label = row.label
-        others = row.outputs.copy()
-        others[label] = -np.inf
-        runner_up = int(others.argmax())
-        margin = float(row.outputs[label] - others[runner_up])
+        runner_up, margin = row.runner_up, row.output_margin
         if margin <= 0:
             return _RowResult(
                 Answer(0.0, runner_up, "misclassified", False), margin, runner_up, self._prover is not None

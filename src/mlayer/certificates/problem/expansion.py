@@ -137,11 +137,22 @@ class Row:
         result: Array = gradients(self.model, self.M[None], W[None, None])[0, 0]
         return result
 
+    @cached_property
+    def runner_up(self) -> int:
+        """The other class with the largest output."""
+        others = self.outputs.copy()
+        others[self.label] = -math.inf
+        return int(others.argmax())
+
+    @property
+    def output_margin(self) -> float:
+        """The label's output less the largest of the others, as computed."""
+        return float(self.outputs[self.label] - np.delete(self.outputs, self.label).max(initial=-math.inf))
+
     @property
     def is_right(self) -> bool:
         """Whether the label's output is the largest, as computed."""
-        others = np.delete(self.outputs, self.label)
-        return bool(self.outputs[self.label] - others.max(initial=-math.inf) > 0)
+        return self.output_margin > 0
 
     @property
     def in_range(self) -> bool:
