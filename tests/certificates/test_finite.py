@@ -125,7 +125,7 @@ def test_a_formula_that_was_written_down_is_certified_exactly() -> None:
 
 
 def test_quadratic_terms_are_computed_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of degree two they do not depend on the input: one for each label and rival."""
+    """The form of a margin of degree two does not depend on the input: one for each label and rival."""
     layer = triangular(3, 6, 3)
     x = torch.rand(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():

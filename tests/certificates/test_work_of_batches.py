@@ -11,6 +11,8 @@ import torch
 import mlayer
 from mlayer.certificates import Certifier
 from mlayer.certificates.derivatives.spectral import SpectralPath
+from mlayer.certificates.linalg import top_eigenvalue
+from mlayer.certificates.problem.model import gradients
 from mlayer.certificates.solve import rows_batched
 
 ROWS, CLASSES = 24, 6
@@ -32,11 +34,10 @@ def case() -> tuple[Certifier, torch.Tensor, torch.Tensor]:
 def test_a_row_that_its_runner_up_breaks_needs_one_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     certifier, x, labels = case()
     taken: list[int] = []
-    plain = rows_batched.gradients
 
     def counted(model: Any, M: Any, W: Any) -> Any:
         taken.append(W.shape[0] * W.shape[1])
-        return plain(model, M, W)
+        return gradients(model, M, W)
 
     monkeypatch.setattr(rows_batched, "gradients", counted)
     far = 2 * float(certifier(x, labels).radius.max())
@@ -54,7 +55,7 @@ def test_eigenvalues_only_where_the_frobenius_norm_is_not_enough(monkeypatch: py
     eps = 0.5 * float(certifier(x, labels).radius.median())
     forms: list[int] = []
     eigenvalues: list[int] = []
-    seconds, top = SpectralPath.seconds, rows_batched.top_eigenvalue
+    seconds = SpectralPath.seconds
 
     def counted_forms(path: SpectralPath, W: Any) -> Any:
         forms.append(len(W))
@@ -62,7 +63,7 @@ def test_eigenvalues_only_where_the_frobenius_norm_is_not_enough(monkeypatch: py
 
     def counted_eigenvalues(A: Any) -> Any:
         eigenvalues.append(len(A))
-        return top(A)
+        return top_eigenvalue(A)
 
     monkeypatch.setattr(SpectralPath, "seconds", counted_forms)
     monkeypatch.setattr(rows_batched, "top_eigenvalue", counted_eigenvalues)

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from mlayer.certificates import Certifier, attack
 from mlayer.certificates.problem import constants
+from mlayer.certificates.problem.coordinates import whiten
 from mlayer.datasets import Split, digits
 from mlayer.experiments import certified, reproduce
 from mlayer.experiments.certified import EXPECTED, TASKS, CertifiedTask
@@ -250,11 +251,10 @@ def test_a_tally_computes_the_constants_of_the_certificates_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    plain = constants.whiten
 
     def counted(*arguments: Any) -> Any:
         computed.append(len(arguments[0]))
-        return plain(*arguments)
+        return whiten(*arguments)
 
     monkeypatch.setattr(constants, "whiten", counted)
     monkeypatch.setattr(robust_accuracy, "_CHUNK", 10)

@@ -148,10 +148,10 @@ class SpectralPath:
         Z = f * self.readout(W).T[None, :, None, :]  # (j, i, k, l); W~ is [l, i]
         X = columns @ Z.reshape(len(f), n, n * n)  # (j, a, (k, l))
         # From here on in real numbers, real and imaginary parts of l next to each other.
-        X = X.view(np.float64).reshape(-1, n, 2 * n).transpose(1, 0, 2)  # (k, (j, a), 2 l)
+        parts = X.view(np.float64).reshape(-1, n, 2 * n).transpose(1, 0, 2)  # (k, (j, a), 2 l)
         Y = np.empty((2, n, len(f) * d, d))  # real and imaginary parts: (k, (j, a), c)
         for part, factor in zip(Y, beside, strict=True):
-            np.matmul(X, factor, out=part)
+            np.matmul(parts, factor, out=part)
         C = rows @ Y.reshape(2 * n * len(f), d * d)  # (b, (a, c))
         return C.reshape(d, d, d)
 

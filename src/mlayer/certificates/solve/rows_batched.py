@@ -73,13 +73,13 @@ def rows_together(
     right = [row for row in right if row.in_range]
     if is_closed_form(method):
         return rows
-    fixed = eps is not None and eps > 0 and method == STRATEGY
-    if fixed:
-        right = _unbroken(model, right, eps)
+    fixed = eps if eps is not None and eps > 0 and method == STRATEGY else None
+    if fixed is not None:
+        right = _unbroken(model, right, fixed)
     if right:
         _with_slopes(model, right)
-        if fixed:
-            _with_screening(right, eps)
+        if fixed is not None:
+            _with_screening(right, fixed)
     return rows
 
 
