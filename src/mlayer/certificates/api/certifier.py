@@ -131,7 +131,7 @@ class Certifier:
             method: "paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order" or
                 "best".
             box: in place of the certifier's, whose constants serve for every box; an end of shape
-                (rows, in_features) gives each row a box of its own. Without proofs.
+                (rows, in_features) gives each row its own box. Without proofs.
             rigorous: every radius has a proof that `mlayer.certificates.checker` accepts, an independent
                 program in ball arithmetic (needs python-flint); radii are lowered until they have one.
             proof: return these proofs too, as ``certificates.proof``; implies ``rigorous``.
