@@ -36,8 +36,8 @@ def test_results_do_not_depend_on_the_batch(case) -> None:  # type: ignore[no-un
     assert torch.equal(backwards.radius.flip(0), together.radius)
 
 
-def _each_by_itself(model, x, labels, method, eps):  # type: ignore[no-untyped-def]
-    return [Row(model, x[k], label) for k, label in enumerate(labels)]
+def _each_by_itself(model, x, labels, method, eps, *, regions):  # type: ignore[no-untyped-def]
+    return [Row(model, x[k], label, regions[k]) for k, label in enumerate(labels)]
 
 
 def test_rows_of_a_chunk_are_those_of_rows_by_themselves(case) -> None:  # type: ignore[no-untyped-def]

@@ -18,6 +18,7 @@ from mlayer.certificates.bounds.remainder import norm_curvature, norm_remainder
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.polynomial_degree import FinitePath, degree_of
 from mlayer.certificates.problem.expansion import Row
+from mlayer.numerics.arrays import Array
 
 
 def triangular(seed: int, n: int, blocks: int, inputs: int = 4, classes: int = 3) -> mlayer.MLayer:
@@ -121,3 +122,25 @@ def test_a_formula_that_was_written_down_is_certified_exactly() -> None:
     broken = mlayer.attack(layer, points, labels).radius
     assert bool((found <= broken).all())
     assert float((found / broken).min()) > 0.9
+
+
+def test_quadratic_terms_are_computed_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form of a margin of degree two does not depend on the input: one for each label and rival."""
+    layer = triangular(3, 6, 3)
+    x = torch.rand(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with torch.no_grad():
+        labels = layer(x).argmax(1)
+    computed: list[int] = []
+    second = FinitePath.second
+
+    def counted(path: FinitePath, W: Array) -> Array:
+        computed.append(1)
+        return second(path, W)
+
+    monkeypatch.setattr(FinitePath, "second", counted)
+    certifier = Certifier(layer, fit_steps=0)
+    radii = certifier(x, labels).radius
+    used = len(labels.unique())
+    assert 0 < len(computed) <= 2 * used
+    certifier(x, labels, eps=float(radii.median()))
+    assert len(computed) <= 2 * used

@@ -220,7 +220,7 @@ def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
             )
             slack = np.array([pair.tensor_slack(row.radius(eps), 2) for pair in pairs])
             second, terms = quick_second_order(margins, H, falls, slack, eps)
-            low, high = row.model.region.interval(row.x, eps)
+            low, high = row.interval(eps)
             random = np.random.default_rng(0)
             points = np.where(random.random((12, len(low))) < 0.5, low, high)
             points[: len(pairs)] = [np.where(pair.slopes > 0, low, high) for pair in pairs][:12]

@@ -120,7 +120,7 @@ def test_touching_functions_stay_below(kind: str) -> None:
             for order in (bounds.second, bounds.third, bounds.fourth):
                 for eps in (0.05, 0.5):
                     radius = row.radius(eps)
-                    low, high = row.model.region.interval(row.x, eps)
+                    low, high = row.interval(eps)
                     curvature = order.curvature(radius)
                     box = BoxQuadratic(pair, low, high, 9, curvature)
                     found = tangent.tangent(pair, box, low, high, radius)

@@ -6,8 +6,11 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mlayer.certificates import Certifier, attack
+from mlayer.certificates.problem import constants
+from mlayer.certificates.problem.coordinates import whiten
 from mlayer.datasets import Split, digits
 from mlayer.errors import FileFormatError
 from mlayer.experiments import certified, reproduce
@@ -181,7 +186,7 @@ def test_every_recipe_lowers_the_robust_loss_with_its_optimizer(recipe: RobustRe
     assert result.history[-1]["loss"] < 0.8 * result.history[0]["loss"]
 
 
-def test_the_attack_and_the_certificates_bracket_the_corners(tmp_path: Path) -> None:
+def test_the_attack_and_the_certificates_bracket_the_corners() -> None:
     layer = degree_two().with_structure("full")
     x = pictures(60)
     with torch.no_grad():
@@ -192,11 +197,7 @@ def test_the_attack_and_the_certificates_bracket_the_corners(tmp_path: Path) -> 
     found = withstands(layer, x, y, EPS)
     assert bool((found | ~(at_corners & at_middle)).all())  # what it breaks is broken
     assert float((found == (at_corners & at_middle)).float().mean()) > 0.95  # and it breaks nearly all of it
-    constants = tmp_path / "constants.npz"
-    Certifier(layer, box=(0, 1), fit_steps=0).save(constants)
-    proved = torch.tensor(
-        [certified_in_box(layer, x[i].double(), y[i], EPS, constants) for i in range(len(x))]
-    )
+    proved = certified_in_box(Certifier(layer, box=(0, 1), fit_steps=0), x.double(), y, EPS)
     assert 0 < int(proved.sum()) < len(x)
     assert bool((found | ~proved).all())
     generator = torch.Generator().manual_seed(0)
@@ -247,6 +248,43 @@ def test_a_tally_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     again = tally_of(layer, images, EPS, images.images(), fit_steps=0, folder=tmp_path, progress=seen.append)
     assert again == whole
     assert seen == [0.4, 0.8, 1.0, 1.0]
+
+
+def test_a_tally_computes_the_constants_of_the_certificates_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+
+    def counted(*arguments: Any) -> Any:
+        computed.append(len(arguments[0]))
+        return whiten(*arguments)
+
+    monkeypatch.setattr(constants, "whiten", counted)
+    monkeypatch.setattr(robust_accuracy, "_CHUNK", 10)
+    layer, images = degree_two().with_structure("full"), some_split(25)
+    for resumed in range(2):
+        tally_of(layer, images, EPS, images.images(), fit_steps=0, folder=tmp_path)
+        assert len(computed) == resumed + 1
+        (tmp_path / "tally.json").unlink()
+
+
+def test_boxes_of_a_tiny_radius_are_covered() -> None:
+    """The ends of the box are rounded by more than the radius is: the certified region holds them."""
+    regions: list[tuple[Any, Any, float]] = []
+
+    class Recorder:
+        def __call__(self, x: torch.Tensor, labels: torch.Tensor, *, eps: float, box: Any) -> Any:
+            regions.append((x, box, eps))
+            return SimpleNamespace(certified=labels > -1)
+
+    random = torch.rand(50, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = 0.5 + 1e-13 * (random - 0.5)  # the two ends are rounded to different units
+    certified_in_box(cast(Certifier, Recorder()), x, torch.zeros(50, dtype=torch.int64), 1e-13)
+    ((middle, (low, high), eps),) = regions
+    for center, a, b, at in zip(*(t.flatten().tolist() for t in (middle, low, high, x)), strict=True):
+        wide = Fraction(eps)
+        assert max(Fraction(0), Fraction(at) - Fraction(1e-13)) >= max(Fraction(center) - wide, Fraction(a))
+        assert min(Fraction(1), Fraction(at) + Fraction(1e-13)) <= min(Fraction(center) + wide, Fraction(b))
 
 
 def test_one_training_on_digits(tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from mlayer.certificates.adversarial_search import (
     smallest_radius,
     value_and_gradient,
 )
-from mlayer.certificates.api.certifier import Box
 from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
 from mlayer.certificates.networks.network import as_network, flat_ends
-from mlayer.certificates.problem.region import Norm, Region, make_region
+from mlayer.certificates.problem.region import Box, Norm, Region, make_region
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.certificates.torch_state import own_conditions
 from mlayer.errors import ArgumentError

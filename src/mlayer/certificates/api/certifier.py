@@ -19,7 +19,7 @@ from mlayer.certificates.modules import check_agreement, check_surroundings
 from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
 from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.problem.model import Model
-from mlayer.certificates.problem.region import Norm, make_region
+from mlayer.certificates.problem.region import Box, Norm, make_region, regions_of_rows
 from mlayer.certificates.problem.weights import float64_copy, weights_of, within_range
 from mlayer.certificates.result import Certificates
 from mlayer.certificates.solve.rows_batched import chunk_size, rows_together
@@ -31,7 +31,6 @@ from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 if TYPE_CHECKING:
     from mlayer.certificates.proofs import Prover
 
-Box = tuple[Tensor | float, Tensor | float]
 Progress = Callable[[int, int], None]
 
 _INSTALL = "pip install 'mlayer[rigorous]'"
@@ -117,6 +116,7 @@ class Certifier:
         *,
         eps: float | None = None,
         method: str = "best",
+        box: Box | None = None,
         rigorous: bool = False,
         proof: bool = False,
         progress: Progress | None = None,
@@ -130,6 +130,8 @@ class Certifier:
             eps: decide only whether it is certified at eps, which is cheaper. None: the radius.
             method: "paper", "lipschitz", "first_order", "second_order", "third_order", "fourth_order" or
                 "best".
+            box: in place of the certifier's, whose constants serve for every box; an end of shape
+                (rows, in_features) gives each row its own box. Without proofs.
             rigorous: every radius has a proof that `mlayer.certificates.checker` accepts, an independent
                 program in ball arithmetic (needs python-flint); radii are lowered until they have one.
             proof: return these proofs too, as ``certificates.proof``; implies ``rigorous``.
@@ -148,7 +150,11 @@ class Certifier:
             )
         x = as_inputs(self.layer, x)
         labels = as_labels(self.layer, labels, len(x))
-        inside_box(x, self.region.low, self.region.high)
+        if box is not None and (rigorous or proof):
+            raise ArgumentError("box", "None with proofs", "a box", "Give it to Certifier instead.")
+        regions = [self.region] * len(x) if box is None else regions_of_rows(self.region, box, len(x))
+        for row, region in zip(x, regions, strict=True):
+            inside_box(row, region.low, region.high)
         radius = None if eps is None else as_radius(eps)
         prover = self._prover() if rigorous or proof else None
         certify_row = _Task(method, radius, prover)
@@ -158,7 +164,14 @@ class Certifier:
             for begin in range(0, len(x), size):
                 part = slice(begin, begin + size)
                 with _SILENT():
-                    rows = rows_together(self._model, x[part].numpy(), labels[part].tolist(), method, radius)
+                    rows = rows_together(
+                        self._model,
+                        x[part].numpy(),
+                        labels[part].tolist(),
+                        method,
+                        radius,
+                        regions=regions[part],
+                    )
                     self._check_agreement(x[part], rows)
                 source = map(certify_row, rows) if workers == 1 else pool.map(certify_row, rows)
                 for answer in source:
@@ -207,11 +220,7 @@ class _Task:
         return result
 
     def _result(self, row: Row) -> _RowResult:
-        label = row.label
-        others = row.outputs.copy()
-        others[label] = -np.inf
-        runner_up = int(others.argmax())
-        margin = float(row.outputs[label] - others[runner_up])
+        runner_up, margin = row.runner_up, row.output_margin
         if margin <= 0:
             return _RowResult(
                 Answer(0.0, runner_up, "misclassified", False), margin, runner_up, self._prover is not None

@@ -86,15 +86,15 @@ class Caps:
     def levels(self, eps: float) -> float:
         """An estimate of the number of caps needed, at little cost; inf if hopeless, 0 if none is needed."""
         row = self._first.pair.row
-        low, high = row.model.region.interval(row.x, eps)
+        low, high = row.interval(eps)
         return self._view(self._first, self._box(eps), low, high, row.radius(eps)).levels
 
     @unless_out_of_range(False)
     def passes(self, eps: float) -> bool:
         """Whether the margin is positive over the region of radius eps."""
         row = self._first.pair.row
-        region, w, unit = row.model.region, row.model.white.w, row.model.region.scale.numpy()
-        low, high = region.interval(row.x, eps)
+        w, unit = row.model.white.w, row.region.scale.numpy()
+        low, high = row.interval(eps)
         width = float((high - low).max())
         center, radius, order, box = np.zeros(len(low)), row.radius(eps), self._first, self._box(eps)
         view = self._view(order, box, low, high, radius)

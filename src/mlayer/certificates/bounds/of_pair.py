@@ -69,7 +69,7 @@ class Bounds:
     def tangent(self, order: TaylorBound, eps: float) -> float:
         """The least value over the region of the linear function that touches the margin (theorem 7)."""
         row = self.pair.row
-        low, high = row.model.region.interval(row.x, eps)
+        low, high = row.interval(eps)
         radius = row.radius(eps)
         at, box = self._tangents.get(order.name, (0.0, None))
         # The curvature grows with the radius: a fit serves for smaller ones too.

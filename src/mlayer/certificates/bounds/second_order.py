@@ -40,17 +40,17 @@ class SecondOrder:
     def quadratic_terms(self, eps: float) -> float:
         """Lower bound of the linear and quadratic terms over the region."""
         row = self.pair.row
-        if row.model.region.norm == "l2":
+        if row.region.norm == "l2":
             self._ball = self._ball or BallQuadratic(self.pair)
             return self._ball.lower(eps)
-        return self.box(eps, _REFIT).lower(*row.model.region.interval(row.x, eps))
+        return self.box(eps, _REFIT).lower(*row.interval(eps))
 
     def box(self, eps: float, within: float = _REFIT_LOOSELY) -> BoxQuadratic:
         """The quadratic bound, fitted within this factor of the radius (L-infinity)."""
         row = self.pair.row
         away = max(eps / self._fitted_at, self._fitted_at / eps) if self._fitted_at else math.inf
         if self._box is None or away > within:
-            low, high = row.model.region.interval(row.x, eps)
+            low, high = row.interval(eps)
             self._box, self._fitted_at = BoxQuadratic(self.pair, low, high), eps
         return self._box
 
@@ -102,7 +102,7 @@ class SecondOrder:
         """Whether a weaker bound, at a fraction of the cost, is positive; for rivals far from binding."""
         pair, row = self.pair, self.pair.row
         radius, rest = row.radius(eps), self._plain_rest(eps)
-        if row.model.region.norm == "linf":
+        if row.region.norm == "linf":
             # The two terms apart: no shift to fit.
             level = pair.margin - pair.value_slack(eps)
             if level + pair.linear_term(eps) - pair.fall * radius**2 - rest > 0:
@@ -120,10 +120,10 @@ class SecondOrder:
         if self._level[0] != eps:
             pair, row = self.pair, self.pair.row
             level = pair.margin - pair.value_slack(eps)
-            if row.model.region.norm == "l2":
+            if row.region.norm == "l2":
                 level += self.quadratic_terms(eps)
             else:
-                low, high = row.model.region.interval(row.x, eps)
+                low, high = row.interval(eps)
                 self._plain = self._plain or BoxQuadratic(pair, low, high, rounds=1)
                 level += self._plain.lower(low, high)
             self._level = eps, level

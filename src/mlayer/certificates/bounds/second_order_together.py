@@ -29,7 +29,7 @@ def quick_second_order(
     row, white = margins.row, margins.row.model.white
     radius = row.radius(eps)
     level: Array = margins.margin - margins.value_slack(eps) - slack
-    low, high = row.model.region.interval(row.x, eps)
+    low, high = row.interval(eps)
     slopes, rows = margins.slopes, white.rows
     # |y|^2 <= reach^2 sum w_i delta_i^2: with this shift the form is convex.
     d = (fall * white.reach**2 * INFLATE)[:, None] * white.w  # (k, m)

@@ -37,7 +37,7 @@ def tangent(pair: Pair, box: BoxQuadratic, low: Array, high: Array, radius: floa
         radius: of the ball.
     """
     row = pair.row
-    d, unit = box.shift, row.model.region.scale.numpy()
+    d, unit = box.shift, row.region.scale.numpy()
     at = row.x + np.clip(box.descend(low, high), low, high) * unit
     # The point in exact arithmetic is the rounded one.
     point = np.divide(at - row.x, unit, out=np.zeros_like(at), where=unit > 0)

@@ -143,26 +143,30 @@ class SpectralPath:
 
     def third(self, W: Array) -> Array:
         """C with P_3 = C[z, z, z], not yet symmetric.  (d, d, d)"""
-        T, f = self.generators, self._f(4).four
-        assert f is not None
-        d, n, _ = T.shape
-        half = self.half
-        Wt = self.readout(W)  # [l, i]
-        Z = f[half] * Wt.T[None, :, None, :]  # (j, i, k, l): f is symmetric
-        columns, beside, rows = self._factors
-        X = columns @ Z.reshape(len(half), n, n * n)  # (j, a, (k, l))
-        Y = X.reshape(len(half) * d, n, n).transpose(1, 0, 2) @ beside  # (k, (j, a), c)
-        Y = Y.reshape(n * len(half), d * d)  # ((k, j), (a, c))
-        C = rows @ np.concatenate([Y.real, Y.imag])  # (b, (a, c))
+        d, n, _ = self.generators.shape
+        f, columns, beside, rows = self._factors
+        Z = f * self.readout(W).T[None, :, None, :]  # (j, i, k, l); W~ is [l, i]
+        X = columns @ Z.reshape(len(f), n, n * n)  # (j, a, (k, l))
+        # From here on in real numbers, real and imaginary parts of l next to each other.
+        parts = X.view(np.float64).reshape(-1, n, 2 * n).transpose(1, 0, 2)  # (k, (j, a), 2 l)
+        Y = np.empty((2, n, len(f) * d, d))  # real and imaginary parts: (k, (j, a), c)
+        for part, factor in zip(Y, beside, strict=True):
+            np.matmul(parts, factor, out=part)
+        C = rows @ Y.reshape(2 * n * len(f), d * d)  # (b, (a, c))
         return C.reshape(d, d, d)
 
     @cached_property
-    def _factors(self) -> tuple[Complex, Complex, Array]:
+    def _factors(self) -> tuple[Complex, Complex, tuple[Array, Array], Array]:
         """The factors of `third`, the same for all readouts."""
-        T = self.generators
-        Tb = T[:, self.half, :].transpose(0, 2, 1).reshape(len(T), -1)  # (b, (k, j))
-        beside = np.ascontiguousarray(T.transpose(1, 2, 0))
-        return self._columns * self.times[:, None, None], beside, np.hstack([Tb.real, -Tb.imag])
+        T, f = self.generators, self._f(4).four
+        assert f is not None
+        d, n, _ = T.shape
+        Tb = T[:, self.half, :].transpose(0, 2, 1).reshape(d, -1)  # (b, (k, j))
+        beside = T.transpose(1, 2, 0)  # (k, l, c)
+        real = np.stack([beside.real, -beside.imag], 2).reshape(n, 2 * n, d)
+        imaginary = np.stack([beside.imag, beside.real], 2).reshape(n, 2 * n, d)
+        columns = self._columns * self.times[:, None, None]
+        return f[self.half], columns, (real, imaginary), np.hstack([Tb.real, -Tb.imag])  # f is symmetric
 
 
 def _balanced(vectors: Complex, inverse: Complex) -> tuple[Complex, Complex]:

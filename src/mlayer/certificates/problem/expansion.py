@@ -22,6 +22,7 @@ from mlayer.certificates.problem.model import (
     log_norms,
     rounded_up_exp,
 )
+from mlayer.certificates.problem.region import Region
 from mlayer.numerics.arrays import Array
 
 
@@ -29,16 +30,25 @@ class Row:
     """One input x with its label."""
 
     def __init__(
-        self, model: Model, x: Array, label: int, M: Array | None = None, E: Array | None = None
+        self,
+        model: Model,
+        x: Array,
+        label: int,
+        region: Region | None = None,
+        *,
+        M: Array | None = None,
+        E: Array | None = None,
     ) -> None:
-        """M and E are M(x) and exp(M(x)), if they are known."""
+        """The region is the model's by default; M and E are M(x) and exp(M(x)), if they are known."""
         self.model, self.x, self.label = model, x, label
+        self.region = model.region if region is None else region
         self.M = model.weights.matrix(x) if M is None else M
         self.E = exponentials(self.M) if E is None else E
         self.known: dict[int, Pair] = {}  # pairs with numbers that were computed for many rows at once
         self.rivals: RivalMargins | None = None  # all of them, if they were computed together
         # For one eps: the rivals that are certified there, and by which bound.
         self.settled: tuple[float, dict[int, str]] = math.nan, {}
+        self._interval: tuple[float, tuple[Array, Array]] | None = None  # of the last eps
 
     @cached_property
     def outputs(self) -> Array:
@@ -127,11 +137,22 @@ class Row:
         result: Array = gradients(self.model, self.M[None], W[None, None])[0, 0]
         return result
 
+    @cached_property
+    def runner_up(self) -> int:
+        """The other class with the largest output."""
+        others = self.outputs.copy()
+        others[self.label] = -math.inf
+        return int(others.argmax())
+
+    @property
+    def output_margin(self) -> float:
+        """The label's output less the largest of the others, as computed."""
+        return float(self.outputs[self.label] - np.delete(self.outputs, self.label).max(initial=-math.inf))
+
     @property
     def is_right(self) -> bool:
         """Whether the label's output is the largest, as computed."""
-        others = np.delete(self.outputs, self.label)
-        return bool(self.outputs[self.label] - others.max(initial=-math.inf) > 0)
+        return self.output_margin > 0
 
     @property
     def in_range(self) -> bool:
@@ -192,14 +213,20 @@ class Row:
 
     def moved(self, x: Array) -> Row:
         """The same label at another input."""
-        return Row(self.model, x, self.label)
+        return Row(self.model, x, self.label, self.region)
+
+    def interval(self, eps: float) -> tuple[Array, Array]:
+        """Ends of each delta_i / scale_i at radius eps (L-infinity).  (m,), (m,)"""
+        if self._interval is None or self._interval[0] != eps:
+            self._interval = eps, self.region.interval(self.x, eps)
+        return self._interval[1]
 
     def radius(self, eps: float) -> float:
         """|y| <= radius for all steps of size eps: lemma 2, with the data's box."""
-        region, white = self.model.region, self.model.white
+        region, white = self.region, self.model.white
         if region.norm == "l2" or region.low is None:
             return eps * white.reach
-        low, high = region.interval(self.x, eps)
+        low, high = self.interval(eps)
         inside = float(np.sqrt(np.maximum(low**2, high**2) @ white.w)) * (1 + 1e-12)
         return min(eps, inside) * white.reach
 
@@ -286,14 +313,14 @@ class Pair(Margins[float]):
     @cached_property
     def _slope(self) -> float:
         """The slope of the linear term as the region grows, where no box cuts it."""
-        return float(np.linalg.norm(self.slopes, 2 if self.row.model.region.norm == "l2" else 1))
+        return float(np.linalg.norm(self.slopes, 2 if self.row.region.norm == "l2" else 1))
 
     def linear_term(self, eps: float) -> float:
         """The exact minimum of the linear term over the region."""
         row = self.row
-        if row.model.region.low is None:
+        if row.region.low is None:
             return -eps * self._slope
-        low, high = row.model.region.interval(row.x, eps)
+        low, high = row.interval(eps)
         return float(np.minimum(self.slopes * low, self.slopes * high).sum())
 
     @cached_property
@@ -311,11 +338,15 @@ class Pair(Margins[float]):
     @cached_property
     def second(self) -> Array:
         """H.  (d, d)"""
+        if isinstance(self.row.derivatives, FinitePath):
+            return self.row.model.quadratic_form(self.row.label, self.rival)[0]
         return self.row.derivatives.second(self.W)
 
     @cached_property
     def fall(self) -> float:
         """A c >= 0 with H[y, y] >= -c |y|^2."""
+        if isinstance(self.row.derivatives, FinitePath):
+            return self.row.model.quadratic_form(self.row.label, self.rival)[1]
         return float(top_eigenvalue(-self.second))
 
     @cached_property

@@ -113,13 +113,13 @@ class RivalMargins(Margins[Array]):
 
     def linear_term(self, eps: float) -> Array:
         """The exact minimum of each linear term over the region.  (k,)"""
-        region = self.row.model.region
+        region = self.row.region
         if region.low is None:
             length = (
                 np.linalg.norm(self.slopes, axis=1) if region.norm == "l2" else np.abs(self.slopes).sum(1)
             )
             result: Array = -eps * length
             return result
-        low, high = region.interval(self.row.x, eps)
+        low, high = self.row.interval(eps)
         least: Array = np.minimum(self.slopes * low, self.slopes * high).sum(1)
         return least

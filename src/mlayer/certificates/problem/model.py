@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.certificates.derivatives.jets import sorted_pairs
-from mlayer.certificates.derivatives.polynomial_degree import degree_of
+from mlayer.certificates.derivatives.polynomial_degree import FinitePath, degree_of
 from mlayer.certificates.linalg import INFLATE, frobenius, frobenius_each, ridge, top_eigenvalue
 from mlayer.certificates.problem.constants import Constants
 from mlayer.certificates.problem.coordinates import Whitened
@@ -171,6 +171,12 @@ class Model:
     def degree(self) -> float:
         """The degree of the outputs as polynomials in the features; mostly infinite."""
         return degree_of(self.weights.B, self.weights.T0)
+
+    @_remembered
+    def quadratic_form(self, label: int, rival: int) -> tuple[Array, float]:
+        """H of a margin of degree two, the same at every input, and a c >= 0 with H[y, y] >= -c |y|^2."""
+        H = FinitePath(self.white.T).second(self.differences(label)[rival])
+        return H, float(top_eigenvalue(-H))
 
     @cached_property
     def right_products(self) -> Array:

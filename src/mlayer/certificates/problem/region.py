@@ -19,6 +19,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.numerics.arrays import Array
 
 Norm = Literal["linf", "l2"]
+Box = tuple[Tensor | float, Tensor | float]
 NORMS = ("linf", "l2")
 
 
@@ -93,7 +94,7 @@ def make_region(
     in_features: int,
     norm: object,
     scale: Tensor | float | None,
-    box: tuple[Tensor | float, Tensor | float] | None,
+    box: Box | None,
 ) -> Region:
     """A checked region."""
     one_of("norm", norm, NORMS, "L-infinity is the usual one.")
@@ -102,34 +103,45 @@ def make_region(
         raise ArgumentError(
             "scale", "non-negative", f"a least entry of {float(unit.min()):.3g}", "0 holds a feature still."
         )
-    if box is None:
-        return Region("linf" if norm == "linf" else "l2", unit)
-    if norm == "l2":
+    region = Region("linf" if norm == "linf" else "l2", unit)
+    return region if box is None else regions_of_rows(region, box, None)[0]
+
+
+def regions_of_rows(region: Region, box: Box, rows: int | None) -> list[Region]:
+    """The region with a box for each row, or with one box if ``rows`` is None.
+
+    Args:
+        region: its norm and scale.
+        box: the ends, each a number, (m,) or, with ``rows``, (rows, m).
+        rows: how many.
+    """
+    if region.norm == "l2":
         raise ArgumentError(
             "box", "None with norm='l2'", "a box", "A ball is certified whole; leave box out."
         )
     if not isinstance(box, tuple | list) or len(box) != 2:
         raise ArgumentTypeError("box", "a pair (low, high)", type(box).__name__, "For images: box=(0, 1).")
-    low, high = _vector("box[0]", box[0], in_features), _vector("box[1]", box[1], in_features)
+    size = len(region.scale)
+    low, high = (_vector(f"box[{k}]", end, size, rows) for k, end in enumerate(box))
     if not bool((low <= high).all()):
         raise ArgumentError("box", "a pair with low <= high", "one with low > high", "Swap the two.")
-    return Region("linf", unit, low, high)
+    count = 1 if rows is None else rows
+    ends = (end.expand(count, size).unbind() for end in (low, high))
+    return [Region("linf", region.scale, *pair) for pair in zip(*ends, strict=True)]
 
 
-def _vector(argument: str, value: object, size: int) -> Tensor:
+def _vector(argument: str, value: object, size: int, rows: int | None = None) -> Tensor:
+    """One number per feature, or with ``rows`` one per row and feature.  (m,) or (rows, m)"""
+    wanted = f"a number or a vector of {size}"
+    if rows is not None:
+        wanted += f", or of shape ({rows}, {size})"
     try:
         tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError):
-        raise ArgumentTypeError(
-            argument, f"a number or a vector of {size}", type(value).__name__, "One entry per feature."
-        ) from None
-    if tensor.dim() > 1 or tensor.numel() not in (1, size):
-        raise ArgumentError(
-            argument,
-            f"a number or a vector of {size}",
-            f"shape {tuple(tensor.shape)}",
-            "One entry per feature.",
-        )
+        raise ArgumentTypeError(argument, wanted, type(value).__name__, "One entry per feature.") from None
+    each_row = rows is not None and tensor.shape == (rows, size)
+    if not each_row and (tensor.dim() > 1 or tensor.numel() not in (1, size)):
+        raise ArgumentError(argument, wanted, f"shape {tuple(tensor.shape)}", "One entry per feature.")
     if not bool(tensor.isfinite().all()):
         raise ArgumentError(argument, "finite", "NaN or infinity", "Leave out what has no bound.")
-    return tensor.reshape(-1).expand(size).contiguous()
+    return tensor.contiguous() if each_row else tensor.reshape(-1).expand(size).contiguous()

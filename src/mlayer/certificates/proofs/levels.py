@@ -84,7 +84,7 @@ class Chain:
         with np.errstate(all="ignore"):
             if not self._pair.margin > 0:
                 return None
-            if self._row.model.region.norm == "l2":
+            if self._row.region.norm == "l2":
                 level = self._over_ball(eps)
                 levels = None if level is None else [level]
             else:
@@ -95,7 +95,7 @@ class Chain:
     def _over_region(self, eps: float) -> dict[str, Any] | None:
         """Levels for the whole box or, where inputs are few, for parts of it."""
         row, frame = self._row, self._frame
-        low, high = (end[frame.active] for end in row.model.region.interval(row.x, eps))
+        low, high = (end[frame.active] for end in row.interval(eps))
         self._parts = min(_MOST_PARTS, self._parts_left) if len(low) <= _FEW_INPUTS else 1
         before = self._parts
         found = self._in_parts(low, high, 0)
@@ -174,7 +174,7 @@ class Chain:
         """The margin expanded at another point of the region."""
         row = self._row
         x = row.x.copy()
-        x[self._frame.active] += step * row.model.region.scale.numpy()[self._frame.active]
+        x[self._frame.active] += step * row.region.scale.numpy()[self._frame.active]
         return row.moved(x).pair(self._rival)
 
     def _slopes(self, pair: Pair) -> Array:

@@ -143,7 +143,7 @@ class _Chains:
                 found[str(rival)] = {"constant": True}
                 continue
             full = self._frames.full
-            bounded = math.isfinite(eps) or row.model.region.low is not None
+            bounded = math.isfinite(eps) or row.region.low is not None
             if full is None or not bounded:
                 return None
             claims = self._chain(rival, full).prove(eps)

@@ -25,11 +25,11 @@ def corner(pair: Pair, eps: float) -> Array:
 def corner_of(pair: Pair, slopes: Array, eps: float) -> Array:
     """The point of the pair's region where a linear function with these slopes is least."""
     row = pair.row
-    region = row.model.region
+    region = row.region
     if region.norm == "l2":
         length = float(np.linalg.norm(slopes))
         return -eps * slopes / length if length > 0 else 0 * slopes
-    low, high = region.interval(row.x, eps)
+    low, high = row.interval(eps)
     result: Array = np.where(slopes > 0, low, high)
     return result
 
@@ -39,9 +39,9 @@ def value_and_slope(pair: Pair, eps: float) -> tuple[float, float]:
     """The margin in the corner, and its slope as the region grows."""
     row = pair.row
     step = corner(pair, eps)
-    linf = row.model.region.norm == "linf"
+    linf = row.region.norm == "linf"
     moving = np.abs(step) >= eps * (1 - 1e-9) if linf else np.ones(len(step), bool)
-    there = row.moved(row.x + step * row.model.region.scale.numpy()).pair(pair.rival)
+    there = row.moved(row.x + step * row.region.scale.numpy()).pair(pair.rival)
     return there.margin, float(there.slopes[moving] @ step[moving]) / eps
 
 
@@ -51,7 +51,7 @@ def broken_at_corner(pair: Pair, eps: float) -> bool:
     if eps in pair.broken:
         return pair.broken[eps]
     row = pair.row
-    at = row.x + corner(pair, eps) * row.model.region.scale.numpy()
+    at = row.x + corner(pair, eps) * row.region.scale.numpy()
     return row.moved(at).pair(pair.rival).margin < 0
 
 
@@ -62,7 +62,7 @@ def broken_by_descent(pair: Pair, eps: float) -> bool:
     From the corner that the gradient at the input points to, on to the one that the gradient there points to.
     """
     row = pair.row
-    unit = row.model.region.scale.numpy()
+    unit = row.region.scale.numpy()
     step = corner(pair, eps)
     for _ in range(_DESCENT):
         there = row.moved(row.x + step * unit).pair(pair.rival)

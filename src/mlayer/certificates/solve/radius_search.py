@@ -94,7 +94,7 @@ def largest(row: Row, bounds: Bounds, order: str, guess: float, ceiling: float) 
         if not f_high > 0:
             break
         low, f_low = high, f_high
-        if row.model.region.holds_all(row.x, high):
+        if row.region.holds_all(row.x, high):
             return math.inf
         if high >= ceiling or high > _LARGEST_MULTIPLE * guess:
             return low

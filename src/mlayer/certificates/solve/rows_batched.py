@@ -16,12 +16,14 @@ from mlayer.certificates.bounds.first_order import first_order_lower
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form
 from mlayer.certificates.bounds.remainder import readout_remainders
 from mlayer.certificates.bounds.second_order_together import quick_second_order
+from mlayer.certificates.derivatives.polynomial_degree import FinitePath
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import frobenius_each, top_eigenvalue
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair, Row
 from mlayer.certificates.problem.margins import RivalMargins
 from mlayer.certificates.problem.model import Model, exponentials, gradients, log_norms
+from mlayer.certificates.problem.region import Region
 from mlayer.certificates.solve.corner import corner
 from mlayer.numerics.arrays import Array, Indices
 
@@ -38,12 +40,30 @@ def chunk_size(model: Model) -> int:
     return max(1, min(_MOST_ROWS, _ENTRIES // max(rivals * max(m, 4 * n * n), 1)))
 
 
-def rows_together(model: Model, x: Array, labels: list[int], method: str, eps: float | None) -> list[Row]:
-    """The rows of a chunk, with what their answers read first.  x: (rows, m)"""
+def rows_together(
+    model: Model,
+    x: Array,
+    labels: list[int],
+    method: str,
+    eps: float | None,
+    *,
+    regions: list[Region] | None = None,
+) -> list[Row]:
+    """The rows of a chunk, with what their answers read first.
+
+    Args:
+        model: the layer.
+        x: (rows, m).
+        labels: one per row.
+        method: of the bounds.
+        eps: the radius asked about, or None.
+        regions: one per row; the model's by default.
+    """
+    regions = regions or [model.region] * len(x)
     M = model.weights.matrices(x)
     E = exponentials(M)
     outputs = model.outputs(E)
-    rows = [Row(model, x[k], label, M[k], E[k]) for k, label in enumerate(labels)]
+    rows = [Row(model, x[k], label, regions[k], M=M[k], E=E[k]) for k, label in enumerate(labels)]
     for row, output in zip(rows, outputs, strict=True):
         row.outputs = output
     right = [row for row in rows if row.is_right]
@@ -51,10 +71,15 @@ def rows_together(model: Model, x: Array, labels: list[int], method: str, eps: f
         return rows
     _with_norms(model, right)
     right = [row for row in right if row.in_range]
-    if right and not is_closed_form(method):
+    if is_closed_form(method):
+        return rows
+    fixed = eps if eps is not None and eps > 0 and method == STRATEGY else None
+    if fixed is not None:
+        right = _unbroken(model, right, fixed)
+    if right:
         _with_slopes(model, right)
-        if eps is not None and eps > 0 and method == STRATEGY:
-            _with_screening(right, eps)
+        if fixed is not None:
+            _with_screening(right, fixed)
     return rows
 
 
@@ -73,6 +98,22 @@ def _with_norms(model: Model, rows: list[Row]) -> None:
         )
         row.M_gauge, row.log_norm = in_gauge[k], float(both[k])
         row.mu = float(both[len(rows) + k]) + row.off
+
+
+def _unbroken(model: Model, rows: list[Row], eps: float) -> list[Row]:
+    """The rows whose margin over the second largest output is positive in the corner of its gradient.
+
+    One gradient each: for the others nothing is left to compute.
+    """
+    pairs = [Pair(row, row.runner_up) for row in rows]
+    if not pairs:
+        return []
+    W = np.stack([pair.W for pair in pairs])[:, None]
+    found = gradients(model, np.stack([row.M for row in rows]), W)[:, 0]
+    for row, pair, gradient in zip(rows, pairs, found, strict=True):
+        pair.gradient, row.known[pair.rival] = gradient, pair
+    _look_at_corners(pairs, eps)
+    return [pair.row for pair in pairs if not pair.broken[eps]]
 
 
 def _with_slopes(model: Model, rows: list[Row]) -> None:
@@ -94,9 +135,9 @@ def _with_screening(rows: list[Row], eps: float) -> None:
         if len(left):
             hard.append((row, left))
             likeliest.append(row.pair(first))
-    _look_at_corners(likeliest, eps)
+    _look_at_corners([pair for pair in likeliest if eps not in pair.broken], eps)
     hard = [item for item, pair in zip(hard, likeliest, strict=True) if not pair.broken[eps]]
-    if rows[0].model.region.norm == "linf":
+    if rows[0].region.norm == "linf":
         for row, left in hard:
             _second_order(row, left, [row.pair(int(rival)) for rival in _margins(row).classes[left]], eps)
 
@@ -122,7 +163,7 @@ def settled_together(row: Row, eps: float) -> dict[int, str]:
     if row.rivals is None:
         return {}
     left, _ = _first_order(row, eps)
-    if len(left) and row.model.region.norm == "linf":
+    if len(left) and row.region.norm == "linf":
         _second_order(row, left, [row.pair(int(rival)) for rival in _margins(row).classes[left]], eps)
     return row.settled[1] if row.settled[0] == eps else {}
 
@@ -138,11 +179,15 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
             pair.second = found
             pair.set_rounding(2, rounding)
     H = np.stack([pair.second for pair in pairs])
-    falls = top_eigenvalue(-H)
     slack = np.array([pair.tensor_slack(radius, 2) for pair in pairs])
-    for pair, fall in zip(pairs, falls.tolist(), strict=True):
-        pair.fall = fall
-    lower, without = quick_second_order(_margins(row).take(left), H, falls, slack, eps)
+    margins = _margins(row).take(left)
+    # Most rivals pass with the Frobenius norm in the place of the eigenvalue.
+    lower, without = quick_second_order(margins, H, frobenius_each(H.reshape(len(H), -1)), slack, eps)
+    hard = np.flatnonzero(~(lower > 0))
+    if len(hard):
+        _set_falls([pairs[k] for k in hard])
+        falls = np.array([pairs[k].fall for k in hard])
+        lower[hard], without[hard] = quick_second_order(margins.take(hard), H[hard], falls, slack[hard], eps)
     # The remainder with the readout inside is more expensive: only where it can help.
     likely = without > _LIKELY_SHARE * (without - lower)
     unsettled = [pair for k, pair in enumerate(pairs) if likely[k] and not lower[k] > 0]
@@ -150,6 +195,14 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
     passed = [pair for k, pair in enumerate(pairs) if lower[k] > 0]
     passed += [found.pair for found in coarse if without[pairs.index(found.pair)] > found(radius, 3)]
     row.settled[1].update((pair.rival, "second_order") for pair in passed)
+
+
+def _set_falls(pairs: list[Pair]) -> None:
+    """The falls of those that have none yet, together."""
+    new = [pair for pair in pairs if "fall" not in vars(pair)]
+    if new and not isinstance(new[0].row.derivatives, FinitePath):
+        for pair, fall in zip(new, top_eigenvalue(-np.stack([pair.second for pair in new])), strict=True):
+            pair.fall = float(fall)
 
 
 def _look_at_corners(pairs: list[Pair], eps: float) -> None:

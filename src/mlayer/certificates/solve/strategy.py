@@ -68,7 +68,7 @@ def radius_of(row: Row, method: str) -> Answer:
     binding = Answer(math.inf, -1, taylor_bounds()[0].name if best else method, True)
     rivals = _rivals(row)
     proved: dict[int, float] = {}
-    if best and row.model.region.norm == "linf":
+    if best and row.region.norm == "linf":
         rivals, proved = _likely(rivals)
     for bounds, guess in rivals:
         # Left aside so far, and proved at least up to the radius that the others allow.
@@ -160,7 +160,7 @@ def cheap_proof(bounds: Bounds, eps: float) -> str | None:
 @unless_out_of_range(None)
 def expensive_proof(bounds: Bounds, eps: float) -> str | None:
     """The second order with a fit, and all that comes after it."""
-    pair, box = bounds.pair, bounds.pair.row.model.region.norm == "linf"
+    pair, box = bounds.pair, bounds.pair.row.region.norm == "linf"
     radius = pair.row.radius(eps)
     # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
     # negative, there is nothing to compute.
@@ -185,7 +185,7 @@ def expensive_proof(bounds: Bounds, eps: float) -> str | None:
 
 def _untuned(row: Row) -> list[str]:
     """The bounds of the table for this norm that the strategy was not tuned with, in order of cost."""
-    norm = row.model.region.norm
+    norm = row.region.norm
     return [method.name for method in taylor_bounds() if method.name not in _TUNED and norm in method.norms]
 
 
@@ -263,7 +263,7 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
 
 def _tuned_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
     pair = bounds.pair
-    linf = row.model.region.norm == "linf"
+    linf = row.region.norm == "linf"
     aim = corner_radius(pair, guess) * (1 - RADIUS_TOLERANCE) if linf else math.inf
     if not 0 < aim < math.inf:
         name = "fourth_order" if linf else "third_order"

@@ -67,13 +67,15 @@ def tally_of(
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) if folder is None else folder
         constants = place / "constants.npz"
-        if not constants.exists():
-            fitted = Certifier(model, box=(0, 1), references=references[:_REFERENCES], fit_steps=fit_steps)
-            fitted.save(constants)
+        if constants.exists():
+            certifier = Certifier(model, constants=constants)
+        else:
+            certifier = Certifier(model, references=references[:_REFERENCES], fit_steps=fit_steps)
+            certifier.save(constants)
         done = _read(place / "tally.json")
         for begin in range(len(done) * _CHUNK, len(images), _CHUNK):
             part = slice(begin, begin + _CHUNK)
-            done.append(_layer_tally(model, images.images(part), images.labels[part], eps, constants))
+            done.append(_layer_tally(model, images.images(part), images.labels[part], eps, certifier))
             replace_bytes(place / "tally.json", json.dumps([asdict(tally) for tally in done]).encode())
             if progress is not None:
                 progress(min(1.0, (begin + _CHUNK) / len(images)))
@@ -84,13 +86,13 @@ def _read(path: Path) -> list[Tally]:
     return [Tally(**row) for row in json.loads(path.read_text())] if path.exists() else []
 
 
-def _layer_tally(model: MLayer, x: Tensor, y: Tensor, eps: float, constants: Path) -> Tally:
+def _layer_tally(model: MLayer, x: Tensor, y: Tensor, eps: float, certifier: Certifier) -> Tally:
     with torch.no_grad():
         clean = model(x).argmax(1) == y
     standing = torch.nonzero(clean)[:, 0]
     left = standing[withstands(model, x[standing], y[standing], eps)]
-    certified = sum(certified_in_box(model, x[i].double(), y[i], eps, constants) for i in left.tolist())
-    return Tally(len(x), len(standing), len(left), certified)
+    certified = certified_in_box(certifier, x[left].double(), y[left], eps)
+    return Tally(len(x), len(standing), len(left), int(certified.sum()))
 
 
 def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float) -> Tensor:
@@ -119,8 +121,8 @@ def withstands(model: MLayer, x: Tensor, y: Tensor, eps: float) -> Tensor:
     return unbroken
 
 
-def certified_in_box(model: MLayer, x: Tensor, label: Tensor, eps: float, constants: Path) -> bool:
-    """Whether the class is proved for all points of [0, 1] within eps of x.
+def certified_in_box(certifier: Certifier, x: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """A mask of the rows whose class is proved for all points of [0, 1] within eps of x.
 
     The box around x, cut to [0, 1], is certified from its own middle: where pixels are black or white, it
     reaches half as far to each side as seen from x.
@@ -128,10 +130,8 @@ def certified_in_box(model: MLayer, x: Tensor, label: Tensor, eps: float, consta
     low, high = box_of(x, eps)
     # Ends and middle are rounded: a box that is larger by a few roundings holds the true one.
     low, high = torch.nextafter(low, low - 1), torch.nextafter(high, high + 1)
-    certifier = Certifier(model, box=(low, high), constants=constants)
-    middle = ((low + high) / 2)[None]
-    found = certifier(middle, label[None], eps=eps * (1 + 1e-12))
-    return bool(found.certified[0])
+    middle = (low + high) / 2
+    return certifier(middle, labels, eps=eps * (1 + 1e-12) + 1e-15, box=(low, high)).certified
 
 
 @torch.no_grad()

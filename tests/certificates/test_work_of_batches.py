@@ -1,0 +1,86 @@
+"""A fixed eps on many rows: what is computed, counted; what easy rows do not need is not computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mlayer
+from mlayer.certificates import Certifier
+from mlayer.certificates.derivatives.spectral import SpectralPath
+from mlayer.certificates.linalg import top_eigenvalue
+from mlayer.certificates.problem.model import gradients
+from mlayer.certificates.solve import rows_batched
+
+ROWS, CLASSES = 24, 6
+
+
+def case() -> tuple[Certifier, torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    layer = mlayer.MLayer(
+        12, CLASSES, matrix_size=5, embedding_size=4, init="balanced", generator=random
+    ).double()
+    with torch.no_grad():
+        layer.free_generators.mul_(1.5)
+    x = torch.rand(ROWS, 12, generator=random, dtype=torch.float64)
+    with torch.no_grad():
+        labels = layer(x).argmax(1)
+    return Certifier(layer, fit_steps=5), x, labels
+
+
+def test_a_row_that_its_runner_up_breaks_needs_one_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    taken: list[int] = []
+
+    def counted(model: Any, M: Any, W: Any) -> Any:
+        taken.append(W.shape[0] * W.shape[1])
+        return gradients(model, M, W)
+
+    monkeypatch.setattr(rows_batched, "gradients", counted)
+    far = 2 * float(certifier(x, labels).radius.max())
+    taken.clear()
+    found = certifier(x, labels, eps=far)
+    assert not found.certified.any()
+    others = sum(taken[1:])
+    assert taken[0] == ROWS
+    assert others % (CLASSES - 1) == 0
+    assert others <= ROWS * (CLASSES - 1) / 4  # nearly all rows are broken by the second largest output
+
+
+def test_eigenvalues_only_where_the_frobenius_norm_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    eps = 0.5 * float(certifier(x, labels).radius.median())
+    forms: list[int] = []
+    eigenvalues: list[int] = []
+    seconds = SpectralPath.seconds
+
+    def counted_forms(path: SpectralPath, W: Any) -> Any:
+        forms.append(len(W))
+        return seconds(path, W)
+
+    def counted_eigenvalues(A: Any) -> Any:
+        eigenvalues.append(len(A))
+        return top_eigenvalue(A)
+
+    monkeypatch.setattr(SpectralPath, "seconds", counted_forms)
+    monkeypatch.setattr(rows_batched, "top_eigenvalue", counted_eigenvalues)
+    found = certifier(x, labels, eps=eps)
+    assert found.certified.sum() > ROWS / 2
+    assert sum(forms) >= 4
+    assert sum(eigenvalues) <= sum(forms) / 2
+
+
+def test_a_rival_settled_by_the_frobenius_norm_holds_at_random_corners() -> None:
+    certifier, x, labels = case()
+    radii = certifier(x, labels).radius
+    for share in (0.5, 0.9):
+        eps = share * float(radii.median())
+        certified = certifier(x, labels, eps=eps).certified
+        assert bool((certified | (radii < eps)).all())
+        signs = np.sign(np.random.default_rng(1).standard_normal((200, 12)))
+        with torch.no_grad():
+            outputs = certifier.layer(x[certified][:, None] + eps * torch.from_numpy(signs))
+        assert bool((outputs.argmax(-1) == labels[certified][:, None]).all())
