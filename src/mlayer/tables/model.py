@@ -27,8 +27,9 @@ from mlayer.tables.target import Target
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place.
-TABLE_FORMAT = 2
+# 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place. 3: dates with
+# months in words and clocks in any format, amounts in several units of one kind, numbers for missing cells.
+TABLE_FORMAT = 3
 _BATCH = 4096  # rows predicted at once
 
 
