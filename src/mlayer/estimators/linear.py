@@ -1,4 +1,4 @@
-"""A linear model as a rival of the layer on held-out rows: ridge, the lasso with a refit; logistic for classes.
+"""A linear model as a rival of the layer on held-out rows: ridge and lasso, for classes logistic regression.
 
 With few rows for many columns a layer cannot learn to ignore most of them; the lasso can (Tibshirani, J. R.
 Stat. Soc. B 58, 1996; refitted on the columns that it chooses: Meinshausen, Comput. Stat. Data Anal. 52,
