@@ -28,6 +28,7 @@ from mlayer.tables.columns.cells import (
     is_boolean,
     is_date,
     is_number,
+    without,
 )
 from mlayer.tables.columns.date_notations import (
     AND,
@@ -82,6 +83,9 @@ class _Measured(Column):
     @property
     def extent(self) -> float:
         return self.high - self.low if self.moves else 0.0
+
+    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.asarray((numbers[:, 0] >= self.low) & (numbers[:, 0] <= self.high))
 
     @abstractmethod
     def parse(self, series: Series) -> Parsed:
@@ -196,7 +200,7 @@ class Number(_Measured):
             count = int((numbers.values == absent).sum())
             said = f"cells are {absent:g}, far from all others: they count as missing"
             remarks.append(Remark("absent", name, count, said, strict=True))
-            numbers, written = _without(numbers, absent), {"absent": absent}
+            numbers, written = without(numbers, absent), {"absent": absent}
         values = numbers.values[np.isfinite(numbers.values)]
         if values.min() == values.max() and len(values) == len(numbers.values):
             return left_out(name, f"constant: every cell is {values[0]:g}")
@@ -244,7 +248,7 @@ class Number(_Measured):
     def parse(self, series: Series) -> Parsed:
         plain = not self.decimal or is_number(series)
         parsed = as_numbers(series) if plain else Notation(self.decimal, self.unit).read(series)
-        return _without(parsed, self.absent) if self.absent else parsed
+        return without(parsed, self.absent) if self.absent else parsed
 
     @property
     def said(self) -> str:
@@ -377,11 +381,6 @@ def duration(days: float) -> str:
         if days >= 1.75 * length:
             return f"{days / length:.1f} {unit}"
     return f"{days * 86400:.1f} seconds"
-
-
-def _without(parsed: Parsed, absent: float) -> Parsed:
-    """The same with a number that stands for a missing one as missing."""
-    return replace(parsed, values=np.where(parsed.values == absent, np.nan, parsed.values))
 
 
 def far_out(values: Floats) -> tuple[int, float, float]:
