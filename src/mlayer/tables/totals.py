@@ -100,8 +100,8 @@ def without_totals(
     if not count or any(counts(name, cell) for name in texts for cell in above[name].unique()):
         return frame, []
     below = frame.iloc[len(above) :]
-    words = (str(cell) for name in texts for cell in below[name] if counts(name, cell))
-    example = next(words, str(below.iloc[-1].iloc[0]))
+    cells = (str(cell) for name in texts for cell in below[name] if counts(name, cell))
+    example = next(cells, str(below.iloc[-1].iloc[0]))
     done, did = ("have no prediction", "has no prediction") if predicts else ("were left out", "was left out")
     kind = "notes" if notes == count else "totals and notes" if notes else "totals"
     said = f"lines of {kind} at the end of the table {done}"
