@@ -126,7 +126,7 @@ def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> Linea
 
 
 def _cross_entropy(logits: Array, labels: AnyArray) -> Array:
-    """Of each row."""
+    """The loss of each row."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels])
 

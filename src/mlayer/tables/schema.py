@@ -53,7 +53,7 @@ class Schema:
         return tuple(column.name for column in self.columns if column.raw_text)
 
     def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which encoded rows lie in the range of the training table with every column."""
+        """True for encoded rows that lie in the range of the training table with every column."""
         result, start = np.ones(len(numbers), dtype=bool), 0
         for column in self.columns:
             result &= column.inside(numbers[:, start : start + len(column.features)])

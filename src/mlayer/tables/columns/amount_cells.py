@@ -139,7 +139,7 @@ def unit_name(text: str) -> str:
 
 
 def size_of(unit: str, wanted: str) -> float:
-    """How many of ``wanted`` one of ``unit`` is; NaN if they are of different kinds.
+    """The number of ``wanted`` in one of ``unit``; NaN if they are of different kinds.
 
     >>> size_of("kg", "g"), size_of("", "kg"), size_of("m", "km"), size_of("m", ONES), size_of("kg", "m")
     (1000.0, 1.0, 0.001, 1000000.0, nan)

@@ -102,7 +102,7 @@ class Column(ABC):
         return 0.0
 
     def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which encoded cells, (rows, len(features)), lie in the range of the training table."""
+        """True for encoded cells, (rows, len(features)), that lie in the range of the training table."""
         return np.ones(len(numbers), dtype=bool)
 
     @property

@@ -120,7 +120,7 @@ def _days_in(text: str, format: str) -> float:
 
 
 def _since_1970_of(moment: datetime, *, local: bool) -> float:
-    """In universal time, or by the clock of the place."""
+    """Days since 1970, in universal time, or by the clock of the place."""
     moment = moment.replace(tzinfo=UTC) if local or moment.tzinfo is None else moment.astimezone(UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
 
