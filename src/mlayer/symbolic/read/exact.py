@@ -142,7 +142,7 @@ class WaveBlock:
 
     @property
     def polynomials(self) -> list[dict[Any, complex]]:
-        """For each output the polynomial beside the wave, powers -> coefficient."""
+        """For each output the polynomial that multiplies the wave, powers -> coefficient."""
         return _block_polynomials(self.nilpotent, self.readout)
 
 
