@@ -94,7 +94,7 @@ _DOUBTFUL = {
     "%b %y": (re.compile(r"[^\W\d_]{3,9}[ .]*\d\d"), 3),
     QUARTER: (re.compile(r"Q[1-4][-/ ]?'?\d\d|[1-4]Q[ ']?\d\d", re.I), 2),
 }
-# Months in another language than English count only if three or more of them are there: "Set 2020" may be a set.
+# Months in another language than English count if three of them or more are there: "Set 2020" may be a set.
 _FOREIGN_MONTHS = 3
 # 2010/11 is November of 2010, or the season that ends in 2011.
 _SEASON = re.compile(r"(\d{4})[-/](\d\d)")
