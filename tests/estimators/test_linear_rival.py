@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import Lasso, Ridge
+from sklearn.linear_model import Lasso, LogisticRegression, Ridge
+from sklearn.metrics import log_loss
 
-from mlayer.estimators import MLayerRegressor
+from mlayer.estimators import MLayerClassifier, MLayerRegressor
 from mlayer.estimators import linear as module
 from mlayer.estimators.fitting import Tensors
-from mlayer.estimators.linear import best_linear
+from mlayer.estimators.linear import best_linear, best_logistic
 from mlayer.numerics.arrays import Array
 from mlayer.tables import Plan, fit_table
 
@@ -86,3 +87,45 @@ def test_intervals_of_small_tables_use_errors_of_training_rows_too() -> None:
     result = fit_table(frame, Plan("y"))
     assert len(result.model.facts["errors"]) == 150
     assert result.model.half_width(0.9) == pytest.approx(1.645, rel=0.35)
+
+
+def test_classes_with_many_columns_and_few_rows() -> None:
+    """The layer alone had a log loss of 2.8 here, worse than no model at all."""
+    draw = np.random.default_rng(3)
+    X = draw.normal(size=(1120, 40))
+    y = (X[:, :3] @ [1.5, -1.0, 1.0] + draw.logistic(size=len(X)) > 0).astype(int)
+    model = MLayerClassifier(random_state=0, max_iter=30).fit(X[:120], y[:120])
+    assert model.linear_
+    best = min(
+        log_loss(y[120:], LogisticRegression(C=C).fit(X[:120], y[:120]).predict_proba(X[120:]))
+        for C in (0.01, 0.03, 0.1, 0.3, 1.0)
+    )
+    assert log_loss(y[120:], model.predict_proba(X[120:])) < 1.15 * best
+    layer = model.to_mlayer()
+    odds = layer(torch.from_numpy(X[:9])).detach().softmax(dim=1)
+    np.testing.assert_allclose(odds, model.predict_proba(X[:9]), rtol=1e-9)
+
+
+def test_logits_are_those_of_scikit_learn() -> None:
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(90, 4))
+    labels = draw.integers(0, 3, 90)
+    found = module._logistic(X, labels, np.ones(90), 3, "l2")
+    place = len(module._STRENGTHS) // 2
+    theirs = LogisticRegression(C=1 / (90 * module._STRENGTHS[place]), tol=1e-9).fit(X, labels)
+    logits = found[place][0] + X @ found[place][1:]
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(odds / odds.sum(axis=1, keepdims=True), theirs.predict_proba(X), atol=2e-2)
+    # A class without a row in a part of the table is improbable there, and nothing fails.
+    few = module._logistic(X[labels < 2], labels[labels < 2], np.ones(int((labels < 2).sum())), 3, "l2")
+    assert (few[:, 0, 2] < few[:, 0, :2].max(axis=1)).all()
+    one = module._logistic(X[labels == 1], labels[labels == 1], np.ones(int((labels == 1).sum())), 3, "l2")
+    assert (one[:, 0].argmax(axis=1) == 1).all()
+
+
+def test_classes_that_are_not_linear_stay_with_the_layer() -> None:
+    draw = np.random.default_rng(0)
+    X = draw.uniform(-1, 1, (200, 2))
+    assert not MLayerClassifier(random_state=0).fit(X, X[:, 0] * X[:, 1] > 0).linear_
+    data = Tensors(torch.zeros(10, 200_000), torch.zeros(10, dtype=torch.long), torch.ones(10))
+    assert best_logistic(data, [], 2) is None

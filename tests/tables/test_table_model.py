@@ -18,6 +18,7 @@ from least_squares import LeastSquares, linear_layer
 from mlayer.errors import FileFormatError
 from mlayer.files import load_with_notes
 from mlayer.tables import Plan, TableModel, Target, fit_table, learn_schema, load_table_model
+from mlayer.tables.certify.intervals import interval_table
 from mlayer.tables.model import TABLE_FORMAT
 
 
@@ -201,3 +202,24 @@ def test_predictions_far_beyond_the_targets_are_said(tmp_path: Path) -> None:
     assert "2 predictions lie far beyond the targets of the fit" in str(remark)
     inside = model.predict(pd.DataFrame({"x": [1.0, near / 2]}))
     assert not [each for each in inside.remarks if each.kind == "beyond"]
+
+
+def test_rows_like_those_of_the_fit_have_predictions_like_its_targets() -> None:
+    """A layer may leave the range of the targets between the rows of a fit; beyond them it extrapolates."""
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"a": draw.uniform(0, 1, 60), "b": draw.uniform(0, 1, 60)})
+    table["y"] = 50 * (table["a"] - table["b"]).clip(0)  # nothing is negative, a linear model is
+    model = fit_table(table, Plan("y"), estimator=LeastSquares()).model
+    least, most = model.facts["range"]
+    corner = pd.DataFrame({"a": [table["a"].min(), -1.0, 0.5], "b": [table["b"].max(), 2.0, 0.5]})
+    raw = model.outputs(model.encode(corner)[0])
+    assert raw[0] < 0
+    assert model.predict(corner).outputs.tolist() == [0.0, raw[1], raw[2]]
+    assert model.limited(np.array([-1.0, 0.0, 9 * most])).tolist() == [0.0, 0.0, most + 0.1 * (most - least)]
+    found = interval_table(model, corner, eps=0.2)
+    reach = 0.2 * np.array([found.units[name] for name in corner.columns])
+    for k, row in enumerate(found.frame.itertuples()):
+        moved = corner.iloc[[k] * 50] + draw.uniform(-1, 1, (50, 2)) * reach
+        values = model.predict(moved).outputs
+        assert row.lower <= values.min()
+        assert values.max() <= row.upper

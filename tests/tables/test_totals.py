@@ -11,6 +11,7 @@ from least_squares import LeastSquares
 from mlayer.cli import main
 from mlayer.errors import ArgumentError
 from mlayer.tables import Plan, TableModel, fit_table, open_table
+from mlayer.tables.fit.labeled import read_with_target
 from mlayer.tables.predict import predict_table
 from mlayer.tables.reader import source
 
@@ -76,3 +77,19 @@ def test_other_commands_leave_them_out(
     path = written(tmp_path, *ROWS, "Total,99999,99999")
     assert main([command[0], str(tmp_path / "m.safetensors"), str(path), *command[1:]]) == 0
     assert "1 line of totals at the end of the table was left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", ["numbers", "names"])
+def test_notes_below_the_totals(first: str, tmp_path: Path) -> None:
+    """The line of totals above a note was a row, whose target of the sum of all others decided the fit."""
+    names = [str(k) if first == "numbers" else f"n{k % 7}" for k in range(40)]
+    lines = [f"{name},{k % 5},{3 * k}" for k, name in enumerate(names)]
+    notes = ["Source: lab 3"] if first == "names" else ["measured in the lab", "Source: lab 3"]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *lines, "Total,,2340", *notes]) + "\n")
+    rows = read_with_target(open_table(tmp_path / "t.csv"), "y")
+    assert len(rows.frame) == 40
+    said = [str(remark) for remark in rows.remarks]
+    assert any(f"{1 + len(notes)} lines of totals and notes" in each for each in said), said
+    # Rows that lack all but a name are rows.
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *[f"n{k % 7},{k},{k}" for k in range(40)], "n3,,"]))
+    assert not any("notes" in str(r) for r in read_with_target(open_table(tmp_path / "t.csv"), "y").remarks)

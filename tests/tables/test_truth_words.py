@@ -63,11 +63,3 @@ def test_a_mark_or_nothing() -> None:
     assert len(np.unique(column.encode(cells)[0], axis=0)) == 2
     with pytest.raises(ArgumentError, match="If the 10 empty cells mean the opposite of it"):
         learn_target(cells, "classification")
-
-
-def test_the_program_beside_an_export_knows_the_same_words() -> None:
-    from mlayer.tables.export import encode_rows
-
-    ours = {value: {w for w, v in TRUE_WORDS.items() if v == value} for value in (0.0, 1.0)}
-    assert {"1", "1.0"} | ours[1.0] == encode_rows._TRUE
-    assert {"0", "0.0"} | ours[0.0] == encode_rows._FALSE

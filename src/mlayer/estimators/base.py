@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.estimators import selection
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, outputs_of
-from mlayer.estimators.linear import LinearFit, best_linear
+from mlayer.estimators.linear import LinearFit, best_linear, best_logistic
 from mlayer.estimators.parameters import EstimatorPlan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows, dense
 from mlayer.estimators.scaling import Scale, raw_layer
@@ -176,7 +177,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                 choice, linear = self._choice(make, data, recipe, seed)
                 recipe, start = recipe.but(alpha=choice.alpha), choice.layer
                 errors = None if choice.errors is None else choice.errors.double().numpy()
-                errors = errors if linear is None else linear.errors
+                errors = errors if linear is None or errors is None else linear.errors
                 self._held_out = errors if errors is not None and np.isfinite(errors).all() else None
             self.linear_ = linear is not None
             if waves is not None:
@@ -184,7 +185,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
             else:
                 with watch.part(0.6, 1.0, "training on all rows"):
                     if linear is not None:
-                        fit = self._solved(WaveFit.linear(linear.coefficients), data)
+                        fit = self._solved(WaveFit.linear(linear.coefficients), data, self._loss)
                     else:
                         fit = self._train(start or make(), data, recipe, settled)
                     self._finish(fit, recipe.alpha)
@@ -199,10 +200,17 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         """
         count = selection.fold_count(len(data), self.effort)
         folds = selection.random_folds(data.y, count, torch.Generator().manual_seed(seed))
+        classifies = self._loss != "squared_error"
+        logistic = None
+        if classifies and self._may_be_linear:
+            logistic = best_logistic(data, folds, len(self._outputs.mean))
+        to_beat = math.inf if logistic is None else logistic.loss
         with self._clock.part(0.1, 0.6, "choosing the strength of the ridge", time_share=0.5):
-            choice = selection.choose_alpha(make, data, recipe, folds, effort=self.effort, watch=self._clock)
-        if not self._may_be_linear:
-            return choice, None
+            choice = selection.choose_alpha(
+                make, data, recipe, folds, effort=self.effort, watch=self._clock, to_beat=to_beat
+            )
+        if classifies or not self._may_be_linear:
+            return choice, logistic if to_beat <= choice.loss else None
         linear = best_linear(data, folds)
         assert choice.errors is not None  # a quantity
         return choice, linear if linear.is_no_worse(choice.loss, choice.errors.numpy()) else None
@@ -212,7 +220,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         """Whether nothing but a fit to the data is asked for: no size, structure or penalty of the layer."""
         free = is_auto(self.matrix_size) and is_auto(self.embedding_size) and not self.warm_start
         plain = isinstance(self.structure, str) and self.structure == "full" and not self.activity_penalty
-        return bool(free and plain and self._loss == "squared_error")
+        return bool(free and plain)
 
     def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, settled: EstimatorPlan) -> Fit:
         validation = None

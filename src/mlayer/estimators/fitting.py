@@ -46,8 +46,9 @@ class Tensors:
         return x, y, weight
 
     def double(self) -> Tensors:
-        """The tensors in float64."""
-        return Tensors(self.x.double(), self.y.double(), self.weight.double())
+        """The tensors in float64; class numbers as they are."""
+        y = self.y.double() if self.y.is_floating_point() else self.y
+        return Tensors(self.x.double(), y, self.weight.double())
 
     def float(self) -> Tensors:
         """Inputs and weights in float32."""

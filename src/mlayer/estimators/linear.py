@@ -1,4 +1,4 @@
-"""A linear model as a rival of the layer on held-out rows: ridge regression, and the lasso with a refit.
+"""A linear model as a rival of the layer on held-out rows: ridge and lasso, for classes logistic regression.
 
 With few rows for many columns a layer cannot learn to ignore most of them; the lasso can (Tibshirani, J. R.
 Stat. Soc. B 58, 1996; refitted on the columns that it chooses: Meinshausen, Comput. Stat. Data Anal. 52,
@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from mlayer.estimators.fitting import Tensors
-from mlayer.numerics.arrays import Array
+from mlayer.numerics.arrays import AnyArray, Array
 
 # Ridges, as parts of the number of rows; unit variance of inputs makes them comparable.
 _RIDGES = tuple(float(ridge) for ridge in np.geomspace(1e-4, 3.0, 12))
@@ -24,6 +24,9 @@ _WEAKEST = 3e-3  # of them, relative to the strength at which nothing is chosen
 # With fewer inputs the ridge does what the lasso would; for more numbers than that it takes too long.
 _FEWEST_INPUTS = 6
 _MOST_NUMBERS = 1_000_000
+# Penalties of logistic regression, as parts of the number of rows, from strong to weak.
+_STRENGTHS = tuple(float(strength) for strength in np.geomspace(0.3, 1e-4, 7))
+_ITERATIONS = 60
 _USUAL = 0.95  # the share of held-out rows that are not counted as unusual
 
 # From rows (x, y, weight) to coefficients (strengths, 1 + inputs, outputs).
@@ -37,7 +40,8 @@ class LinearFit:
     Attributes:
         coefficients: a constant, then those of the inputs, (1 + inputs, outputs).
         loss: on held-out rows, as that of the layer is measured.
-        errors: absolute, of each row when it was held out, (rows, outputs); NaN where it never was.
+        errors: absolute, of each row when it was held out, (rows, outputs); NaN where it never was, and none
+            of classes.
     """
 
     coefficients: Array
@@ -87,6 +91,68 @@ def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
     assert best is not None
     loss, path, place, errors = best
     return LinearFit(path(x, y, weight)[place], loss, errors)
+
+
+def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> LinearFit | None:
+    """The linear logits with the least cross-entropy on held-out rows, fitted to all.
+
+    Args:
+        data: standardized rows and class numbers.
+        folds: masks of the rows to hold out, one after the other.
+        classes: how many there are.
+
+    Returns:
+        The fit; None for tables so large that it would take long, where a layer has rows enough.
+    """
+    x, labels = data.x.double().numpy(), data.y.numpy()
+    weight = data.weight.double().numpy()
+    if x.size * classes > _MOST_NUMBERS:
+        return None
+    best: tuple[float, str, int] | None = None
+    for penalty in ("l2", "l1") if classes == 2 and x.shape[1] >= _FEWEST_INPUTS else ("l2",):
+        losses = np.zeros(len(_STRENGTHS))
+        for fold in folds:
+            held = fold.numpy()
+            found = _logistic(x[~held], labels[~held], weight[~held], classes, penalty)
+            share = weight[held] / weight[held].sum() / len(folds)
+            losses += [_cross_entropy(each, labels[held]) @ share for each in _values(found, x[held])]
+        place = int(np.argmin(losses))
+        if best is None or losses[place] < best[0]:
+            best = float(losses[place]), penalty, place
+    assert best is not None
+    loss, penalty, place = best
+    coefficients = _logistic(x, labels, weight, classes, penalty)[place]
+    return LinearFit(coefficients, loss, np.empty((0, classes)))
+
+
+def _cross_entropy(logits: Array, labels: AnyArray) -> Array:
+    """The loss of each row."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels])
+
+
+def _logistic(x: Array, labels: AnyArray, weight: Array, classes: int, penalty: str) -> Array:
+    """Coefficients (strengths, 1 + inputs, classes); classes without a row here are improbable."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    result = np.zeros((len(_STRENGTHS), 1 + x.shape[1], classes))
+    seen = np.unique(labels)
+    result[:, 0] = -np.log(len(x) + 1.0)
+    result[:, 0, seen] = 0.0
+    if len(seen) == 1:
+        return result
+    how = {"l1_ratio": 1.0, "solver": "liblinear"} if penalty == "l1" else {"solver": "lbfgs"}
+    model = LogisticRegression(**how, warm_start=penalty == "l2", tol=1e-3, max_iter=_ITERATIONS)
+    for place, strength in enumerate(_STRENGTHS):
+        with warnings.catch_warnings():  # held-out rows judge the slopes, converged or not
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.set_params(C=1 / (strength * len(x))).fit(x, labels, weight / weight.mean())
+        slopes = np.column_stack([model.intercept_, model.coef_])  # (classes or 1, 1 + inputs)
+        if len(slopes) == 1:
+            slopes = np.concatenate([-slopes / 2, slopes / 2])
+        result[place][:, seen] = slopes.T
+    return result
 
 
 def _usual_loss(errors: Array) -> float:

@@ -111,8 +111,11 @@ def choose_alpha(
     *,
     effort: str = "default",
     watch: Watch | None = None,
+    to_beat: float = math.inf,
 ) -> Choice:
     """The alpha with the least loss on held-out rows; where the time runs out, the best of those tried.
+
+    Trials end as soon as they have lost against the best so far, or against the loss ``to_beat`` of a rival.
 
     The loss over log(alpha) falls to one minimum and rises again, up to noise, so the default walks downhill
     from the middle; a thorough search tries every value.
@@ -131,7 +134,7 @@ def choose_alpha(
         watch.tell(len(losses) / len(alphas))
         best = min(losses.values(), default=math.inf)
         loss, layer, errors = _held_out_loss(
-            make, data, trial.but(alpha=alpha), folds, stop_at=best, watch=watch
+            make, data, trial.but(alpha=alpha), folds, stop_at=min(best, to_beat), watch=watch
         )
         if losses and watch.left == 0.0:
             return False  # cut short, it would not be a fair comparison

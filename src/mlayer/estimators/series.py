@@ -312,10 +312,10 @@ class SeriesPart:
         return self._solved(waves, data)
 
     @staticmethod
-    def _solved(waves: WaveFit, data: Tensors) -> Fit:
-        """The layer of a model that least squares have solved."""
+    def _solved(waves: WaveFit, data: Tensors, loss_name: str = "squared_error") -> Fit:
+        """The layer of a model that a linear solver has fitted."""
         layer = wave_layer(waves, data.x.shape[1])
-        loss = waves.loss(*data.arrays)
+        loss = loss_on(layer, data.double(), loss_name)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
-        result = TrainingResult([record], 0, loss, "epochs", "solved by least squares", 0, 0.0)
+        result = TrainingResult([record], 0, loss, "epochs", "solved as a linear model", 0, 0.0)
         return Fit(layer, result, 1)

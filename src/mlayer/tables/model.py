@@ -27,9 +27,11 @@ from mlayer.tables.target import Target
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place.
-TABLE_FORMAT = 2
+# 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place. 3: dates with
+# months in words and clocks in any format, amounts in several units of one kind, numbers for missing cells.
+TABLE_FORMAT = 3
 _BATCH = 4096  # rows predicted at once
+_SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,13 @@ class TableModel:
     def predict(self, frame: DataFrame) -> Predictions:
         """Predictions for a raw table."""
         inputs, remarks = self.encode(frame)
-        predictions = Predictions(self.outputs(inputs), self.target, remarks, self.threshold)
+        outputs = self.outputs(inputs)
+        if not self.target.classifies:
+            # Of rows like those of the fit the truth is like theirs: nearer to it by a projection. Others are
+            # extrapolated, for which the layer is made.
+            inside = self.schema.inside(inputs.double().numpy())
+            outputs = np.where(inside, self.limited(outputs), outputs)
+        predictions = Predictions(outputs, self.target, remarks, self.threshold)
         bad = int((~predictions.finite).sum())
         if bad:
             said = "rows have no prediction: their numbers are so large that the exponential overflows"
@@ -134,6 +142,18 @@ class TableModel:
             remarks.append(Remark("overflow", "", bad, said, strict=True, one=one))
         remarks += self._beyond(predictions.outputs)
         return predictions
+
+    def limited(self, outputs: AnyArray) -> AnyArray:
+        """Values of a quantity no further beyond the targets of the fit than a tenth of their range.
+
+        None is negative if no target was.
+        """
+        least, most = self.facts.get("range", (0.0, 0.0))
+        if not least < most:
+            return outputs
+        slack = _SLACK * (most - least)
+        low = least - slack if least < 0 else max(least - slack, 0.0)
+        return np.asarray(np.clip(outputs, low, most + slack))
 
     def _beyond(self, outputs: AnyArray) -> list[Remark]:
         """A remark about values that no target of the fit comes near: further out than all of them reach."""

@@ -52,6 +52,14 @@ class Schema:
         """Columns that a csv reader must not turn into numbers: 007 is not 7."""
         return tuple(column.name for column in self.columns if column.raw_text)
 
+    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True for encoded rows that lie in the range of the training table with every column."""
+        result, start = np.ones(len(numbers), dtype=bool), 0
+        for column in self.columns:
+            result &= column.inside(numbers[:, start : start + len(column.features)])
+            start += len(column.features)
+        return result
+
     @property
     def dates(self) -> list[int]:
         """Places, among the features, of the days of columns of dates."""

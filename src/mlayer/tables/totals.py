@@ -1,17 +1,23 @@
-"""The line of totals at the end of a report: no row to learn from, nor to predict."""
+"""Lines of totals and notes at the end of a report: no rows to learn from, nor to predict."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from mlayer.tables.columns.amount_cells import taken_apart
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 _FEWEST = 10  # rows above
-MOST_TOTALS = 3  # lines: totals, and for example a mean
+_NUMBERS = 0.9  # share of numbers in a column of numbers
+MOST_TOTALS = 8  # lines: totals, for example a mean, and notes
+_NOTE = re.compile(
+    r"(sources?|notes?|quellen?|anmerkung|hinweis|stand|fuente|nota|fonte|bron)\b.*|[*\u2020\u00a9].+", re.I
+)
 _WORDS = frozenset(
     [
         "total",
@@ -78,25 +84,45 @@ def without_totals(
     def words_of(row: Series) -> set[str]:
         return {_folded(row[name]) for name in texts if counts(name, row[name])}
 
-    count, sure = 0, not predicts
+    count, notes, sure = 0, 0, not predicts
     while count < MOST_TOTALS and len(frame) - count > fewest:
         row = frame.iloc[len(frame) - count - 1]
         words = words_of(row)
         if not words:
-            break
+            if notes < count or not _is_note(row, frame.iloc[:-1]):
+                break
+            notes += 1
         # A row to predict that is complete may say "mean" of something else.
-        sure = sure or not words <= _MEANS or bool((row.isna() | (row == "")).any())
+        sure = sure or notes > 0 or not words <= _MEANS or bool((row.isna() | (row == "")).any())
         count += 1
     count = count if sure else 0
     above = frame.iloc[: len(frame) - count]
     if not count or any(counts(name, cell) for name in texts for cell in above[name].unique()):
         return frame, []
     below = frame.iloc[len(above) :]
-    example = next(str(cell) for name in texts for cell in below[name] if counts(name, cell))
+    cells = (str(cell) for name in texts for cell in below[name] if counts(name, cell))
+    example = next(cells, str(below.iloc[-1].iloc[0]))
     done, did = ("have no prediction", "has no prediction") if predicts else ("were left out", "was left out")
-    said = f"lines of totals at the end of the table {done}"
-    one = f"line of totals at the end of the table {did}"
+    kind = "notes" if notes == count else "totals and notes" if notes else "totals"
+    said = f"lines of {kind} at the end of the table {done}"
+    one = f"line of {kind} at the end of the table {did}"
     return above, [Remark("totals", "", count, said, strict=True, example=example, one=one)]
+
+
+def _is_note(row: Series, above: DataFrame) -> bool:
+    """Whether a line has text in its first cell alone, a source or note, or where others have numbers."""
+    filled = row.notna() & (row != "")
+    text = row.iloc[0]
+    if len(row) < 2 or not isinstance(text, str) or not filled.iloc[0] or filled.sum() > 1:
+        return False
+    if _NOTE.fullmatch(text.strip()):
+        return True
+    others = above.iloc[:, 0].dropna().map(str)
+    return len(text) > 1 and not _is_number(text) and others.map(_is_number).mean() >= _NUMBERS
+
+
+def _is_number(text: str) -> bool:
+    return taken_apart(text.strip()) is not None
 
 
 def _is_word(cell: object) -> bool:

@@ -7,6 +7,7 @@ commute (one input and no matrix bias, for instance) have such a basis too.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import comb, factorial
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
+from mlayer.numerics.arrays import Array
 from mlayer.symbolic.compile.board import ONE, Board, heights
 from mlayer.symbolic.read.formula import LayerWeights
 
@@ -110,16 +112,45 @@ def _step(
 # ---- Waves. ------------------------------------------------------------------------------------------
 
 
-def wave_blocks(
-    weights: LayerWeights, gap: float
-) -> list[tuple[Complex, complex, list[dict[Any, complex]]]] | None:
-    """The outputs as waves times polynomials, or None if M has no such basis.
+@dataclass(frozen=True)
+class WaveBlock:
+    """A block of M in a basis of common invariant subspaces: rates times the identity plus a nilpotent part.
+
+    Attributes:
+        rates: of each input, (inputs,).
+        bias: the rate without inputs.
+        nilpotent: what is left, of each input and then of the bias, (inputs + 1, size, size).
+        readout: (outputs, size, size).
+    """
+
+    rates: Complex
+    bias: complex
+    nilpotent: Complex
+    readout: Complex
+
+    def values(self, points: Array) -> Complex:
+        """The part of the outputs at points (count, inputs) that the block gives, (count, outputs)."""
+        size = self.readout.shape[-1]
+        inner = np.einsum("ca,aij->cij", np.column_stack([points, np.ones(len(points))]), self.nilpotent)
+        power = np.broadcast_to(np.eye(size, dtype=np.complex128), inner.shape)
+        total = power
+        for degree in range(1, size):
+            power = power @ inner / degree
+            total = total + power
+        waves = np.exp(points @ self.rates + self.bias)
+        return np.asarray(waves[:, None] * np.einsum("mij,cij->cm", self.readout, total))
+
+    @property
+    def polynomials(self) -> list[dict[Any, complex]]:
+        """For each output the polynomial that multiplies the wave, powers -> coefficient."""
+        return _block_polynomials(self.nilpotent, self.readout)
+
+
+def wave_blocks(weights: LayerWeights, gap: float) -> list[WaveBlock] | None:
+    """The blocks of M, each a wave times a polynomial in the outputs, or None if M has no such basis.
 
     Eigenvalues nearer than ``gap`` (relative to the norm) count as one, whose polynomial then has a
     higher degree; there is no division by their difference.
-
-    Returns:
-        for each block: k (inputs,), b, and for each output its polynomial, powers -> coefficient.
     """
     variables, n = len(weights.T), len(weights.B)
     # A generic combination has the common invariant subspaces, and no others.
@@ -151,7 +182,7 @@ def wave_blocks(
         rates = np.trace(inner, axis1=1, axis2=2) / len(cluster)
         nilpotent = inner - rates[:, None, None] * np.eye(len(cluster))
         S = np.einsum("mij,ia,bj->mab", weights.S, right, left)
-        blocks.append((rates[:-1], complex(rates[-1]), _block_polynomials(nilpotent, S)))
+        blocks.append(WaveBlock(rates[:-1], complex(rates[-1]), nilpotent, S))
         first = last
     return blocks
 

@@ -16,7 +16,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
-from mlayer.symbolic.read.exact import acyclic_board, polynomials_of_board, term, wave_blocks
+from mlayer.symbolic.read.exact import WaveBlock, acyclic_board, polynomials_of_board, term, wave_blocks
 from mlayer.symbolic.read.fit_laws import fitted_law
 from mlayer.symbolic.read.fit_polynomial import fitted_polynomial
 from mlayer.symbolic.read.fit_power_law import fitted_power_law
@@ -301,10 +301,13 @@ def _waves(
     speed = max(float(np.linalg.norm(T, 2)) for T in weights.T)
     for gap in _GAPS:
         blocks = wave_blocks(weights, gap)
-        if blocks is None:
+        # The blocks of most layers do not give the layer. Their polynomials, which may have many thousands of
+        # terms, are expanded only for those that do.
+        if blocks is None or not _give(blocks, weights, probes, wanted, allowed):
             continue
+        terms = [(block.rates, block.bias, block.polynomials) for block in blocks]
         expressions = [
-            _wave_sum(blocks, m, symbols, small, speed) + number(float(weights.V[m]), small * scale)
+            _wave_sum(terms, m, symbols, small, speed) + number(float(weights.V[m]), small * scale)
             for m in range(layer.out_features)
         ]
         formula = Formula(tuple(expressions), tuple(symbols), "waves", 0.0)
@@ -312,6 +315,15 @@ def _waves(
         if error <= allowed:
             return Formula(formula.expressions, formula.variables, "waves", error)
     return None
+
+
+def _give(
+    blocks: list[WaveBlock], weights: LayerWeights, points: Array, wanted: Array, allowed: float
+) -> bool:
+    """Whether the blocks together have the outputs that are wanted at the points."""
+    with np.errstate(all="ignore"):
+        values = np.sum([block.values(points) for block in blocks], axis=0).real + weights.V
+        return bool(np.abs(values - wanted).max() <= 2 * allowed)  # the rounding of numbers may help or harm
 
 
 def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: float) -> Any:

@@ -115,9 +115,11 @@ def interval_table(
     if model.target.name in frame.columns:
         columns["truth"], said = model.target.encode(frame[model.target.name])
         remarks = [*remarks, *said]
+    # Of a changed row it may be the layer's value or the limited one.
+    least, most = np.concatenate(lower), np.concatenate(upper)
     columns |= {
-        "lower": np.fmin(np.concatenate(lower), answers),
-        "upper": np.fmax(np.concatenate(upper), answers),
+        "lower": np.fmin(np.fmin(least, model.limited(least)), answers),
+        "upper": np.fmax(np.fmax(most, model.limited(most)), answers),
     }
     return IntervalRows(pandas.DataFrame(columns, index=frame.index), eps, moving, tuple(vary), remarks)
 

@@ -6,7 +6,7 @@ Each function gives NaN (text: None) for a missing cell, and says how many cells
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,11 @@ class Parsed:
         """The number of cells that hold neither a number nor a word for a missing one."""
         missing = stand_ins(self.unread, self.values[np.isfinite(self.values)])
         return sum(text not in missing for text in self.unread)
+
+
+def without(parsed: Parsed, absent: float) -> Parsed:
+    """The same with a number that stands for a missing one as missing."""
+    return replace(parsed, values=np.where(parsed.values == absent, np.nan, parsed.values))
 
 
 def check_size(subject: str, values: Floats, hint: str) -> None:

@@ -1,9 +1,8 @@
 """Dates as people write them, in text, as numbers, or as time stamps: read as days since 1970.
 
-Besides the formats of `strptime` there are weeks (2024-W05), quarters (2024Q1, Q1 2024), the days of
-spreadsheets (45292) and the seconds of Unix (1704067200). Times with a zone are in universal time, unless
-their offsets are those of one place in summer and winter: then the clock of that place counts, by which its
-days and weeks go.
+Besides the formats of `date_cells` there are the days of spreadsheets (45292) and the seconds of Unix
+(1704067200). Times with a zone are in universal time, unless their offsets are those of one place in summer
+and winter: then the clock of that place counts, by which its days and weeks go.
 """
 
 from __future__ import annotations
@@ -24,27 +23,25 @@ from mlayer.tables.columns.cells import (
     parse_text,
     plain,
 )
+from mlayer.tables.columns.date_cells import (
+    COMPACT,
+    COMPACT_FORMATS,
+    COMPACT_MONTH,
+    DATE_FORMATS,
+    ENGLISH_MONTHS,
+    MONTHS,
+    MONTHS_IN_WORDS,
+    QUARTER,
+    WEEK,
+    days_of,
+    present_format,
+)
 from mlayer.tables.reader.source import pandas_module
 
 if TYPE_CHECKING:
     from pandas import Series
 
-_DAYS = ("%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y")
-_WORDED = ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%d-%b-%Y", "%d-%b-%y")
-_SHORT = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%b %Y", "%B %Y", "%b-%y", "%b %y", "%B %y", "%m/%Y")
-_CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
-ISO, WEEK, QUARTER = "ISO8601", "ISO week", "quarter"
-# Tried in this order; the first that reads the cells of the training table is kept.
-DATE_FORMATS = (
-    ISO,
-    *_DAYS,
-    *(day + clock for day in _DAYS for clock in _CLOCKS),
-    *_WORDED,
-    *_SHORT,
-    WEEK,
-    QUARTER,
-)
-COMPACT = "%Y%m%d"
+ISO = "ISO8601"
 # ISO8601 whose offsets from universal time are not used: the clock of a place with daylight saving time.
 LOCAL = "ISO8601 local"
 # Numbers: (the day of 0, numbers for each day, least, most), of the years 1989 to 2060 and 1980 to 2049: a
@@ -55,17 +52,16 @@ _COUNTED = {
     UNIX: (0.0, 86400.0, 3.15e8, 2.5e9),
     UNIX_MS: (0.0, 86400e3, 3.15e11, 2.5e12),
 }
-FORMATS_OF_MODELS = (*DATE_FORMATS, COMPACT, LOCAL, *_COUNTED)
 # Remarks for the user.
 SAID = {
     COMPACT: "whole numbers were read as days, year month day: 20241231",
+    COMPACT_MONTH: "whole numbers were read as months, year month: 202412",
     EXCEL: "numbers were read as the days of a spreadsheet: 45292 is 2024-01-01",
     UNIX: "numbers were read as seconds since 1970",
     UNIX_MS: "numbers were read as milliseconds since 1970",
     WEEK: "weeks were read as their Mondays",
     QUARTER: "quarters were read as their first days",
     "%b %y": "dates were read as month and year",
-    "%B %y": "dates were read as month and year",
     LOCAL: "the clock of the place counts, as written: the offsets are those of summer and winter",
 }
 # Names that say "a moment". Others only end like that: steps_per_day, sensor_data, cpu_time, phone_at.
@@ -76,6 +72,9 @@ _TIME_NAMES = re.compile(
     r"|(event|start|end|log|order|arrival|departure|pickup|dropoff|creation)[_ ]time",
     re.I,
 )
+_MONTH_NAMES = re.compile(
+    r"(.*[_ ])?(date|month|period|monat|mes|mois|mese|maand|yyyymm|ym)|year[_ -]?month|jahr[_ -]?monat", re.I
+)
 _MINUTES_OF_A_DAY = 1440
 # Between the formats of a column that is written in several ways.
 AND = " | "
@@ -83,30 +82,22 @@ _MOST_FORMATS = 6
 # Share of the cells that must be dates for a column to be one of dates.
 _DATES = 0.9
 _SAMPLE = 100  # cells on which formats are tried before all are read
-_DATE_LIKE = re.compile(
-    r"\d.*[-/.:]|\d[ -]?[a-z]{3,9}\b|\b[a-z]{3,9}[ -]\d|\bQ[1-4]\b|\d ?Q[1-4]|[1-4]Q\d|W ?\d", re.I
-)
-_WEEK = re.compile(
-    r"(?P<year>(?:19|20)\d\d)[-/ ]?(?:W|KW|CW|wk) ?(?P<week>\d{1,2})"
-    r"|(?:W|KW|CW|wk) ?(?P<week2>\d{1,2})[-/ ](?P<year2>(?:19|20)\d\d)",
-    re.I,
-)
-_QUARTER = re.compile(
-    r"(?P<year>(?:19|20)\d\d)[-/ ]?Q(?P<q>[1-4])|Q(?P<q2>[1-4])[-/ ]?'?(?P<year2>(?:19|20)\d\d|\d\d)"
-    r"|(?P<q3>[1-4])Q[ ']?(?P<year3>(?:19|20)\d\d|\d\d)",
-    re.I,
-)
+_DATE_LIKE = re.compile(r"\d.*[-/.:\u5e74\ub144]|\d.*[^\W\d_]|[^\W\d_].*\d")
+_ISO_LIKE = re.compile(r"(\d{4}[-/.]?\d\d|\d{8})")
+_WORD = re.compile(r"[^\W\d_]+")
 _OFFSET = re.compile(r"(\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)\s*(Z|[+-]\d\d(?::?\d\d)?)$", re.I)
 _SUMMER = 60.0  # minutes between the offsets of one place, at most
 
 # "Jan 16" may be a month and a year or a day of a year, "1Q24" a quarter or the name of a product: what has
 # two digits for the year, and how many months or quarters each year of a column has at least, on average.
-_MONTH_AND_NUMBER = re.compile(r"[a-z]{3,9} \d\d", re.I)
 _DOUBTFUL = {
-    "%b %y": (_MONTH_AND_NUMBER, 3),
-    "%B %y": (_MONTH_AND_NUMBER, 3),
+    "%b %y": (re.compile(r"[^\W\d_]{3,9}[ .]*\d\d"), 3),
     QUARTER: (re.compile(r"Q[1-4][-/ ]?'?\d\d|[1-4]Q[ ']?\d\d", re.I), 2),
 }
+# Months in another language than English count if three of them or more are there: "Set 2020" may be a set.
+_FOREIGN_MONTHS = 3
+# 2010/11 is November of 2010, or the season that ends in 2011.
+_SEASON = re.compile(r"(\d{4})[-/](\d\d)")
 
 # Among cells that look like dates this is one too, and not a number.
 _COMPACT_LIKE = re.compile(r"(19|20)\d{6}")
@@ -128,45 +119,25 @@ def as_days(series: Series, format: str) -> Parsed:
         days = np.full(len(text), np.nan)
         for each in format.split(AND):
             unread = np.flatnonzero(np.isnan(days))
-            days[unread] = _days(_read(text.iloc[unread], each))
+            days[unread] = _read(text.iloc[unread], each)
         return days
 
     return parse_text(series, dates)
 
 
-def _read(text: Series, format: str) -> Series:
-    """Time stamps of the texts, none where the format does not fit."""
+def _read(text: Series, format: str) -> Floats:
+    """Days of the texts, NaN where the format does not fit."""
+    if format not in (ISO, LOCAL):
+        return np.array([days_of(cell, format) for cell in text], dtype=np.float64)
     if format == LOCAL:
-        text, format = text.str.replace(_OFFSET, r"\1", regex=True), ISO
-    elif format == WEEK:
-        text, format = text.map(_monday), "%G-W%V-%u"
-    elif format == QUARTER:
-        text, format = text.map(_first_of_quarter), "%Y-%m-%d"
-    return pandas_module().to_datetime(text, format=format, errors="coerce", utc=True)
+        text = text.str.replace(_OFFSET, r"\1", regex=True)
+    return _days(pandas_module().to_datetime(text, format=ISO, errors="coerce", utc=True))
 
 
-def _monday(text: str) -> str:
-    """The first day of a week, for `strptime`.
-
-    >>> _monday("2024-W5"), _monday("KW 05/2024"), _monday("2024")
-    ('2024-W05-1', '2024-W05-1', '')
-    """
-    found = _WEEK.fullmatch(text)
-    return f"{found['year'] or found['year2']}-W{int(found['week'] or found['week2']):02}-1" if found else ""
-
-
-def _first_of_quarter(text: str) -> str:
-    """The first day of a quarter; of a year in two digits, in this century.
-
-    >>> _first_of_quarter("2024Q2"), _first_of_quarter("Q4 '23"), _first_of_quarter("Q5 2023")
-    ('2024-04-01', '2023-10-01', '')
-    """
-    found = _QUARTER.fullmatch(text)
-    if found is None:
-        return ""
-    year = found["year"] or found["year2"] or found["year3"]
-    number = int(found["q"] or found["q2"] or found["q3"])
-    return f"{year if len(year) == 4 else '20' + year}-{3 * number - 2:02}-01"
+def is_format(format: str) -> bool:
+    """Whether a model file may name this format."""
+    known = (ISO, LOCAL, *DATE_FORMATS, *COMPACT_FORMATS, *_COUNTED)
+    return format in known or present_format(format) in DATE_FORMATS
 
 
 def date_notation(name: str, series: Series, texts: list[str]) -> str | None:
@@ -214,10 +185,12 @@ def _offsets_of_texts(texts: list[str]) -> set[float]:
 
 def number_notation(name: str, series: Series) -> str | None:
     """The format of numbers that are dates; None if they are numbers."""
-    if is_compact_date(series):
-        return COMPACT
     if not is_number(series):
         return None
+    if (compact := _compact(series)) is not None and (
+        compact != COMPACT_MONTH or _MONTH_NAMES.fullmatch(name.strip())
+    ):
+        return compact
     says_day, says_time = (names.fullmatch(name.strip()) for names in (_DAY_NAMES, _TIME_NAMES))
     if not says_day and not says_time:
         return None
@@ -251,14 +224,19 @@ def date_format(texts: list[str]) -> str | None:
     like = [text for text in texts if _DATE_LIKE.search(text)]
     if like and len(like) < len(texts):
         like = [text for text in texts if _DATE_LIKE.search(text) or _COMPACT_LIKE.fullmatch(text)]
-    if not like or len(like) < _DATES * len(texts):
+    if not like or len(like) < _DATES * len(texts) or _are_seasons(like):
         return None
     pandas = pandas_module()
     column = pandas.Series(like, dtype=object)
     few = column.iloc[np.unique(np.linspace(0, len(like) - 1, _SAMPLE).astype(int))]
     formats = [
-        format for format in DATE_FORMATS if format not in _DOUBTFUL or _are_years(like, *_DOUBTFUL[format])
+        format
+        for format in DATE_FORMATS
+        if (format not in _DOUBTFUL or _are_years(like, *_DOUBTFUL[format]))
+        and (format not in MONTHS_IN_WORDS or _are_months(like))
     ]
+    if any(_ISO_LIKE.match(text) for text in few):
+        formats.insert(0, ISO)
     share = {format: _share(few, format) for format in formats}
     for format in [format for format in formats if share[format] == 1]:
         if _share(column, format) == 1:
@@ -271,16 +249,17 @@ def date_format(texts: list[str]) -> str | None:
             break
         chosen.append(best)
         rest = rest[np.isnan(as_days(rest, best).values)]
-    format = AND.join(sorted(chosen, key=DATE_FORMATS.index))
+    format = AND.join(sorted(chosen, key=formats.index))
     return format if chosen and _share(column, format) * len(like) >= _DATES * len(texts) else None
 
 
 def _are_years(texts: list[str], pattern: re.Pattern[str], fewest: int) -> bool:
     """Whether two digits at the end are years: they follow each other, each with several months.
 
-    >>> _are_years([f"{month} {year}" for year in (16, 17) for month in ("Jan", "May")], _MONTH_AND_NUMBER, 2)
+    >>> month_and_number = _DOUBTFUL["%b %y"][0]
+    >>> _are_years([f"{month} {year}" for year in (16, 17) for month in ("Jan", "May")], month_and_number, 2)
     True
-    >>> _are_years(["Jan 05", "Feb 17", "Mar 29"], _MONTH_AND_NUMBER, 2)
+    >>> _are_years(["Jan 05", "Feb 17", "Mar 29"], month_and_number, 2)
     False
     """
     different = {text for text in texts if pattern.fullmatch(text)}
@@ -290,20 +269,48 @@ def _are_years(texts: list[str], pattern: re.Pattern[str], fewest: int) -> bool:
     )
 
 
+def _are_months(texts: list[str]) -> bool:
+    """Whether the words beside years are months: in English, or several of another language.
+
+    >>> _are_months(["May 2020"]), _are_months(["Set 2020", "Set 2021"])
+    (True, False)
+    """
+    words = {word.casefold() for text in texts for word in _WORD.findall(text)}
+    return words <= ENGLISH_MONTHS or len({MONTHS.get(word) for word in words}) >= _FOREIGN_MONTHS
+
+
+def _are_seasons(texts: list[str]) -> bool:
+    """Whether each text names a year and the next one, as 2023/24 does.
+
+    >>> _are_seasons(["2010/11", "2011/12"]), _are_seasons(["2010/11", "2010/12"])
+    (True, False)
+    """
+    found = [_SEASON.fullmatch(text) for text in set(texts)]
+    return all(each is not None and (int(each[1]) + 1) % 100 == int(each[2]) for each in found)
+
+
 def _share(column: Series, format: str) -> float:
     """The share of the cells that the format reads."""
     return float(np.isfinite(as_days(column, format).values).mean())
 
 
-def is_compact_date(series: Series) -> bool:
-    """Whether whole numbers are days written as 20241231: months and days fit, years are of our time."""
-    if not is_number(series):
-        return False
+def _compact(series: Series) -> str | None:
+    """The format of whole numbers that are moments in digits, such as 20241231 or 202412312359.
+
+    Years are of our time, months, days, hours and minutes fit.
+    """
     values = floats(series)
     values = values[np.isfinite(values)]
-    if len(values) < 2 or (values % 1).any() or values.min() < 19000101 or values.max() > 21001231:
-        return False
-    return _share(pandas_module().Series(values.astype(int).astype(str), dtype=object), COMPACT) == 1
+    if len(values) < 2 or (values % 1).any() or values.min() <= 0:
+        return None
+    texts = [str(int(value)) for value in (values.min(), values.max())]
+    if len(texts[0]) != len(texts[1]) or texts[0][:4] < "1900" or texts[1][:4] > "2100":
+        return None
+    lengths = {6: COMPACT_MONTH, 8: COMPACT, 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+    format = lengths.get(len(texts[0]))
+    if format is None or any(np.isnan(days_of(str(int(value)), format)) for value in np.unique(values)):
+        return None
+    return format
 
 
 def _days(series: Series, local: bool = False) -> Floats:

@@ -1,4 +1,4 @@
-"""Durations and times of the day as a clock shows them: 1:30:00, 08:30, 2 days 03:00:00. Read as hours."""
+"""Durations and times of the day: 1:30:00, 08:30, 2 days 03:00:00, 1h 30m, 5 pm. Read as hours."""
 
 from __future__ import annotations
 
@@ -8,20 +8,37 @@ import re
 # In place of the decimal sign in the notation of such a column.
 CLOCK = ":"
 HOURS = "hours"
-_CLOCK = re.compile(
+_SHOWN = re.compile(
     r"(?P<minus>[-\u2212])?(?:(?P<days>\d{1,5})\s*d(?:ays?)?,?\s*)?(?P<hours>\d{1,5}):(?P<minutes>[0-5]\d)"
     r"(?::(?P<seconds>[0-5]\d(?:[.,]\d{1,9})?))?(?:\s*(?P<half>[ap])\.?m\.?)?",
     re.IGNORECASE,
 )
+_OF_THE_DAY = re.compile(r"(1[0-2]|0?[1-9])\s*([ap])\.?m\.?", re.IGNORECASE)
+# At least two of the parts: "45 min" alone is an amount in minutes.
+_IN_LETTERS = re.compile(
+    r"(?:PT?)?(?:(\d+)\s*d(?:ays?)?T?[\s,]*)?(?:(\d+)\s*h(?:rs?|ours?)?[\s,]*)?(?:(\d+)\s*m(?:in(?:ute)?s?)?[\s,]*)?"
+    r"(?:(\d+(?:\.\d+)?)\s*s(?:ec(?:ond)?s?)?)?",
+    re.IGNORECASE,
+)
+_HOURS_OF_PARTS = (24.0, 1.0, 1 / 60, 1 / 3600)
 
 
 def hours(text: str) -> float:
-    """Hours of "h:mm" or "h:mm:ss", with days in front or am and pm behind; NaN for anything else.
+    """Hours of "h:mm" or "h:mm:ss", with days in front or am and pm behind, or of parts; NaN otherwise.
 
     >>> hours("1:30:00"), hours("08:45"), hours("2 days 12:00:00"), hours("1:15 pm"), hours("7,5")
     (1.5, 8.75, 60.0, 13.25, nan)
+    >>> hours("1h 30m"), hours("PT45M"), hours("5 pm"), hours("45 min")
+    (1.5, 0.75, 17.0, nan)
     """
-    found = _CLOCK.fullmatch(text.strip())
+    text = text.strip()
+    if found := _OF_THE_DAY.fullmatch(text):
+        return int(found[1]) % 12 + 12.0 * (found[2] in "pP")
+    if found := _IN_LETTERS.fullmatch(text):
+        parts = [float(part or 0) * size for part, size in zip(found.groups(), _HOURS_OF_PARTS, strict=True)]
+        named = sum(part is not None for part in found.groups())
+        return sum(parts) if named > 1 or (named and text[0] in "pP") else math.nan
+    found = _SHOWN.fullmatch(text)
     if found is None:
         return math.nan
     whole = float(found["hours"])

@@ -101,6 +101,10 @@ class Column(ABC):
         """The range of its values in the training table; 0 for a column that does not move."""
         return 0.0
 
+    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True for encoded cells, (rows, len(features)), that lie in the range of the training table."""
+        return np.ones(len(numbers), dtype=bool)
+
     @property
     def date(self) -> Date | None:
         """This column if its cells are dates, which order the rows of a table."""

@@ -28,19 +28,20 @@ from mlayer.tables.columns.cells import (
     is_boolean,
     is_date,
     is_number,
+    without,
 )
 from mlayer.tables.columns.date_notations import (
     AND,
-    FORMATS_OF_MODELS,
     ISO,
     SAID,
     as_days,
     date_notation,
+    is_format,
     number_notation,
 )
 from mlayer.tables.columns.durations import CLOCK
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
-from mlayer.tables.columns.stand_ins import are_codes
+from mlayer.tables.columns.stand_ins import absent_number, are_codes
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class _Measured(Column):
     @property
     def extent(self) -> float:
         return self.high - self.low if self.moves else 0.0
+
+    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.asarray((numbers[:, 0] >= self.low) & (numbers[:, 0] <= self.high))
 
     @abstractmethod
     def parse(self, series: Series) -> Parsed:
@@ -161,12 +165,13 @@ class Number(_Measured):
 
     kind: ClassVar[str] = "number"
     moves: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = ("decimal", "unit", "least", "most")
+    later: ClassVar[tuple[str, ...]] = ("decimal", "unit", "least", "most", "absent")
     decimal: str = ""  # of amounts such as "£1,234.50"; "" for plain numbers
     unit: str = ""
     # What lies further out counts as these; the same for no limits.
     least: float = 0.0
     most: float = 0.0
+    absent: float = 0.0  # a number that stands for a missing one, such as -999; 0 for none
 
     @property
     def consistent(self) -> bool:
@@ -189,7 +194,14 @@ class Number(_Measured):
             or not np.isfinite(numbers.values).any()
         ):
             return None
-        name, values = cells.name, numbers.values[np.isfinite(numbers.values)]
+        name, written = cells.name, dict[str, Any]()
+        absent = absent_number(numbers.values[np.isfinite(numbers.values)].tolist())
+        if absent is not None:
+            count = int((numbers.values == absent).sum())
+            said = f"cells are {absent:g}, far from all others: they count as missing"
+            remarks.append(Remark("absent", name, count, said, strict=True))
+            numbers, written = without(numbers, absent), {"absent": absent}
+        values = numbers.values[np.isfinite(numbers.values)]
         if values.min() == values.max() and len(values) == len(numbers.values):
             return left_out(name, f"constant: every cell is {values[0]:g}")
         if (
@@ -199,7 +211,6 @@ class Number(_Measured):
         ):
             return left_out(name, "a different whole number in each row, and the name of an identifier")
         _check_numbers(name, values)
-        written: dict[str, Any] = {}
         if notation is not None:
             written |= {"decimal": notation.decimal, "unit": notation.unit}
         far, least, most = far_out(values)
@@ -235,9 +246,9 @@ class Number(_Measured):
         _check_numbers(self.name, self.parse(series).values)
 
     def parse(self, series: Series) -> Parsed:
-        if not self.decimal or is_number(series):
-            return as_numbers(series)
-        return Notation(self.decimal, self.unit).read(series)
+        plain = not self.decimal or is_number(series)
+        parsed = as_numbers(series) if plain else Notation(self.decimal, self.unit).read(series)
+        return without(parsed, self.absent) if self.absent else parsed
 
     @property
     def description(self) -> str:
@@ -312,7 +323,7 @@ class Date(_Measured):
 
     @property
     def consistent(self) -> bool:
-        known = all(format in FORMATS_OF_MODELS for format in self.format.split(AND))
+        known = all(map(is_format, self.format.split(AND)))
         return known and max(map(abs, (self.origin, self.low, self.high, self.fill))) < _MOST_DAYS
 
     def parse(self, series: Series) -> Parsed:

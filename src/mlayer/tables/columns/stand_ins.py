@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable
 
 # Besides those that the reader of text tables takes as missing; compared without case and blanks.
 # fmt: off
 _KNOWN = frozenset({
-    "-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "?", "??", "*", "na", "n.a.", "n.a", "n/a",
+    "-", "--", "---", "\u2013", "\u2014", ":", ".", "..", "...", "?", "??", "*", "na", "n.a.", "n.a", "n/a",
     "n.d.", "n.d", "nd", "nil", "none", "null", "nan", "unknown", "missing", "unk", "notavailable",
-    "notapplicable", "notrecorded", "nodata", "tbd", "tba", "k.a.", "k.a", "keineangabe", "unbekannt",
+    "notapplicable", "notrecorded", "nodata", "tbd", "tba", "tbc", "k.a.", "k.a", "keineangabe", "unbekannt",
     "fehlt", "leer", "n.v.", "nb", "n.b.", "s/d", "s.d.", "inconnu", "nc", "n.c.", "desconocido",
     "sindatos", "nodisponible", "sconosciuto", "onbekend", "ok\xe4nd", "saknas", "ukendt", "ukjent",
     "brakdanych", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!",
@@ -21,6 +22,12 @@ _KNOWN = frozenset({
 # be categories: chromosomes 1 to 22, X and Y; sizes 36 to 46, S, M and L; points and "pass".
 _DIFFERENT, _LETTERS, _WORDS, _SHARE, _SHARE_OF_FRACTIONS = 20, 4, 10, 0.9, 0.5
 _CODE = re.compile(r"\d{3,}")
+_LETTER_CODE = re.compile(r"\d+[eE]\d+")
+_MONTH_OF_YEAR = re.compile(r"(0[1-9]|1[0-2])\.(19|20)\d\d")
+_FEWEST_MONTHS = 3
+_NINES = re.compile(r"-?99+(\.99*)?")
+_OTHERS = 3  # different numbers beside one of nines
+_APART_BY = 2.0
 _FRACTION = re.compile(r"\d[.,]\d{1,2}\b")
 
 
@@ -50,6 +57,25 @@ def stand_ins(unread: Iterable[str], read: Iterable[Hashable]) -> set[str]:
     return known
 
 
+def absent_number(values: Iterable[float]) -> float | None:
+    """The number that stands for a missing one, such as -999 or 9999; None if there is none.
+
+    It is made of nines, is there more than once, and lies further from all others than twice their range.
+
+    >>> absent_number([*range(20), -99, -99]), absent_number([*range(20), 99]), absent_number(range(100))
+    (-99, None, None)
+    """
+    counts = Counter(values)
+    for number in (min(counts, default=0), max(counts, default=0)):
+        others = [value for value in counts if value != number]
+        if not _NINES.fullmatch(f"{number:g}") or counts[number] < 2 or len(others) < _OTHERS:
+            continue
+        low, high = min(others), max(others)
+        if max(low - number, number - high) > _APART_BY * (high - low):
+            return number
+    return None
+
+
 def means_missing(word: str) -> bool:
     """Whether a word says that there is no value, in any column.
 
@@ -64,12 +90,21 @@ def _has_fraction(cell: Hashable) -> bool:
 
 
 def are_codes(texts: Iterable[str]) -> bool:
-    """Whether digits are names and no quantities: of one length, some with zeros in front, as 01067.
+    """Whether digits are names or dates and no quantities.
+
+    They are of one length, some with zeros in front, as 01067; or an E between two numbers without a sign or
+    a point, as 48E36, is a letter and no power of ten; or months have a point before the year, as 03.2024.
 
     >>> are_codes(["01067", "80331", "n/a"]), are_codes(["07", "12"]), are_codes(["0123", "12"])
     (True, False, False)
+    >>> are_codes(["12E3", "48E36"]), are_codes(["1E+03"]), are_codes(["01.2024", "02.2024", "03.2024"])
+    (True, False, True)
     """
     different = {text for text in texts if not means_missing(text)}
-    if not different or len({len(text) for text in different}) > 1:
+    if not different:
         return False
-    return all(_CODE.fullmatch(text) for text in different) and any(text[0] == "0" for text in different)
+    if all(_CODE.fullmatch(text) for text in different):
+        return len({len(text) for text in different}) == 1 and any(text[0] == "0" for text in different)
+    if len(different) >= _FEWEST_MONTHS and all(_MONTH_OF_YEAR.fullmatch(text) for text in different):
+        return True
+    return all(_LETTER_CODE.fullmatch(text) for text in different)

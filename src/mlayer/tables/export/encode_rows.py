@@ -1,31 +1,20 @@
 """Rows of a raw table as the numbers that a fitted model takes, with Python's own library only.
 
-`mlayer export` writes this file, followed by the columns of a model, next to the ONNX file. It does what
-`mlayer predict` does to cells, except that units and currencies are not compared with those of the fit.
+`mlayer export` writes this file, behind those that it imports from mlayer and followed by the columns of a
+model, next to the ONNX file. It does what `mlayer predict` does to cells.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
-# As mlayer.tables.columns.truth_words has them; this file needs nothing of mlayer.
-# fmt: off
-_TRUE = {
-    "1", "1.0", "ano", "da", "evet", "igen", "j", "ja", "kyll\xe4", "o", "on", "oui", "s", "si", "sim",
-    "s\xec", "s\xed", "t", "tak", "true", "v", "verdadeiro", "verdadero", "vero", "vrai", "wahr", "y",
-    "yes", "\xe1no", "\u03bd\u03b1\u03b9", "\u0434\u0430", "\u0442\u0430\u043a", "\u306f\u3044",
-    "\u662f", "\uc608",
-}
-_FALSE = {
-    "0", "0.0", "ei", "f", "falsch", "false", "falso", "faux", "hayir", "hay\u0131r", "n", "nao", "ne",
-    "nee", "nei", "nein", "nej", "nem", "nie", "no", "non", "nu", "n\xe3o", "off", "\u03cc\u03c7\u03b9",
-    "\u043d\u0435\u0442", "\u043d\u0456", "\u3044\u3044\u3048", "\u5426", "\uc544\ub2c8\uc694",
-}
-# fmt: on
+from mlayer.tables.columns.amount_cells import amount
+from mlayer.tables.columns.date_cells import days_of
+from mlayer.tables.columns.durations import CLOCK, hours
+from mlayer.tables.columns.truth_words import TRUE_WORDS
 
 
 def encode_rows(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
@@ -82,96 +71,58 @@ def _measured(column: Mapping[str, Any], cell: Any) -> list[float]:
 
 
 def _number(column: Mapping[str, Any], cell: Any) -> float:
-    try:
-        if not column.get("decimal") or isinstance(cell, int | float):
-            return float(cell)
-        decimal = column["decimal"]
-        if decimal == ":":
-            return _hours(_text(cell))
-        found = re.search(r"[\d.,][\d.,'\s\u2019\u00a0\u202f\u2009]*", str(cell))
-        digits = re.sub(r"[^\d.,]", "", found[0]).rstrip(".,") if found else ""
-        digits = digits.replace("." if decimal == "," else ",", "").replace(decimal, ".")
-        negative = str(cell).strip().startswith("(") or any(sign in str(cell) for sign in "-\u2212")
-        return -float(digits) if negative else float(digits)
-    except ValueError:
-        return math.nan
-
-
-def _hours(text: str) -> float:
-    """Hours of "2 days 1:30:00", "8:30" or "8:30 pm"."""
-    found = re.fullmatch(
-        r"(-|\u2212)?(?:(\d{1,5})\s*d(?:ays?)?,?\s*)?(\d{1,5}):([0-5]\d)(?::([0-5]\d(?:[.,]\d{1,9})?))?"
-        r"(?:\s*([ap])\.?m\.?)?",
-        text,
-        re.IGNORECASE,
-    )
-    if found is None:
-        return math.nan
-    minus, days, hours, minutes, seconds, half = found.groups()
-    whole = float(hours)
-    if half:
-        if days or not 1 <= whole <= 12:
+    decimal = column.get("decimal")
+    if decimal == CLOCK and not isinstance(cell, int | float):
+        return hours(_text(cell))
+    if decimal and not isinstance(cell, int | float):
+        value = amount(_text(cell), decimal, column.get("unit", ""))
+    else:
+        try:
+            value = float(cell)
+        except ValueError:
             return math.nan
-        whole = whole % 12 + 12 * (half in "pP")
-    value = 24 * float(days or 0) + whole + float(minutes) / 60
-    value += float((seconds or "0").replace(",", ".")) / 3600
-    return -value if minus else value
+    return math.nan if column.get("absent") and value == column["absent"] else value
 
 
 def _truth(_: Mapping[str, Any], cell: Any) -> float:
     word = _text(cell).lower()
-    return 1.0 if word in _TRUE else 0.0 if word in _FALSE else math.nan
+    return {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}.get(word, TRUE_WORDS.get(word, math.nan))
 
 
 def _days(column: Mapping[str, Any], cell: Any) -> float:
-    moment = cell if isinstance(cell, datetime) else None
-    if moment is None and isinstance(cell, date):
-        moment = datetime(cell.year, cell.month, cell.day)
+    formats, origin = column["format"].split(" | "), float(column["origin"])
+    if isinstance(cell, date):
+        moment = cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
+        return _since_1970_of(moment, local=formats == ["ISO8601 local"]) - origin
+    for format in formats:
+        days = _days_in(_text(cell), format)
+        if math.isfinite(days):
+            return days - origin
+    return math.nan
+
+
+def _days_in(text: str, format: str) -> float:
+    """Days since 1970 of a text; NaN if the format does not fit."""
     counted = {
-        "spreadsheet days": (1.0, -25569),
-        "Unix seconds": (86400.0, 0),
-        "Unix milliseconds": (86400e3, 0),
+        "spreadsheet days": (1.0, -25569.0),
+        "Unix seconds": (86400.0, 0.0),
+        "Unix milliseconds": (86400e3, 0.0),
     }
-    if moment is None and column["format"] in counted:
-        each, start = counted[column["format"]]
-        try:
-            return float(_text(cell)) / each + start - float(column["origin"])
-        except ValueError:
-            return math.nan
-    for format in [] if moment else column["format"].split(" | "):
-        try:
-            moment = _moment(_text(cell), format)
-            break
-        except ValueError:
-            continue
-    if moment is None:
-        try:
-            moment = datetime.strptime(_text(cell), "%Y-%m")
-        except ValueError:
-            return math.nan
-    if column["format"] == "ISO8601 local":
-        moment = moment.replace(tzinfo=None)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400 - float(column["origin"])
+    try:
+        if format in counted:
+            each, start = counted[format]
+            return float(text) / each + start
+        if format not in ("ISO8601", "ISO8601 local"):
+            return days_of(text, format)
+        return _since_1970_of(datetime.fromisoformat(text), local=format == "ISO8601 local")
+    except ValueError:
+        return days_of(text, "%Y-%m")
 
 
-def _moment(text: str, format: str) -> datetime:
-    """The date of a text; ValueError if the format does not fit."""
-    if format in ("ISO8601", "ISO8601 local"):
-        return datetime.fromisoformat(text)
-    if format == "ISO week":
-        year, week = r"(\d{4})", r"(?:W|KW|CW|wk) ?(\d{1,2})"
-        if found := re.fullmatch(f"{year}[-/ ]?{week}", text, re.I):
-            return datetime.fromisocalendar(int(found[1]), int(found[2]), 1)
-        if found := re.fullmatch(f"{week}[-/ ]{year}", text, re.I):
-            return datetime.fromisocalendar(int(found[2]), int(found[1]), 1)
-    if format == "quarter":
-        if found := re.fullmatch(r"(\d{4})[-/ ]?Q([1-4])", text, re.I):
-            return datetime(int(found[1]), 3 * int(found[2]) - 2, 1)
-        if found := re.fullmatch(r"(?:Q([1-4])[-/ ]?'?|([1-4])Q[ ']?)(\d{4}|\d\d)", text, re.I):
-            century = 2000 if len(found[3]) == 2 else 0
-            return datetime(century + int(found[3]), 3 * int(found[1] or found[2]) - 2, 1)
-    return datetime.strptime(text, format)
+def _since_1970_of(moment: datetime, *, local: bool) -> float:
+    """Days since 1970, in universal time, or by the clock of the place."""
+    moment = moment.replace(tzinfo=UTC) if local or moment.tzinfo is None else moment.astimezone(UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
 
 
 def _category(column: Mapping[str, Any], cell: Any) -> list[float]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
 from mlayer.disk import replace_bytes
 from mlayer.files import export_onnx, load_with_notes
+from mlayer.tables.columns import amount_cells, date_cells, durations, truth_words
 from mlayer.tables.export import encode_rows
 from mlayer.tables.model import TableModel, table_model
 
 KEY = "mlayer.table"
+
+_HEAD = '''"""Rows of a raw table as the numbers that a fitted model takes, with Python's own library only."""
+
+from __future__ import annotations
+
+import json
+
+'''
 
 # Below the code of `encode_rows` in the file next to the ONNX file. The columns are JSON in a string
 # literal: names of columns come from others.
@@ -38,10 +48,21 @@ def rows_file(path: str | Path) -> Path:
 
 def rows_program(model: TableModel) -> str:
     """Python with a function ``numbers(rows)`` from raw cells to what the ONNX file takes."""
-    code = Path(encode_rows.__file__).read_text(encoding="utf-8")
-    code = code.replace("import math\n", "import json\nimport math\n", 1)
+    parts = (truth_words, durations, amount_cells, date_cells, encode_rows)
+    code = "\n\n".join(_without_imports_of_mlayer(Path(str(part.__file__))) for part in parts)
     columns = json.dumps(model.schema.as_json(), ensure_ascii=True)
-    return code + _OF_THIS_MODEL.format(columns=repr(columns))
+    return _HEAD + code + _OF_THIS_MODEL.format(columns=repr(columns))
+
+
+def _without_imports_of_mlayer(path: Path) -> str:
+    """The source of a module; what it imports from mlayer is in the same program, as is the first line."""
+    code = path.read_text(encoding="utf-8")
+    lines = code.splitlines()
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("mlayer", "__future__"):
+            for place in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[place] = ""
+    return "\n".join(lines).strip() + "\n"
 
 
 def export_table_onnx(model: TableModel, path: str | Path) -> None:

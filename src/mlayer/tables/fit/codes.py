@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _FEWEST = 3
-_ROWS_EACH = 20
+_ROWS_EACH = 5
 _DEGREE = 3
 # How many standard errors, and which part of the squared error, the categories must save on the judging half.
 _STANDARD_ERRORS = 4.0

@@ -1,0 +1,180 @@
+"""One number as people write it: "£1,234.50", "1.234,50 EUR", "(1,200)", "12 %", "3.5km", "$1.2M", "<0.5".
+
+Nothing but Python's own library is used here: `mlayer export` copies this file into the program for raw rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_SIGNS = {"£": "GBP", "$": "USD", "US$": "USD", "€": "EUR", "¥": "JPY", "₹": "INR", "₩": "KRW", "₽": "RUB"}
+_SIGNS |= {"₺": "TRY", "₪": "ILS", "zł": "PLN", "kč": "CZK", "R$": "BRL", "A$": "AUD", "C$": "CAD"}
+_CODE_LIST = "USD EUR GBP CHF JPY CNY INR KRW AUD CAD NZD SEK NOK DKK PLN CZK HUF BRL MXN ZAR TRY ILS SGD HKD"
+_CODES = frozenset(_CODE_LIST.split())
+CURRENCIES = _CODES | set(_SIGNS.values())
+# The unit of numbers of which some have a magnitude such as k or M behind them.
+ONES = "ones"
+_MAGNITUDES = {"k": 1e3, "tsd": 1e3, "thousand": 1e3, "m": 1e6, "mn": 1e6, "mio": 1e6, "million": 1e6}
+_MAGNITUDES |= {"millions": 1e6, "b": 1e9, "bn": 1e9, "mrd": 1e9, "billion": 1e9, "billions": 1e9}
+_MAGNITUDES |= {"trillion": 1e12, "lakh": 1e5, "crore": 1e7}
+# Units of one kind and their sizes: a column may mix them.
+_KINDS: tuple[dict[str, float], ...] = (
+    {"": 1.0, ONES: 1.0, **_MAGNITUDES},
+    {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12},
+    {"mg": 1e-3, "g": 1.0, "kg": 1e3, "t": 1e6},
+    {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "km": 1e3},
+    {"ml": 1e-3, "cl": 1e-2, "l": 1.0},
+    {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "mins": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0},
+    {"hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9},
+    {"w": 1.0, "kw": 1e3, "mw": 1e6, "gw": 1e9},
+    {"wh": 1.0, "kwh": 1e3, "mwh": 1e6, "gwh": 1e9},
+)
+_MONEY = "|".join(sorted(map(re.escape, (*_SIGNS, *_CODES)), key=len, reverse=True))
+_TIMES = "|".join(sorted(_MAGNITUDES, key=len, reverse=True))
+_RAISED = "\u00b2\u00b3"
+_UNIT = rf"(?:(?:sq|cu|fl) )?[%\u2030\u00b0]?[A-Za-z\u00b5\u03bc\u03a9]{{0,12}}[{_RAISED}]?"
+_PER = rf"/[A-Za-z]{{1,8}}[{_RAISED}]?"
+_MINUS, _PLUS = "\u2212\u25bc-", "+\u25b2"  # the hyphen last: it stands in a class of characters
+# Between thousands: spaces (also those that do not break a line, and thin ones) and apostrophes.
+_APART = " '\u2019\u00a0\u202f\u2009"
+_AMOUNT = re.compile(
+    rf"^(?P<open>\()?\s*(?P<limit>[<>\u2264\u2265~\u2248]=?)?\s*(?P<minus>[{_PLUS}{_MINUS}])?\s*"
+    rf"(?P<money>{_MONEY})?\s*(?P<late>[{_PLUS}{_MINUS}])?"
+    rf"(?P<digits>\d[\d.,{_APART}]*?|[.,]\d+)(?P<dash>[.,]?[\u2212\u2013-]{{1,2}})?\s*"
+    rf"(?:(?P<times>{_TIMES})?\.?\s*(?P<after>{_MONEY})|(?P<unit>{_UNIT}|[A-Za-z]{{1,3}}[23]))(?P<per>{_PER})?"
+    r"(?P<more>\+)?(?:\s?\*{1,3}|[\u2020\u2021\u00a7]|\s?\[\w{1,3}\])?\s*(?P<close>\))?$",
+    re.IGNORECASE,
+)
+_GROUPS = {".": re.compile(r"^\d{1,3}(?:\.\d{3})+$"), ",": re.compile(r"^\d{1,3}(?:,\d{2,3})*,\d{3}$")}
+_SPACED = re.compile(rf"^\d{{1,3}}(?:[{_APART}]\d{{3}})+(?:[.,]\d+)?$")
+_LONGEST = 40  # characters of an amount
+
+
+@dataclass(frozen=True)
+class AmountParts:
+    """One cell, taken apart.
+
+    Attributes:
+        negative: whether it has a minus sign, or is in brackets.
+        digits: with decimal sign and thousands separators.
+        unit: its unit or currency, or empty.
+        times: the magnitude behind an amount of money, such as 1e6 in $1.2M.
+        limit: whether it is a limit or an estimate: <0.5, 10+, ~3.
+    """
+
+    negative: bool
+    digits: str
+    unit: str
+    times: float = 1.0
+    limit: bool = False
+
+    @property
+    def proves(self) -> str | None:
+        """The decimal sign, if this cell leaves no doubt about it."""
+        found = [sign for sign in ".," if sign in self.digits]
+        if len(found) == 2:
+            return max(found, key=self.digits.rindex)
+        if not found:
+            return None
+        (sign,) = found
+        whole, _, part = self.digits.partition(sign)
+        if self.digits.count(sign) > 1:
+            return "," if sign == "." else "."
+        return sign if len(part) != 3 or whole in ("", "0") or len(whole) > 3 else None
+
+    def value(self, decimal: str) -> float:
+        """The number in its own unit; NaN if it cannot be one with this decimal sign."""
+        other = "." if decimal == "," else ","
+        whole, _, part = self.digits.partition(decimal)
+        if other in part or decimal in part or (other in whole and not _GROUPS[other].match(whole)):
+            return math.nan
+        number = self.times * float(f"{whole.replace(other, '') or '0'}.{part or '0'}")
+        return -number if self.negative else number
+
+
+@lru_cache(maxsize=1 << 14)
+def taken_apart(text: str) -> AmountParts | None:
+    """The parts of an amount; None for anything else."""
+    match = _AMOUNT.match(text) if len(text) <= _LONGEST else None
+    if match is None or (match["open"] is None) != (match["close"] is None):
+        return None
+    digits, dash = match["digits"].strip(), match["dash"] or ""
+    if any(c in digits for c in _APART) and not _SPACED.match(digits):
+        return None  # two numbers, or a telephone number
+    if digits[-1] in ".," and digits[-1] in digits[:-1]:
+        return None  # 31.12., a day
+    unit, money = match["unit"] or "", match["money"] or match["after"]
+    times = match["times"]
+    if money and unit:
+        if match["after"] or unit.casefold() not in _MAGNITUDES:
+            return None
+        times, unit = unit, ""
+    if match["money"] and match["after"]:
+        return None
+    signs = [sign for sign in (match["minus"], match["late"]) if sign]
+    # 839,- is a price without cents, 12.50- a negative number; 2- may be a mark.
+    backwards = bool(dash) and dash[0] not in ".,"
+    if len(signs) + backwards > 1 or (backwards and not set(digits) & set(".,")):
+        return None
+    negative = match["open"] is not None or backwards or (bool(signs) and signs[0] not in _PLUS)
+    digits = "".join(c for c in digits if c not in _APART).rstrip(".,")
+    unit = unit_name(money or unit) + (match["per"] or "").casefold()
+    limit = match["limit"] is not None or match["more"] is not None
+    return AmountParts(negative, digits, unit, _MAGNITUDES[times.casefold()] if times else 1.0, limit)
+
+
+def unit_name(text: str) -> str:
+    """One name for each unit: £ is GBP, KG is kg.
+
+    >>> unit_name("£"), unit_name("eur"), unit_name("KG"), unit_name("")
+    ('GBP', 'EUR', 'kg', '')
+    """
+    for sign, code in _SIGNS.items():
+        if text.casefold() == sign.casefold():
+            return code
+    return text.upper() if text.upper() in _CODES else text.casefold()
+
+
+def size_of(unit: str, wanted: str) -> float:
+    """The number of ``wanted`` in one of ``unit``; NaN if they are of different kinds.
+
+    >>> size_of("kg", "g"), size_of("", "kg"), size_of("m", "km"), size_of("m", ONES), size_of("kg", "m")
+    (1000.0, 1.0, 0.001, 1000000.0, nan)
+    """
+    if unit == wanted or (unit == "" and wanted != ONES):
+        return 1.0
+    for kind in _KINDS if wanted else ():
+        if unit in kind and wanted in kind and (kind is not _KINDS[0] or wanted == ONES):
+            return kind[unit] / kind[wanted]
+    return math.nan
+
+
+def common_unit(units: dict[str, int]) -> str:
+    """The unit to which the cells of a column are converted.
+
+    Args:
+        units: how many cells have which, "" for none.
+
+    >>> common_unit({"g": 3, "kg": 9}), common_unit({"": 5, "k": 2}), common_unit({"k": 7})
+    ('kg', 'ones', 'k')
+    """
+    named = {unit: count for unit, count in units.items() if unit}
+    if not named:
+        return ""
+    plain = "" in units and "k" in named
+    if set(named) <= _MAGNITUDES.keys() and (plain or len(named) > 1):
+        return ONES
+    return max(named, key=lambda unit: (named[unit], unit))
+
+
+def amount(text: str, decimal: str, unit: str) -> float:
+    """The number of a cell in ``unit``; NaN if it is not one.
+
+    >>> amount("1.234,50 EUR", ",", "EUR"), amount("$1.2M", ".", "USD"), amount("12 GBP", ".", "EUR")
+    (1234.5, 1200000.0, nan)
+    """
+    cell = taken_apart(text)
+    return math.nan if cell is None else cell.value(decimal) * size_of(cell.unit, unit)
