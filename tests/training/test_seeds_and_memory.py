@@ -93,7 +93,7 @@ def test_generators_of_the_whole_process_stand_anywhere() -> None:
         for own in (random.random, random.gauss, random.SystemRandom()):
             before, after = drawn(own, random.random)
             assert before == after
-        before, after = drawn(np.random.rand, np.random.rand)  # noqa: NPY002
+        before, after = drawn(np.random.rand, np.random.rand)
         assert before == after
     finally:
         random.setstate(kept)
