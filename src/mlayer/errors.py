@@ -103,6 +103,16 @@ class MissingPackageError(MLayerError, ImportError):
 
 
 _LONGEST = 600  # characters of a wrong value that a message shows
+_LONGEST_QUOTED = 300  # characters of another error that a message quotes
+
+
+def in_one_line(error: BaseException | str) -> str:
+    r"""What another error says, as a part of a sentence: those of libraries may have many lines.
+
+    >>> in_one_line(RuntimeError("Error(s) in loading:\n\tsize mismatch"))
+    'Error(s) in loading: size mismatch'
+    """
+    return " ".join(str(error).split())[:_LONGEST_QUOTED] or type(error).__name__
 
 
 def _message(argument: str, must_be: str, got: str, hint: str) -> str:

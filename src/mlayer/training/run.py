@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.errors import ArgumentError, FileFormatError, in_one_line
 from mlayer.tensorfile import digest_of
 from mlayer.training.batches import Data, FromLoader, Source, as_source
 from mlayer.training.best import Best, Weights, copy_of
@@ -356,7 +356,7 @@ class Run:
         return FileFormatError(
             checkpoints.file,
             "a checkpoint of this run",
-            f"one that does not fit it ({type(error).__name__}: {str(error)[:200]})",
+            f"one that does not fit it ({type(error).__name__}: {in_one_line(error)})",
             "Delete it to start over.",
         )
 
