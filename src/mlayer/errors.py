@@ -107,12 +107,17 @@ _LONGEST_QUOTED = 300  # characters of another error that a message quotes
 
 
 def in_one_line(error: BaseException | str) -> str:
-    r"""What another error says, as a part of a sentence: those of libraries may have many lines.
+    r"""What another error says, as a part of a sentence.
+
+    Those of libraries may have many lines, and quote bytes of a file or a server that would steer a terminal.
 
     >>> in_one_line(RuntimeError("Error(s) in loading:\n\tsize mismatch"))
     'Error(s) in loading: size mismatch'
+    >>> print(in_one_line("Not \x1b[31mFound"))
+    Not \x1b[31mFound
     """
-    return " ".join(str(error).split())[:_LONGEST_QUOTED] or type(error).__name__
+    said = " ".join(str(error).split())[:_LONGEST_QUOTED] or type(error).__name__
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in said)
 
 
 def _message(argument: str, must_be: str, got: str, hint: str) -> str:

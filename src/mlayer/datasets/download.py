@@ -92,6 +92,8 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                     raise OSError(f"only {come} of {total} bytes were received")
             # urllib's errors are OSErrors; a place that it cannot be sent on to is a ValueError.
             except (OSError, http.client.HTTPException, ValueError) as error:
+                if isinstance(error, urllib.error.HTTPError):  # holds the connection
+                    error.close()
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
                 raise missing(folder, file, f"The download failed ({in_one_line(reason)}).") from None
             if not piece:
