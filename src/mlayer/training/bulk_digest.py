@@ -62,14 +62,8 @@ def _column(values: Sequence[Any]) -> list[Any] | None:
         return _rows(values)
     if issubclass(kind, (np.number, np.bool_)):
         return [len(values), f"numpy {kind.__name__}", array_digest(np.array(values))]
-    if kind is np.ndarray and not any(one.dtype.hasobject or one.dtype.names for one in values):
-        about = values[0].dtype, values[0].shape
-        if any((one.dtype, one.shape) != about for one in values):
-            return None
-        digest = hashlib.sha256()
-        for start in range(0, len(values), _TENSORS):
-            digest.update(array_digest(np.stack(values[start : start + _TENSORS])).encode())
-        return [len(values), f"array {about[0]}", list(about[1]), digest.hexdigest()]
+    if kind is np.ndarray:
+        return _arrays(values)
     if kind is not Tensor or not all(map(_is_plain, values)):
         return None
     about = values[0].dtype, values[0].shape, values[0].device
@@ -79,6 +73,16 @@ def _column(values: Sequence[Any]) -> list[Any] | None:
     for start in range(0, len(values), _TENSORS):
         digest.update(tensor_digest(torch.stack(list(values[start : start + _TENSORS]))).encode())
     return [len(values), str(about[0]), list(about[1]), digest.hexdigest()]
+
+
+def _arrays(arrays: Sequence[AnyArray]) -> list[Any] | None:
+    dtype, shape = arrays[0].dtype, arrays[0].shape
+    if dtype.hasobject or dtype.names or any((one.dtype, one.shape) != (dtype, shape) for one in arrays):
+        return None
+    digest = hashlib.sha256()
+    for start in range(0, len(arrays), _TENSORS):
+        digest.update(array_digest(np.stack(arrays[start : start + _TENSORS])).encode())
+    return [len(arrays), f"array {dtype}", list(shape), digest.hexdigest()]
 
 
 def _rows(rows: Sequence[Any]) -> list[Any] | None:

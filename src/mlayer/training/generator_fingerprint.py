@@ -31,9 +31,9 @@ def generator_parts(value: Any) -> list[Any] | None:
     if isinstance(value, np.random.BitGenerator):
         return _seed(value)
     if isinstance(value, np.random.RandomState):
-        of_the_process = value is np.random.mtrand._rand  # type: ignore[attr-defined]
+        of_the_process = value is np.random.mtrand._rand
         return ["RandomState", None if of_the_process else _digest(value.get_state(legacy=False))]
-    if isinstance(value, random.SystemRandom) or value is random._inst:  # type: ignore[attr-defined]
+    if isinstance(value, random.SystemRandom) or value is random._inst:
         return ["Random"]
     if isinstance(value, random.Random):
         return ["Random", _digest(value.getstate())]
