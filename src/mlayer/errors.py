@@ -107,7 +107,7 @@ _LONGEST_QUOTED = 300  # characters of another error that a message quotes
 
 
 def in_one_line(error: object) -> str:
-    r"""What another error says, as a part of a sentence.
+    r"""The message of another error, as a part of a sentence.
 
     Those of libraries may have many lines, and quote bytes of a file or a server that would steer a terminal.
 

@@ -149,7 +149,7 @@ class FromLoader:
         return loader_fingerprint(self.loader)
 
     def examples(self) -> list[Any]:
-        """Some examples, which may change what :meth:`fingerprint` reads."""
+        """The fingerprint of some examples; asking for them may change the other one."""
         return examples_fingerprint(self.loader)
 
 

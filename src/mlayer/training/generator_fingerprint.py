@@ -19,7 +19,7 @@ _LEAST_RANDOM = 2**64  # numpy draws seeds of 128 bits from the system; shorter 
 
 
 def generator_parts(value: Any) -> list[Any] | None:
-    """What tells a generator from others, as JSON has it; None for other objects.
+    """The identity of a generator, as JSON has it; None for other objects.
 
     >>> generator_parts(random.Random(1)) == generator_parts(random.Random(2))
     False

@@ -51,7 +51,7 @@ def loader_fingerprint(loader: Any) -> list[Any]:
 
 
 def examples_fingerprint(loader: Any) -> list[Any]:
-    """Some examples of each data set behind a loader that can be indexed, as JSON has them."""
+    """Examples of each data set behind a loader that can be indexed, as JSON has them."""
     if isinstance(loader, list | tuple):
         return []
     waiting, found, sampled = [_dataset_of(loader)], {}, []
@@ -70,7 +70,7 @@ def examples_fingerprint(loader: Any) -> list[Any]:
 
 
 def _dataset_of(loader: Any) -> Any:
-    """What the examples of a loader come from, or the loader itself: one of a user may be no DataLoader."""
+    """The source of a loader's examples, or the loader itself: one of a user may be no DataLoader."""
     known = isinstance(loader, DataLoader) or of_a_library(type(loader))
     return getattr(loader, "dataset", loader) if known else loader
 
