@@ -17,6 +17,7 @@ from typing import IO
 
 import numpy as np
 
+from mlayer.errors import in_one_line
 from mlayer.memory import check_size
 from mlayer.tensorfile import DamagedError
 
@@ -85,4 +86,4 @@ def _array(stream: IO[bytes], size: int) -> np.ndarray:
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    return f"{type(error).__name__}: {in_one_line(error)}"

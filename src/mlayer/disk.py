@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-from mlayer.errors import ArgumentError, MLayerError, UnwritableError
+from mlayer.errors import ArgumentError, MLayerError, UnwritableError, in_one_line
 
 if sys.platform != "win32":
     import fcntl
@@ -211,7 +211,10 @@ def followed(path: Path) -> Path:
         if isinstance(error, OSError) and error.errno != errno.ELOOP:
             raise
         raise ArgumentError(
-            "path", "a file", f"{path}, a link that leads nowhere ({error})", "Name the file itself."
+            "path",
+            "a file",
+            f"{path}, a link that leads nowhere ({in_one_line(error)})",
+            "Name the file itself.",
         ) from None
 
 

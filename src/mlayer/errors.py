@@ -103,6 +103,21 @@ class MissingPackageError(MLayerError, ImportError):
 
 
 _LONGEST = 600  # characters of a wrong value that a message shows
+_LONGEST_QUOTED = 300  # characters of another error that a message quotes
+
+
+def in_one_line(error: object) -> str:
+    r"""The message of another error, as a part of a sentence.
+
+    Those of libraries may have many lines, and quote bytes of a file or a server that would steer a terminal.
+
+    >>> in_one_line(RuntimeError("Error(s) in loading:\n\tsize mismatch"))
+    'Error(s) in loading: size mismatch'
+    >>> print(in_one_line("Not \x1b[31mFound"))
+    Not \x1b[31mFound
+    """
+    said = " ".join(str(error).split())[:_LONGEST_QUOTED] or type(error).__name__
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in said)
 
 
 def _message(argument: str, must_be: str, got: str, hint: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlayer.errors import in_one_line
 from mlayer.memory import check_size
 
 MOST_HEADER = 64 * 2**20
@@ -60,7 +61,7 @@ def read_header(path: Path) -> Header:
     except DamagedError:
         raise
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-        raise DamagedError(f"a header that is not JSON ({_short(error)})") from None
+        raise DamagedError(f"a header that is not JSON ({in_one_line(error)})") from None
     if not isinstance(entries, dict):
         raise DamagedError("a header that is not a JSON object")
     metadata = entries.pop("__metadata__", {})
@@ -114,7 +115,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, OverflowError, RuntimeError) as error:
-        raise DamagedError(_short(error)) from None
+        raise DamagedError(in_one_line(error)) from None
 
 
 def tensors_in(data: bytes) -> dict[str, Tensor]:
@@ -125,7 +126,7 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
     try:
         return {name: tensor.clone() for name, tensor in load(data).items()}
     except (SafetensorError, ValueError, OverflowError, RuntimeError, KeyError) as error:
-        raise DamagedError(_short(error)) from None
+        raise DamagedError(in_one_line(error)) from None
 
 
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
@@ -177,7 +178,3 @@ def digest_of(tensors: dict[str, Tensor]) -> str:
         if flat.numel():
             digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

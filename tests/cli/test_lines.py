@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -125,3 +126,40 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
 def test_json_keeps_line_ends(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["info", str(folder / "m.safetensors"), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["table"]["target"]["name"] == f"y\n{FORGED}"
+
+
+def test_what_libraries_say_in_many_lines_is_a_part_of_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A line end of theirs is no name of others, and is not written out as one."""
+    import torch
+
+    def wrong(*_: object, **__: object) -> None:
+        raise RuntimeError("Error(s) in loading state_dict for MLayer:\n\tsize mismatch for bias.\n")
+
+    monkeypatch.setattr(torch.nn.Module, "load_state_dict", wrong)
+    assert run(["explain", str(folder / "m.safetensors"), str(folder / "t.parquet")]) == 2
+    said = capfd.readouterr().err
+    assert "Error(s) in loading state_dict for MLayer: size mismatch for bias." in said
+    assert "\\n" not in said
+    monkeypatch.setattr("mlayer.tables.model.describe_model", wrong)
+    assert run(["info", str(folder / "m.safetensors")]) == 1
+    said = capfd.readouterr().err
+    assert "a bug in mlayer: RuntimeError: Error(s) in loading state_dict for MLayer: size mismatch" in said
+    assert "\\n" not in said
+
+
+def test_errors_of_libraries_are_quoted_in_one_line() -> None:
+    """The source: what another error says goes through `in_one_line` on its way into a message of ours."""
+    source = Path(mlayer.__file__).parent
+    quoted = re.compile(r"\{(error|reason|exception)\}|\{str\((error|reason|exception)\)")
+    # Words of ours and numbers.
+    own = {"cli/commands/fit.py", "cli/group.py", "certificates/checker/check.py"}
+    own |= {"experiments/determinant5.py", "experiments/temperatures.py"}
+    found = {
+        str(file.relative_to(source)): line.strip()
+        for file in source.rglob("*.py")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if quoted.search(line) and "exponential" not in file.parts  # which shows what compilers say
+    }
+    assert set(found) - own == set()

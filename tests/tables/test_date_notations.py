@@ -133,3 +133,11 @@ def test_periods_of_pandas() -> None:
     column, _ = learn(pd.period_range("2023Q1", periods=6, freq="Q"))
     assert column.low == 0.0
     assert column.high == since_1970(date(2024, 4, 1)) - since_1970(date(2023, 1, 1))
+
+
+@pytest.mark.parametrize("cell", ["1" * 200_000, "1 " * 100_000, "Q" * 200_000, "12:34" + " " * 200_000])
+def test_long_cells_are_no_dates(cell: str) -> None:
+    """The pattern of dates would take hours over them: its time grows with the square of their length."""
+    assert date_format([cell] * 40) is None
+    january = [f"2024-01-{day:02d}" for day in range(1, 29)] * 4
+    assert date_format([*january, cell]) == "ISO8601"

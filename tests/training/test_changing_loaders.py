@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from problems import layer, product
@@ -60,6 +61,24 @@ class OwnLoader:
         return iter([(self.x, Y)])
 
 
+class Tallies(Counting):
+    """Keeps counts in tensors and arrays, which are compared as a whole, and holds another data set."""
+
+    def __init__(self, changed: float = 0.0) -> None:
+        super().__init__(changed)
+        self.hits, self.total = torch.zeros(64), np.zeros(1)
+        self.inside, self.whole = Counting(), self
+
+    def __getitem__(self, index: int) -> Any:
+        self.hits[index] += 1
+        self.total += 1
+        return self.x[index], self.inside[index][1]
+
+
+def tallies(changed: float = 0.0) -> Any:
+    return DataLoader(Tallies(changed), 16, shuffle=True)
+
+
 def counting(changed: float = 0.0) -> Any:
     return DataLoader(Counting(changed), 16, shuffle=True)
 
@@ -68,7 +87,7 @@ def stream(changed: float = 0.0) -> Any:
     return DataLoader(Stream(changed), 16)
 
 
-KINDS = {"counting": counting, "stream": stream, "loader": OwnLoader}
+KINDS = {"counting": counting, "tallies": tallies, "stream": stream, "loader": OwnLoader}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ import click
 from mlayer.cli.group import ReaderGone, mlayer
 from mlayer.cli.show import line, plain, short
 from mlayer.disk import new_files
-from mlayer.errors import MLayerError
+from mlayer.errors import MLayerError, in_one_line
 
 DONE, BUG, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 debug,
             )
             return MISTAKE
-        _say(f"a bug in mlayer: {type(error).__name__}: {error}", debug)
+        _say(f"a bug in mlayer: {type(error).__name__}: {in_one_line(error)}", debug)
         _tell("Please report it, with what --debug shows.")
         return BUG
     return result if isinstance(result, int) else DONE

@@ -28,7 +28,7 @@ from mlayer.datasets.local_files import (
     sha256_of,
 )
 from mlayer.disk import beside, make_folder, refusals, remove_left_over, replace_file
-from mlayer.errors import ArgumentError, FileFormatError, MLayerError
+from mlayer.errors import ArgumentError, FileFormatError, MLayerError, in_one_line
 
 # Called with the file's name, the bytes that have come, and the bytes expected (None: not known).
 Progress = Callable[[str, int, int | None], None]
@@ -92,8 +92,10 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                     raise OSError(f"only {come} of {total} bytes were received")
             # urllib's errors are OSErrors; a place that it cannot be sent on to is a ValueError.
             except (OSError, http.client.HTTPException, ValueError) as error:
+                if isinstance(error, urllib.error.HTTPError):  # holds the connection
+                    error.close()
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                raise missing(folder, file, f"The download failed ({reason}).") from None
+                raise missing(folder, file, f"The download failed ({in_one_line(reason)}).") from None
             if not piece:
                 return
             come += len(piece)
@@ -189,7 +191,7 @@ def _unpack(archive: Path, folder: Path, files: Sequence[SourceFile]) -> None:
         if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno is not None):
             raise  # of the disk, not of the archive
         raise FileFormatError(
-            archive, "a .tar.gz archive", f"something else ({error})", "Try again."
+            archive, "a .tar.gz archive", f"something else ({in_one_line(error)})", "Try again."
         ) from None
     if wanted:
         names = ", ".join(wanted)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlayer.errors import FileFormatError
+from mlayer.errors import FileFormatError, in_one_line
 
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
@@ -39,7 +39,7 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
                     arrays[name] = array
     except (struct.error, ValueError, KeyError, zlib.error) as error:
         raise FileFormatError(
-            path, "a complete MATLAB 5 .mat file", f"a damaged one ({error})", _HINT
+            path, "a complete MATLAB 5 .mat file", f"a damaged one ({in_one_line(error)})", _HINT
         ) from None
     absent = [name for name in names if name not in arrays]
     if absent:

@@ -11,7 +11,7 @@ import torch
 from mlayer.datasets.dataset_types import Series
 from mlayer.datasets.download import Progress, fetch
 from mlayer.datasets.local_files import DataPath, SourceFile, find
-from mlayer.errors import FileFormatError
+from mlayer.errors import FileFormatError, in_one_line
 
 _NAME = "daily-min-temperatures.csv"
 _URL = "https://raw.githubusercontent.com/jbrownlee/Datasets/master/" + _NAME
@@ -33,7 +33,7 @@ def temperatures(
         dates, values = _rows(path)
     except csv.Error as error:
         raise FileFormatError(
-            path, "a table of dates and numbers", f"a damaged one ({error})", _AGAIN
+            path, "a table of dates and numbers", f"a damaged one ({in_one_line(error)})", _AGAIN
         ) from None
     if not values:
         raise FileFormatError(path, "a table with rows", "none", _AGAIN)

@@ -13,7 +13,7 @@ import torch
 from mlayer.datasets.dataset_types import ImageSet, Split
 from mlayer.datasets.download import Progress, fetch
 from mlayer.datasets.local_files import DataPath, SourceFile, find
-from mlayer.errors import FileFormatError
+from mlayer.errors import FileFormatError, in_one_line
 
 _URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # the original site no longer serves files
 _MOST_BYTES = 2**28  # five times the largest file, unpacked
@@ -95,7 +95,9 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
             if len(raw) > _MOST_BYTES:
                 raise OSError(f"more than {_MOST_BYTES} bytes unpacked")
         except (EOFError, OSError, zlib.error) as error:
-            raise FileFormatError(path, "a complete .gz file", f"a damaged one ({error})", _AGAIN) from None
+            raise FileFormatError(
+                path, "a complete .gz file", f"a damaged one ({in_one_line(error)})", _AGAIN
+            ) from None
     magic = bytes((0, 0, 8, dimensions))
     if raw[:4] != magic:
         raise FileFormatError(

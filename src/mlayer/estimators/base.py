@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.estimators import selection
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, outputs_of
 from mlayer.estimators.linear import LinearFit, best_linear, best_logistic
@@ -46,7 +46,7 @@ def _numbers_wanted(names: str) -> Iterator[None]:
         raise ArgumentTypeError(
             names,
             "numbers in an array or a table",
-            f"something else: {str(error).rstrip('.')}",
+            f"something else: {in_one_line(error).rstrip('.')}",
             "Use numpy.asarray(..., float).",
         ) from error
     except ValueError as error:
@@ -55,7 +55,7 @@ def _numbers_wanted(names: str) -> Iterator[None]:
         raise ArgumentError(
             names,
             "numbers",
-            f"text: {str(error).split(': ', 1)[1]}",
+            f"text: {in_one_line(str(error).split(': ', 1)[1])}",
             "Encode text, such as by OneHotEncoder in a pipeline; mlayer.tables.fit_table takes raw tables.",
         ) from error
 

@@ -11,7 +11,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.estimators.base import Auto, MLayerEstimator
 from mlayer.estimators.rows import scaled_weights, standard_rows
 from mlayer.estimators.scaling import Scale
@@ -224,7 +224,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
                 raise ArgumentError(
                     "class_weight",
                     f"weights of the classes {self.classes_.tolist()}",
-                    f"a dictionary of which scikit-learn says: {error}",
+                    f"a dictionary of which scikit-learn says: {in_one_line(error)}",
                     "Its keys are the classes as they stand in y, its values numbers.",
                 ) from error
         return scaled_weights(np.asarray(factors, dtype=np.float64), "class_weight")
@@ -235,7 +235,10 @@ def _different(classes: ArrayLike) -> NDArray[Any]:
         known = np.unique(np.asarray(classes))
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
-            "classes", "labels of one kind", f"something else: {error}", "Pass np.unique(all labels)."
+            "classes",
+            "labels of one kind",
+            f"something else: {in_one_line(error)}",
+            "Pass np.unique(all labels).",
         ) from error
     if np.ndim(classes) != 1 or len(known) < 1:
         raise ArgumentError(

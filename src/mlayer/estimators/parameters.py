@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from mlayer.checks import brief, did_you_mean, instance, is_finite, is_several, one_of
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.estimators.penalty import PENALTIES
 from mlayer.estimators.selection import EFFORTS
 
@@ -160,7 +160,7 @@ def _unfit(solver: str) -> str:
     try:
         optimizer_class(solver)(weights, lr=1e-3).step()  # type: ignore[call-arg]
     except (RuntimeError, ValueError) as error:
-        return str(error).splitlines()[0]
+        return in_one_line(error)
     return ""
 
 

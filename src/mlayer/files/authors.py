@@ -13,7 +13,7 @@ from torch import Tensor
 from mlayer.arrayfile import read_array, read_arrays
 from mlayer.checks import file_path
 from mlayer.disk import absent
-from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.errors import ArgumentError, FileFormatError, in_one_line
 from mlayer.files.store import PathLike
 from mlayer.nn.arguments import as_dtype, check_device
 from mlayer.nn.layer import MLayer
@@ -51,7 +51,7 @@ def load_authors_model(
         vector = read_array(Path(path))
     except DamagedError as error:
         raise FileFormatError(
-            path, "a .npy file of one float vector", f"something else ({error})", _GET
+            path, "a .npy file of one float vector", f"something else ({in_one_line(error)})", _GET
         ) from None
     total = sum(math.prod(shape) for shape in LAYOUT.values())
     if vector.dtype.kind != "f" or vector.shape != (total,):
@@ -157,7 +157,7 @@ def load_keras_npz(
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise FileFormatError(
-            path, "a dump whose arrays fit each other", f"others ({error})", "Dump all weights."
+            path, "a dump whose arrays fit each other", f"others ({in_one_line(error)})", "Dump all weights."
         ) from None
     return layer.to(dtype)
 
@@ -173,7 +173,7 @@ def _npz(path: PathLike) -> dict[str, Tensor]:
         arrays = read_arrays(Path(path))
     except DamagedError as error:
         raise FileFormatError(
-            path, "an .npz archive", f"something else ({error})", "Write it with numpy.savez."
+            path, "an .npz archive", f"something else ({in_one_line(error)})", "Write it with numpy.savez."
         ) from None
     return {n: torch.from_numpy(a.astype(np.float64)) for n, a in arrays.items() if a.dtype.kind == "f"}
 

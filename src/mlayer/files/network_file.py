@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import file_path
 from mlayer.disk import absent, replace_bytes
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MLayerError
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MLayerError, in_one_line
 from mlayer.nn.layer import MLayer
 from mlayer.tensorfile import DamagedError, Header, check_seal, distinct, read_header, sealed, tensors_in
 
@@ -109,10 +109,15 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
     except FileFormatError:
         raise
     except (DamagedError, MLayerError) as error:
-        raise FileFormatError(where, _MUST_BE, f"something else ({error})", "Get it again.") from None
+        raise FileFormatError(
+            where, _MUST_BE, f"something else ({in_one_line(error)})", "Get it again."
+        ) from None
     except (ValueError, KeyError, TypeError, RecursionError, RuntimeError) as error:
         raise FileFormatError(
-            where, _MUST_BE, f"a damaged header ({type(error).__name__}: {error})", "Get it again."
+            where,
+            _MUST_BE,
+            f"a damaged header ({type(error).__name__}: {in_one_line(error)})",
+            "Get it again.",
         ) from None
     return network.eval(), notes
 

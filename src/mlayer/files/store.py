@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import file_path, flag
 from mlayer.disk import absent, replace_bytes
-from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError
+from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError, in_one_line
 from mlayer.exponential.arguments import HALVES
 from mlayer.nn.arguments import check_device, check_stored, check_values
 from mlayer.nn.initializers import INITIALIZERS
@@ -124,7 +124,7 @@ def load_with_notes(
         layer.load_state_dict(tensors)
     except RuntimeError as error:
         raise FileFormatError(
-            path, "consistent", f"weights that do not fit: {error}", "Get it again."
+            path, "consistent", f"weights that do not fit: {in_one_line(error)}", "Get it again."
         ) from None
     if not allow_nonfinite:
         bad = [name for name, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
@@ -144,7 +144,10 @@ def _as_json(notes: Mapping[str, Any]) -> dict[str, Any]:
         copy = json.loads(json.dumps(dict(notes), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(
-            "notes", "a JSON object", f"something else ({error})", "Use dicts, lists, strings and numbers."
+            "notes",
+            "a JSON object",
+            f"something else ({in_one_line(error)})",
+            "Use dicts, lists, strings and numbers.",
         ) from None
     result: dict[str, Any] = copy
     return result
@@ -221,14 +224,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileFormatError(
             path,
             must_be,
-            f"something else, or an incomplete file ({error})",
+            f"something else, or an incomplete file ({in_one_line(error)})",
             "Get it again." if path.suffix == ".safetensors" else "Models end in .safetensors.",
         ) from None
     except FileFormatError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileFormatError(
-            path, must_be, f"a damaged header ({type(error).__name__}: {error})", "Get it again."
+            path, must_be, f"a damaged header ({type(error).__name__}: {in_one_line(error)})", "Get it again."
         ) from None
 
 
@@ -302,7 +305,7 @@ def _build(path: PathLike, config: dict[str, Any], structure: nn.Module | None) 
         if structure is not None:
             raise
         raise FileFormatError(
-            path, "consistent", f"a wrong configuration ({error})", "Get it again."
+            path, "consistent", f"a wrong configuration ({in_one_line(error)})", "Get it again."
         ) from None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlayer.checks import brief, flag, function, instance
 from mlayer.disk import replace_file
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.numerics.arrays import AnyArray
 from mlayer.tables.model import Predictions, TableModel
 from mlayer.tables.reader.source import Source, pandas_module
@@ -239,7 +239,7 @@ def _parquet_file(path: Path, pieces: Iterator[DataFrame]) -> None:
                 table = pyarrow.Table.from_pandas(piece, schema=schema, preserve_index=False)
             except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
                 raise ArgumentError(
-                    "the output", "of one type in each column, for parquet", str(error), "Write .csv."
+                    "the output", "of one type in each column, for parquet", in_one_line(error), "Write .csv."
                 ) from None
             if writer is None:
                 writer = pyarrow.parquet.ParquetWriter(path, table.schema)

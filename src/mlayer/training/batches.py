@@ -16,7 +16,7 @@ from torch import Tensor
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.distributed import World
 from mlayer.training.fingerprint import tensors_fingerprint
-from mlayer.training.loader_fingerprint import loader_fingerprint
+from mlayer.training.loader_fingerprint import examples_fingerprint, loader_fingerprint
 
 _BLOCK_NUMBERS = 2**20  # numbers copied at once into shuffled order
 _EVALUATION_ROWS = 1024  # in one batch without gradients
@@ -78,6 +78,10 @@ class TensorsInMemory:
     def fingerprint(self) -> list[Any]:
         """Shapes and a digest of every byte: a run is not resumed on other data."""
         return tensors_fingerprint(self.tensors)
+
+    def examples(self) -> list[Any]:
+        """None: every byte was read."""
+        return []
 
 
 class FromLoader:
@@ -141,8 +145,12 @@ class FromLoader:
             )
 
     def fingerprint(self) -> list[Any]:
-        """All that is known without reading it through."""
+        """All that is known without asking for anything."""
         return loader_fingerprint(self.loader)
+
+    def examples(self) -> list[Any]:
+        """The fingerprint of some examples; asking for them may change the other one."""
+        return examples_fingerprint(self.loader)
 
 
 Source = TensorsInMemory | FromLoader

@@ -40,32 +40,30 @@ def tensor_digest(tensor: Tensor) -> str:
 
 
 def examples_digest(examples: Sequence[Any]) -> list[Any] | None:
-    """The digest of a long list of alike tensors, or of rows of tensors and numbers; None for other lists.
+    """The digest of a long list of alike tensors, arrays, numbers or texts, or rows of them; else None.
 
-    It takes a hundredth of the time that the same tensors take one by one.
+    Rows are tuples, lists or dictionaries, of rows too. It takes a hundredth of the time that the same
+    tensors take one by one.
 
     >>> examples_digest([(torch.zeros(2), k) for k in range(50)])[:2]
-    ['rows', 'tuple']
+    ['tuple', 50]
     """
-    kind = type(examples[0]) if examples else None
-    if len(examples) < _FEWEST or any(type(one) is not kind for one in examples):
-        return None
-    if kind is Tensor:
-        found = _column(examples)
-        return None if found is None else ["tensors", found]
-    if kind not in (tuple, list) or len({len(one) for one in examples}) != 1:
-        return None
-    columns = [_column(column) for column in zip(*examples, strict=True)]
-    return ["rows", kind.__name__, columns] if columns and None not in columns else None
+    return _column(examples) if len(examples) >= _FEWEST else None
 
 
 def _column(values: Sequence[Any]) -> list[Any] | None:
     kind = type(values[0])
     if any(type(one) is not kind for one in values):
         return None
-    if kind in (bool, int, float):
-        digest = hashlib.sha256(repr(values).encode())
+    if kind in (bool, int, float, str, type(None)):
+        digest = hashlib.sha256(repr(values).encode("utf-8", "surrogatepass"))
         return [len(values), kind.__name__, digest.hexdigest()]
+    if kind in (tuple, list, dict):
+        return _rows(values)
+    if issubclass(kind, (np.number, np.bool_)):
+        return [len(values), f"numpy {kind.__name__}", array_digest(np.array(values))]
+    if kind is np.ndarray:
+        return _arrays(values)
     if kind is not Tensor or not all(map(_is_plain, values)):
         return None
     about = values[0].dtype, values[0].shape, values[0].device
@@ -77,6 +75,35 @@ def _column(values: Sequence[Any]) -> list[Any] | None:
     return [len(values), str(about[0]), list(about[1]), digest.hexdigest()]
 
 
+def _arrays(arrays: Sequence[AnyArray]) -> list[Any] | None:
+    dtype, shape = arrays[0].dtype, arrays[0].shape
+    if dtype.hasobject or dtype.names or any((one.dtype, one.shape) != (dtype, shape) for one in arrays):
+        return None
+    digest = hashlib.sha256()
+    for start in range(0, len(arrays), _TENSORS):
+        digest.update(array_digest(np.stack(arrays[start : start + _TENSORS])).encode())
+    return [len(arrays), f"array {dtype}", list(shape), digest.hexdigest()]
+
+
+def _rows(rows: Sequence[Any]) -> list[Any] | None:
+    kind, first = type(rows[0]), rows[0]
+    if kind is dict:
+        names = list(first)
+        if any(type(name) is not str for name in names) or any(list(one) != names for one in rows):
+            return None
+        rows = [tuple(one.values()) for one in rows]
+    else:
+        names = []
+    if not first or len({len(one) for one in rows}) != 1:
+        return None
+    columns = []
+    for column in zip(*rows, strict=True):
+        columns.append(_column(column))
+        if columns[-1] is None:
+            return None
+    return [kind.__name__, len(rows), names, columns]
+
+
 def _is_plain(tensor: Tensor) -> bool:
     """Whether its numbers are all there is to it."""
     odd = tensor.is_nested or tensor.is_meta or tensor.is_quantized or tensor.requires_grad
@@ -84,7 +111,16 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def array_digest(array: AnyArray) -> str:
-    """The digest of the cells of an array without objects; dates too, which have no separate buffer."""
+    """The digest of the cells of an array without objects; dates too, which have no separate buffer.
+
+    What lies between the fields of a record, or behind a number of 80 bits, is not part of them.
+    """
+    if array.dtype.names is not None:
+        fields = [f"{name} {array_digest(array[name])}" for name in array.dtype.names]
+        return hashlib.sha256("\n".join(fields).encode()).hexdigest()
+    if array.dtype.type in (np.longdouble, np.clongdouble):
+        high = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        return array_digest(np.stack((high, (array - high).astype(high.dtype))))
     flat = np.ascontiguousarray(array).reshape(-1)
     return bulk_digest(flat.view(np.uint8).data if flat.nbytes else memoryview(b""))
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from mlayer.disk import has_locks, make_folder, remove_left_over, replace_bytes
-from mlayer.errors import FileFormatError, MLayerError, UnwritableError
+from mlayer.errors import FileFormatError, MLayerError, UnwritableError, in_one_line
 from mlayer.tensorfile import DamagedError, check_seal, distinct, read_header, sealed, tensors_in
 
-FORMAT = 6  # 3 had other digests of the data, 4 and 5 of what callables and loaders hold
+FORMAT = 7  # 3 had other digests of the data, 4 to 6 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
 _LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"
@@ -236,7 +236,7 @@ def _about(text: str) -> dict[str, Any]:
     try:
         about = json.loads(text, object_pairs_hook=distinct)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"a header that is not JSON ({error})"[:300]) from None
+        raise DamagedError(f"a header that is not JSON ({in_one_line(error)})"[:300]) from None
     if not isinstance(about, dict):
         raise DamagedError("a header that is not a JSON object")
     return about

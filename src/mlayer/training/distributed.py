@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mlayer.errors import MLayerError
+from mlayer.errors import MLayerError, in_one_line
 
 
 class WorkerLostError(MLayerError, RuntimeError):
@@ -85,7 +85,7 @@ class World:
         except RuntimeError as error:
             raise WorkerLostError(
                 f"a process of the distributed run is gone (this is rank {self.rank} of {self.size}). "
-                f"{self.where} ({str(error).splitlines()[0]})"
+                f"{self.where} ({in_one_line(error)})"
             ) from None
 
 

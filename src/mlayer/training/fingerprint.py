@@ -15,9 +15,9 @@ import copyreg
 import ctypes
 import hashlib
 import json
-import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar, copy_context
 from functools import partial, partialmethod
 from types import (
     BuiltinFunctionType,
@@ -53,6 +53,7 @@ from mlayer.training.compiled_fingerprint import (
     script_parts,
     shared_library,
 )
+from mlayer.training.generator_fingerprint import generator_parts
 
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
@@ -138,7 +139,8 @@ class _ObjectWalk:
             return ["memmap", str(value.dtype), list(value.shape), str(value.filename), value.offset]
         if isinstance(value, np.flatiter):
             return ["iterator", self.read(value.copy()), value.index]
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray | np.generic):
+            value = np.asarray(value)
             kind = ["array", str(value.dtype), list(value.shape)]
             if value.dtype.hasobject:
                 return [*kind, self.read(value.tolist())]
@@ -152,6 +154,10 @@ class _ObjectWalk:
                 return list(map(_scalar, value))
             return examples_digest(value) or [self.read(one) for one in value]
         if type(value) is dict or isinstance(value, type(type.__dict__)):
+            values = list(value.values())
+            together = None if values and isinstance(values[0], _SCALARS) else examples_digest(values)
+            if together is not None:
+                return {"dict": [self.read(list(value)), together]}
             return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
         if isinstance(value, set | frozenset):
             return {"set": sorted(json.dumps(self.read(one)) for one in value)}
@@ -181,12 +187,13 @@ class _ObjectWalk:
             return self.module(value, weights=True)
         if isinstance(value, ModuleType):
             return ["module", value.__name__, *self._module_of_the_run(value)]
-        if isinstance(value, torch.Generator):  # where it stands changes with every draw
-            return ["generator", value.initial_seed()]
-        if isinstance(value, np.random.Generator):
-            return ["generator", _seed(value)]
-        if isinstance(value, np.random.RandomState | random.Random):
-            return ["generator", _name(type(value))]
+        generator = generator_parts(value)
+        if generator is not None:
+            return ["generator", *generator]
+        if isinstance(value, torch.UntypedStorage | torch.TypedStorage):
+            return ["storage", str(getattr(value, "dtype", None)), _storage_digest(value)]
+        if isinstance(value, ContextVar):
+            return ["variable", value.name, self.read(copy_context().get(value)), *self._state(value)]
         if isinstance(value, BuiltinFunctionType):
             owner = value.__self__
             about = extension_digest(owner) if isinstance(owner, ModuleType) else self.read(owner)
@@ -375,7 +382,6 @@ def _tensor_digest(tensor: Tensor) -> str:
         return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def _seed(generator: np.random.Generator) -> int | None:
-    """The seed of a generator; None if it was random, for then no two processes have the same."""
-    seed = getattr(generator.bit_generator.seed_seq, "entropy", None)
-    return seed if isinstance(seed, int) and seed < 2**64 else None
+def _storage_digest(storage: torch.UntypedStorage | torch.TypedStorage) -> str:
+    bare = storage if isinstance(storage, torch.UntypedStorage) else storage._untyped_storage
+    return tensor_digest(torch.empty(0, dtype=torch.uint8, device=bare.device).set_(bare))

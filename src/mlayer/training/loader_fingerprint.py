@@ -4,7 +4,8 @@ Tensors and arrays in memory count with every byte, wherever they are: in a Tens
 an attribute of a data set, of its sampler or of a user-defined loader. So do the batch size, the sampler and
 the code that makes batches. Of a data set that can be indexed some examples count besides, if they are the
 same when they are asked for twice; random ones cannot be compared. What is read from files on the way is not
-compared otherwise. Counters and caches of a data set count until they are seen to change (see `changes`).
+compared otherwise. Counters and caches of a data set count until they are seen to change (see `changes`):
+asking for examples changes them too, so these are asked for separately.
 """
 
 from __future__ import annotations
@@ -31,15 +32,14 @@ _NOT_OF_A_SAMPLER = ("data_source", "generator")
 
 
 def loader_fingerprint(loader: Any) -> list[Any]:
-    """All that is known of a loader, as JSON has it."""
+    """All that is known of a loader without asking it for anything, as JSON has it."""
     if isinstance(loader, list | tuple):
         batches = [tensors_fingerprint([t for t in batch if isinstance(t, Tensor)]) for batch in loader]
         return ["batches", batches]
     known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
     if not isinstance(loader, DataLoader):
         # The attributes of a loader of a library are its own business, such as queues and workers.
-        inner = getattr(loader, "dataset", loader) if of_a_library(type(loader)) else loader
-        return [*known, _dataset_fingerprint(inner)]
+        return [*known, _dataset_fingerprint(_dataset_of(loader))]
     if not of_a_library(type(loader)):
         held = {
             key: _held(value) for key, value in _attributes(loader).items() if key not in _of_every_loader()
@@ -48,6 +48,49 @@ def loader_fingerprint(loader: Any) -> list[Any]:
     makes = [plain(getattr(loader, name)) for name in ("collate_fn", "worker_init_fn", "drop_last")]
     order = [_sampler_fingerprint(getattr(loader, name)) for name in ("sampler", "batch_sampler")]
     return [*known, makes, order, _dataset_fingerprint(loader.dataset)]
+
+
+def examples_fingerprint(loader: Any) -> list[Any]:
+    """Examples of each data set behind a loader that can be indexed, as JSON has them."""
+    if isinstance(loader, list | tuple):
+        return []
+    waiting, found, sampled = [_dataset_of(loader)], {}, []
+    if isinstance(loader, DataLoader):
+        waiting += _datasets_in(loader)
+    with _generators_left_as_they_are():
+        while waiting:
+            dataset = waiting.pop(0)
+            if id(dataset) in found:
+                continue
+            found[id(dataset)] = dataset
+            waiting += _datasets_in(dataset)
+            if type(dataset) is not TensorDataset and not isinstance(dataset, _CONTAINERS):
+                sampled.append(_examples(dataset))
+    return sampled
+
+
+def _dataset_of(loader: Any) -> Any:
+    """The source of a loader's examples, or the loader itself: one of a user may be no DataLoader."""
+    known = isinstance(loader, DataLoader) or of_a_library(type(loader))
+    return getattr(loader, "dataset", loader) if known else loader
+
+
+def _datasets_in(dataset: Any) -> list[Any]:
+    """The data sets that another one is made of."""
+    found: list[Any] = []
+    for value in _attributes(dataset).values():
+        inside = value.values() if isinstance(value, dict) else value
+        found += inside if isinstance(value, dict | list | tuple) else [value]
+    return [one for one in found if isinstance(one, Dataset)]
+
+
+def _examples(dataset: Any) -> Any:
+    count = _length(dataset)
+    if not count or not hasattr(dataset, "__getitem__"):
+        return None
+    places = sorted({round(k * (count - 1) / (_SAMPLES - 1)) for k in range(_SAMPLES)})
+    once, again = ([plain(_example(dataset, k)) for k in places] for _ in range(2))
+    return once if once == again else "random"
 
 
 def _sampler_fingerprint(sampler: Any) -> Any:
@@ -61,24 +104,22 @@ def _sampler_fingerprint(sampler: Any) -> Any:
     return [plain(type(sampler)), held]
 
 
-def _dataset_fingerprint(dataset: Any) -> list[Any]:
+def _dataset_fingerprint(dataset: Any, above: tuple[int, ...] = ()) -> list[Any]:
     name, count = type(dataset).__qualname__, _length(dataset)
+    if id(dataset) in above:
+        return [name, count, "above"]
+    above = (*above, id(dataset))
     if type(dataset) is TensorDataset:
         return [name, count, tensors_fingerprint(dataset.tensors)]
     if type(dataset) is Subset:
-        return [name, count, plain(list(dataset.indices)), _dataset_fingerprint(dataset.dataset)]
-    held = {key: _held(value) for key, value in _attributes(dataset).items()}
+        return [name, count, plain(list(dataset.indices)), _dataset_fingerprint(dataset.dataset, above)]
+    held = {key: _held(value, above) for key, value in _attributes(dataset).items()}
     known = [name, count, plain(type(dataset)), held]
     if isinstance(dataset, _CONTAINERS):
         return [*known, plain(dataset)]
     if not isinstance(dataset, Dataset) and of_a_library(type(dataset)):  # such as a table of pandas
         known = [*known, plain(dataset)]
-    if not count or not hasattr(dataset, "__getitem__"):
-        return known
-    with _generators_left_as_they_are():
-        places = sorted({round(k * (count - 1) / (_SAMPLES - 1)) for k in range(_SAMPLES)})
-        once, again = ([plain(_example(dataset, k)) for k in places] for _ in range(2))
-    return [*known, once if once == again else "random"]
+    return known
 
 
 def _attributes(of: Any) -> dict[str, Any]:
@@ -92,14 +133,14 @@ def _of_every_loader() -> set[str]:
     return {*vars(DataLoader(TensorDataset(torch.zeros(1)))), "_iterator"}
 
 
-def _held(value: Any) -> Any:
+def _held(value: Any, above: tuple[int, ...] = ()) -> Any:
     """An attribute of a data set, which may be made of others."""
     if isinstance(value, Dataset):
-        return _dataset_fingerprint(value)
+        return _dataset_fingerprint(value, above)
     if isinstance(value, list | tuple) and any(isinstance(one, Dataset) for one in value):
-        return [_held(one) for one in value]
+        return [_held(one, above) for one in value]
     if isinstance(value, dict) and any(isinstance(one, Dataset) for one in value.values()):
-        return [[plain(key), _held(one)] for key, one in value.items()]
+        return [[plain(key), _held(one, above)] for key, one in value.items()]
     return plain(value)
 
 

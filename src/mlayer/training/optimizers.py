@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mlayer.checks import did_you_mean, instance
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.numerics.light_optimizers import light
 from mlayer.training.muon import Muon
 from mlayer.training.rmsprop import RMSprop, fits_one_call
@@ -100,7 +100,7 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
             "optimizer",
             "one that can be built for this model with these options",
             f"{kind.__name__} with {options}",
-            f"torch says: {error}.",
+            f"torch says: {in_one_line(error)}.",
         ) from None
 
 

@@ -18,7 +18,7 @@ _ENDS = (StopIteration, StopAsyncIteration)
 
 
 class RunFailedError(MLayerError, RuntimeError):
-    """A run in another process ended with an error that cannot be brought back; this is its message."""
+    """A run in another process ended with an error that cannot be brought back; its traceback is a note."""
 
 
 def sendable(error: BaseException, what: str) -> BaseException:
@@ -43,7 +43,9 @@ def sendable(error: BaseException, what: str) -> BaseException:
         came = None
     if type(came) is type(error) and isinstance(error, Exception) and not isinstance(error, _ENDS):
         return error
-    return RunFailedError(f"{what} ended with {type(error).__name__}: {words(error)}\n{_told(error)[-2000:]}")
+    failed = RunFailedError(f"{what} ended with {type(error).__name__}: {words(error)}")
+    failed.add_note(_told(error)[-2000:])
+    return failed
 
 
 def words(error: BaseException) -> str:

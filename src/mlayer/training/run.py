@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.errors import ArgumentError, FileFormatError, in_one_line
 from mlayer.tensorfile import digest_of
-from mlayer.training.batches import Data, FromLoader, as_source
+from mlayer.training.batches import Data, FromLoader, Source, as_source
 from mlayer.training.best import Best, Weights, copy_of
 from mlayer.training.changes import agree, difference, differing, merged, same
 from mlayer.training.checkpoints import Checkpoints
@@ -36,9 +36,9 @@ _COUNTERS: dict[str, Any] = {
 _FREE = ("on_divergence", "restore_best")
 
 
-_SAME_ATTRIBUTES = (
-    " An attribute that says nothing of the data, such as a time or a count of calls, must have the same "
-    "value before every call: set it there, or keep it outside the data set and its loader."
+_SAME_VALUES = (
+    " What is held must have the same value before every call, also a time, a count of calls or a generator "
+    "of random numbers: set or seed it there, or keep it elsewhere."
 )
 
 
@@ -190,11 +190,14 @@ class Run:
 
     def _fingerprint(self) -> dict[str, Any]:
         """Every byte of data and weights, the code of callables, and the settings."""
+        held, sources = self._held(), self._sources()
+        known = {name: source.fingerprint() for name, source in sources.items()}
+        examples = {name: source.examples() for name, source in sources.items()}
         return {
-            **self._held(),
+            **held,
             "optimizer": self._optimizer_fingerprint(),
-            "data": self.source.fingerprint(),
-            "validation": None if self.validation is None else self.validation.fingerprint(),
+            "validation": None,
+            **{name: [known[name], examples[name]] for name in sources},
             "start": digest_of(self.model.state_dict() | self._others()),
             "around": _surroundings(self.device.type),
         }
@@ -238,13 +241,21 @@ class Run:
             structure = merged(before["structure"], structure)
         return {"settings": settings, "augment": augment, "structure": structure}
 
-    def _data_now(self) -> dict[str, Any]:
-        """The fingerprint of loaders, which may hold counters and caches: what has changed is marked."""
+    def _sources(self) -> dict[str, Source]:
         sources = {"data": self.source, "validation": self.validation}
+        return {name: source for name, source in sources.items() if source is not None}
+
+    def _data_now(self) -> dict[str, Any]:
+        """The fingerprint of loaders, which may hold counters and caches: what has changed is marked.
+
+        Examples are asked for first here and last at the start of a run, so that nothing is asked for between
+        the end of a run and the start of its continuation: a counter stands where it stood.
+        """
+        loaders = {name: one for name, one in self._sources().items() if isinstance(one, FromLoader)}
+        examples = {name: loader.examples() for name, loader in loaders.items()}
         return {
-            name: merged(self._about[name], source.fingerprint())
-            for name, source in sources.items()
-            if isinstance(source, FromLoader)
+            name: merged(self._about[name], [loader.fingerprint(), examples[name]])
+            for name, loader in loaders.items()
         }
 
     def mark_changes(self, checkpoints: Checkpoints) -> None:
@@ -253,7 +264,7 @@ class Run:
         Or the same process could not resume it: its loader, say, has counted what was done since then.
         """
         with suppress(Exception):  # of the arguments' code: what ended the run is what counts
-            now = self._about and self._about | self._held(self._about) | self._data_now()
+            now = self._about and self._about | self._data_now() | self._held(self._about)
             if now != self._about and (state := checkpoints.read()) is not None:
                 checkpoints.write(state | {"about": now})
 
@@ -275,13 +286,12 @@ class Run:
         except _MISFITS as error:
             raise self._unusable(checkpoints, error) from None
         if changed:
-            attributes = any("in the attribute" in words for words in changed)
+            held = any("in the attribute" in words or "holds other values" in words for words in changed)
             raise ArgumentError(
                 "checkpoint",
                 "the folder of this run, or empty",
                 f"{checkpoints.folder}, where {'; '.join(changed)}",
-                "Give another folder, or delete this one to start over."
-                + (_SAME_ATTRIBUTES if attributes else ""),
+                "Give another folder, or delete this one to start over." + (_SAME_VALUES if held else ""),
             )
 
     def _changes(self, state: dict[str, Any]) -> list[str]:
@@ -346,7 +356,7 @@ class Run:
         return FileFormatError(
             checkpoints.file,
             "a checkpoint of this run",
-            f"one that does not fit it ({type(error).__name__}: {str(error)[:200]})",
+            f"one that does not fit it ({type(error).__name__}: {in_one_line(error)})",
             "Delete it to start over.",
         )
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mlayer.certificates.linalg import UNIT
 from mlayer.certificates.networks.windows import pair, windows
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 
 _LARGEST = 64_000_000  # entries of a dense matrix: half a gigabyte
 # Below it a number may be denormal, or taken as 0: right to no relative error.
@@ -130,7 +130,7 @@ def _shape_behind(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ArgumentError(
             "model", f"one whose {type(module).__name__} takes shape {shape}, which x leads to",
-            f"{module}, which does not ({str(error).splitlines()[0][:120]})",
+            f"{module}, which does not ({in_one_line(error)})",
             "Change its sizes, or the shape of x.",
         ) from None  # fmt: skip
     return tuple(found.shape[1:])

@@ -22,7 +22,7 @@ from mlayer.certificates.problem.coordinates import Whitened, plain_weights, whi
 from mlayer.certificates.problem.fit import Fitted, fit, product_form
 from mlayer.certificates.problem.weights import Weights
 from mlayer.disk import replace_bytes
-from mlayer.errors import FileFormatError
+from mlayer.errors import FileFormatError, in_one_line
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.tensorfile import DamagedError
@@ -108,7 +108,7 @@ def read_fitted(path: Path, weights: Weights, norm: str) -> Fitted:
         raise
     except (DamagedError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(
-            path, "constants that a Certifier saved", f"something else ({error})", _AGAIN
+            path, "constants that a Certifier saved", f"something else ({in_one_line(error)})", _AGAIN
         ) from None
     if belongs_to != owner_of(weights, norm):
         raise FileFormatError(

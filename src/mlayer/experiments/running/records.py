@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlayer.disk import make_folder, replace_bytes
-from mlayer.errors import FileFormatError
+from mlayer.errors import FileFormatError, in_one_line
 from mlayer.memory import check_size
 
 Record = dict[str, Any]
@@ -23,7 +23,7 @@ def read_record(file: Path) -> Record:
     try:
         record = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise not_a_result(file, f"something that is not JSON ({error})") from None
+        raise not_a_result(file, f"something that is not JSON ({in_one_line(error)})") from None
     if not isinstance(record, dict):
         raise not_a_result(file, f"JSON of another kind than an object ({type(record).__name__})")
     return record

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from mlayer import memory
 from mlayer.certificates.networks.certifier import EFFORTS
 from mlayer.datasets import images as load_images
-from mlayer.errors import FileFormatError
+from mlayer.errors import FileFormatError, in_one_line
 from mlayer.experiments.shared.interval_loss import as_images
 from mlayer.experiments.shared.network_accuracy import Progress, network_tally
 from mlayer.experiments.shared.robust_accuracy import tally_of
@@ -100,7 +100,7 @@ def _check_shapes(path: Path, network: nn.Sequential, shape: tuple[int, ...], cl
             raise FileFormatError(
                 path,
                 f"a network of images of {height} x {width} pixels and {colors} colors",
-                f"a module {place} ({type(module).__name__}) that does not take them ({reason})",
+                f"a module {place} ({type(module).__name__}) that does not take them ({in_one_line(reason)})",
                 "Use another.",
             ) from None
         numbers = max(numbers, value.numel())

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from mlayer.checks import brief, positive_integer, takes
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.nn import MLayer
 from mlayer.symbolic.compile.board import Board
 from mlayer.symbolic.compile.lifts import padded, wired
@@ -166,7 +166,7 @@ def _called(function: Callable[..., Any], row: Sequence[int]) -> Any:
         raise ArgumentError(
             "expressions",
             "a function of Booleans",
-            f"one that raises {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            f"one that raises {type(error).__name__}: {in_one_line(error)}",
             "It is called with the value of each variable, in their order.",
         ) from error
 

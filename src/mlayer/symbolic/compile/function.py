@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mlayer.checks import brief, positive_integer
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.nn import MLayer
 from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.compile.board import Word
@@ -216,7 +216,7 @@ def _values(f: Callable[[Tensor], Any], points: Tensor) -> Tensor:
 
 def _first_line(error: Exception) -> str:
     try:
-        return (str(error).splitlines() or [""])[0]
+        return in_one_line(error)
     except Exception:  # a class whose errors have no words
         return ""
 

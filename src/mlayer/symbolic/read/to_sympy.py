@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlayer.checks import between, brief, flag, one_of
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
@@ -193,7 +193,7 @@ def _array(values: Any) -> NDArray[Any]:
         raise ArgumentTypeError(
             "data",
             "points as numbers, or a pair (points, targets)",
-            f"{brief(values)} ({error})",
+            f"{brief(values)} ({in_one_line(error)})",
             "Use an array.",
         ) from None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from mlayer.disk import absent
-from mlayer.errors import FileFormatError, MissingPackageError
+from mlayer.errors import FileFormatError, MissingPackageError, in_one_line
 from mlayer.memory import check_size
 from mlayer.tables.certify.certify_table import question
 from mlayer.tables.model import TableModel
@@ -71,7 +71,9 @@ def read_proof_file(path: Path) -> dict[str, Any]:
     try:
         return read_proof(path)
     except ProofError as error:
-        raise FileFormatError(path, "a complete proof of certificates", f"this: {error}", hint) from None
+        raise FileFormatError(
+            path, "a complete proof of certificates", f"this: {in_one_line(error)}", hint
+        ) from None
 
 
 def check_table(

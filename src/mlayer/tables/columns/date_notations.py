@@ -86,6 +86,7 @@ _DATE_LIKE = re.compile(r"\d.*[-/.:\u5e74\ub144]|\d.*[^\W\d_]|[^\W\d_].*\d")
 _ISO_LIKE = re.compile(r"(\d{4}[-/.]?\d\d|\d{8})")
 _WORD = re.compile(r"[^\W\d_]+")
 _OFFSET = re.compile(r"(\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)\s*(Z|[+-]\d\d(?::?\d\d)?)$", re.I)
+_LONGEST = 100  # characters of a date; the time that a pattern takes grows with the square of the length
 _SUMMER = 60.0  # minutes between the offsets of one place, at most
 
 # "Jan 16" may be a month and a year or a day of a year, "1Q24" a quarter or the name of a product: what has
@@ -221,9 +222,10 @@ def date_format(texts: list[str]) -> str | None:
     >>> date_format(["2024-01-31", "28/02/2024", "3 Mar 2024"])
     'ISO8601 | %d/%m/%Y | %d %b %Y'
     """
-    like = [text for text in texts if _DATE_LIKE.search(text)]
+    short = [text for text in texts if len(text) <= _LONGEST]
+    like = [text for text in short if _DATE_LIKE.search(text)]
     if like and len(like) < len(texts):
-        like = [text for text in texts if _DATE_LIKE.search(text) or _COMPACT_LIKE.fullmatch(text)]
+        like = [text for text in short if _DATE_LIKE.search(text) or _COMPACT_LIKE.fullmatch(text)]
     if not like or len(like) < _DATES * len(texts) or _are_seasons(like):
         return None
     pandas = pandas_module()

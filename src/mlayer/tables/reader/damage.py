@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlayer.errors import FileFormatError, MLayerError
+from mlayer.errors import FileFormatError, MLayerError, in_one_line
 
 _GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -33,7 +33,10 @@ def reading(path: Path, kind: str, hint: str, encoding: str | None = None) -> It
         raise
     except _GZIP as error:
         raise FileFormatError(
-            path, "a complete gzip file", f"something else, or a damaged one ({error})", "Get it again."
+            path,
+            "a complete gzip file",
+            f"something else, or a damaged one ({in_one_line(error)})",
+            "Get it again.",
         ) from None
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -41,6 +44,8 @@ def reading(path: Path, kind: str, hint: str, encoding: str | None = None) -> It
         if isinstance(error, UnicodeError) and encoding is not None:
             name = "UTF-8" if encoding == "utf-8-sig" else encoding
             hint = "Pass --encoding, for example latin-1."
-            raise FileFormatError(path, f"text in {name}", f"other bytes ({error})", hint) from None
-        words = " ".join(str(error).split()) or type(error).__name__
+            raise FileFormatError(
+                path, f"text in {name}", f"other bytes ({in_one_line(error)})", hint
+            ) from None
+        words = in_one_line(error)
         raise FileFormatError(path, kind, f"something else ({words})", hint) from None

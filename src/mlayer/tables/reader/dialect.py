@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlayer.checks import brief, did_you_mean, instance
-from mlayer.errors import ArgumentError, FileFormatError
+from mlayer.errors import ArgumentError, FileFormatError, in_one_line
 from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.heading import heading
 
@@ -212,7 +212,7 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str | None) -> tuple
     raise FileFormatError(
         path,
         f"text in {encoding}",
-        f"other bytes ({error})",
+        f"other bytes ({in_one_line(error)})",
         "Pass --encoding, for example latin-1 or cp1252.",
     )
 
