@@ -75,7 +75,7 @@ def test_mixed_derivatives() -> None:
 
 
 def test_third_order_in_every_nesting() -> None:
-    """Against the same in reverse mode alone; three nested forward modes too, which expm refuses."""
+    """Against the same in reverse mode alone; three nested forward modes too."""
 
     a, v, t = A[:2, :2], V[:2, :1], T[:1]
 

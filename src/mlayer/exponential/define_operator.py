@@ -66,7 +66,10 @@ def define(name: str, schema: str, rules: Rules, tensors: int | None = None) -> 
 
         @staticmethod
         def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> Any:
-            result = rules.push_forward(ctx.rest, ctx.saved_tensors, tangents)
+            # Torch has switched forward mode off here, for outer levels too, whose tangents would be lost.
+            with forward_ad._set_fwd_grad_enabled(True):
+                given = [torch.ops.aten._fw_primal(x, 0) for x in ctx.saved_tensors]
+                result = rules.push_forward(ctx.rest, given, tangents)
             return tuple(result) if isinstance(result, list) else result
 
     def autograd(keys: Any, *arguments: Any) -> Any:
