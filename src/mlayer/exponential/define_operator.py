@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mlayer.errors import MLayerError
+from mlayer.errors import ArgumentError, MLayerError
 from mlayer.exponential.arguments import owned
 from mlayer.exponential.sharding import computes_matrix_by_matrix
 
@@ -106,7 +106,19 @@ def define(name: str, schema: str, rules: Rules, tensors: int | None = None) -> 
     )
     if tensors is not None:
         computes_matrix_by_matrix(operator, tensors)
+    else:
+        library.impl(name, _refuse_old_batches, "Batched")
     return operator
+
+
+def _refuse_old_batches(*_: object) -> None:
+    """Raise under torch's first vmap, which computes one tensor after the other, but no lists of them."""
+    raise ArgumentError(
+        "the derivative",
+        "of torch.func where it is batched, or not batched",
+        "torch.autograd.functional with vectorize=True, or gradcheck with check_batched_forward_grad=True",
+        "Use torch.func.jacfwd, or vectorize=False.",
+    )
 
 
 def _library(name: str) -> torch.library.Library:
