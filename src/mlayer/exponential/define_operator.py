@@ -29,7 +29,7 @@ try:  # names that torch may change: without them ordinary exponentials still wo
     from torch.autograd.function import _SingleLevelFunction
 except ImportError as error:
     _missing = str(error)
-    _SingleLevelFunction = torch.autograd.Function  # type: ignore[assignment, misc]
+    _SingleLevelFunction = torch.autograd.Function  # type: ignore[misc]
 
 Tensors = Sequence[Tensor]
 
