@@ -75,7 +75,7 @@ def test_mixed_derivatives() -> None:
 
 
 def test_third_order_in_every_nesting() -> None:
-    """Against the same in reverse mode alone; three nested forward modes too, which expm refuses."""
+    """Against the same in reverse mode alone; three nested forward modes too."""
 
     a, v, t = A[:2, :2], V[:2, :1], T[:1]
 
@@ -199,3 +199,12 @@ def test_functions_are_refused_in_words(inside: str) -> None:
     words = "^expm_action of a function A must be called outside torch.* give A as a matrix, dense or sparse"
     with pytest.raises(ArgumentError, match=words):
         INSIDE[inside]()
+
+
+def test_the_batches_of_autograd_functional_are_refused_in_words() -> None:
+    """Torch had no rule for them, and said so with the name of the operator only."""
+    jacobian = torch.autograd.functional.jacobian
+    with pytest.raises(ArgumentError, match=r"Use torch.func.jacfwd"):
+        jacobian(lambda a: mlayer.expm_action(a, V), A, vectorize=True, strategy="forward-mode")
+    found = jacobian(lambda a: mlayer.expm_action(a, V), A, vectorize=True)
+    torch.testing.assert_close(found, jacfwd(lambda a: mlayer.expm_action(a, V))(A), rtol=1e-11, atol=1e-11)

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.func import hessian, jacfwd, jacrev, jvp
 
 import mlayer
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from cases import random_matrix
+from mlayer.errors import ArgumentTypeError
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 Function = Callable[[Tensor], Tensor]
@@ -60,14 +61,19 @@ def test_second_derivatives_at_a_diagonal_matrix(name: str, order: str) -> None:
         torch.testing.assert_close(second, expected[i, j], rtol=1e-12, atol=1e-13)
 
 
-def test_a_third_order_in_nested_forward_modes_is_refused() -> None:
-    a = torch.eye(2, dtype=torch.float64) * 2
+def test_a_third_order_in_nested_forward_modes() -> None:
+    """The root of P(t)^2, P(t) = I + B + t E + t^3 F, has the third derivative 6 F."""
+    b, e, f = (random_matrix(2, 0.3, seed=k) for k in range(3))
 
-    def along(f: Function) -> Function:
-        return lambda x: jvp(f, (x,), (torch.ones_like(x),))[1]
+    def root(t: Tensor) -> Tensor:
+        path = torch.eye(2, dtype=b.dtype) + b + t * e + t**3 * f
+        return mlayer.sqrtm(path @ path)
 
-    with pytest.raises(ArgumentError, match="two nested forward modes"):
-        along(along(along(mlayer.sqrtm)))(a)
+    def slope(g: Function) -> Function:
+        return lambda t: jvp(g, (t,), (torch.ones_like(t),))[1]
+
+    at = torch.tensor(0.1, dtype=b.dtype)
+    torch.testing.assert_close(slope(slope(slope(root)))(at), 6 * f, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", SCALARS)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import mlayer
 from cases import random_matrix
@@ -44,6 +46,49 @@ def test_a_recorded_graph_computes_and_holds_no_constant(name: str, mode: Mode, 
     for function in (FUNCTIONS[name], gradient(FUNCTIONS[name])):
         graph = make_fx(function, tracing_mode=mode)(example)
         assert torch.allclose(graph(other), function(other), rtol=1e-12)
+
+
+class Watch(TorchDispatchMode):
+    """Collects the names of the operators of mlayer that torch calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "mlayer":
+            self.seen.append(func._opname)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_dispatch_mode_sees_value_and_derivative(path: str) -> None:
+    """Counters and loggers of operations saw nothing of an exponential of ordinary tensors."""
+    a = positive(3, seed=1)
+    expected = gradient(mlayer.expm)(a)
+    with Watch() as watch:
+        found = gradient(mlayer.expm)(a)
+    assert watch.seen == ["expm", "frechet"]
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
+
+
+def test_a_selective_checkpoint_can_keep_the_exponential(path: str) -> None:
+    """It was computed again in the backward pass, whatever the policy said."""
+
+    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        keep = operator is torch.ops.mlayer.expm.default
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def block(x: Tensor) -> Tensor:
+        return mlayer.expm(x.sin()).cos()
+
+    a = positive(3, seed=2).requires_grad_()
+    (expected,) = torch.autograd.grad(block(a).sum(), a)
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    value = checkpoint(block, a, use_reentrant=False, context_fn=contexts)
+    with Watch() as watch:
+        (found,) = torch.autograd.grad(value.sum(), a)
+    assert watch.seen == ["frechet"]
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
 
 
 CASES = [

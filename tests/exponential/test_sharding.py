@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from torch import Tensor
 
 import mlayer
 from cases import random_matrix
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 
 # The package of DTensors takes seconds to import.
 pytestmark = [
@@ -58,3 +60,30 @@ def test_the_action_refuses_them_in_words(mesh: Any) -> None:
     a = distribute_tensor(torch.eye(3).expand(2, 3, 3).clone(), mesh, [Shard(0)])
     with pytest.raises(ArgumentTypeError, match=r"^A must be an ordinary tensor; got a DTensor\. .*to_local"):
         mlayer.expm_action(a, torch.ones(3))
+
+
+def test_a_layer_under_fully_shard(mesh: Any, tmp_path: Path) -> None:
+    """It trains as an ordinary one, its penalty too; saving it gave an error of torch about .numpy()."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    def trained(layer: mlayer.MLayer) -> mlayer.MLayer:
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            with mlayer.nn.watch_activity(layer) as penalties:
+                output = layer(torch.linspace(-1, 1, 12).reshape(4, 3))
+            (output.square().mean() + 1e-2 * sum(penalties)).backward()
+            optimizer.step()
+        return layer
+
+    plain = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=5)
+    sharded = deepcopy(plain)
+    fully_shard(sharded, mesh=mesh)
+    trained(plain)
+    trained(sharded)
+    with pytest.raises(ArgumentError, match=r"embedding as a DTensor.*full_state_dict=True"):
+        mlayer.save(sharded, tmp_path / "layer.safetensors")
+    state = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True))
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(state[name], value, rtol=1e-6, atol=1e-7)

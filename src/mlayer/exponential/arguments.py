@@ -63,20 +63,16 @@ _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 def is_plain(tensor: Tensor) -> bool:
     """An ordinary tensor with memory behind it, not a fake, meta or batched one.
 
-    Nor while `make_fx` records operations: it would take a result from elsewhere for a constant.
+    Nor while a dispatch mode watches operations: `make_fx` would take a result from elsewhere for a constant,
+    and a checkpoint could not keep it.
     """
-    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta or is_recording():
+    if type(tensor) not in _PLAIN_TYPES or tensor.is_meta or torch._C._len_torch_dispatch_stack():
         return False
     try:
         tensor.data_ptr()
     except RuntimeError:  # the stand-ins of torch.autograd.grad(is_grads_batched=True)
         return False
     return True
-
-
-def is_recording() -> bool:
-    """Whether torch makes a graph of the operations that it sees (`torch.fx.experimental.proxy_tensor`)."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def materialized(tensor: Tensor) -> Tensor:

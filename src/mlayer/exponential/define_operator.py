@@ -15,11 +15,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
 
+from mlayer.errors import ArgumentError, MLayerError
 from mlayer.exponential.arguments import owned
 from mlayer.exponential.sharding import computes_matrix_by_matrix
+
+_TESTED = "2.13 to 2.15"
+_missing = ""
+try:  # names that torch may change: without them ordinary exponentials still work
+    from torch._C import _after_autograd_keyset, _are_functorch_transforms_active, _AutoDispatchBelowAutograd
+    from torch._functorch.utils import enable_single_level_autograd_function
+    from torch.autograd.forward_ad import _set_fwd_grad_enabled
+    from torch.autograd.function import _SingleLevelFunction
+except ImportError as error:
+    _missing = str(error)
+    _SingleLevelFunction = torch.autograd.Function  # type: ignore[misc]
 
 Tensors = Sequence[Tensor]
 
@@ -48,7 +58,7 @@ def define(name: str, schema: str, rules: Rules, tensors: int | None = None) -> 
             results = rules.value(*arguments)
             return [owned(x) for x in results] if isinstance(results, list) else owned(results)
 
-    class Derivatives(torch.autograd.function._SingleLevelFunction):
+    class Derivatives(_SingleLevelFunction):
         @staticmethod
         def forward(ctx: Any, keys: Any, rest: tuple[Any, ...], *given: Tensor) -> Any:
             ctx.rest = rest
@@ -56,7 +66,7 @@ def define(name: str, schema: str, rules: Rules, tensors: int | None = None) -> 
             ctx.save_for_forward(*given)
             arguments = given if tensors is not None else (list(given),)
             with _level_below():
-                result = operator.redispatch(keys & torch._C._after_autograd_keyset, *arguments, *rest)
+                result = operator.redispatch(keys & _after_autograd_keyset, *arguments, *rest)
             return tuple(result) if isinstance(result, list) else result
 
         @staticmethod
@@ -66,10 +76,19 @@ def define(name: str, schema: str, rules: Rules, tensors: int | None = None) -> 
 
         @staticmethod
         def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> Any:
-            result = rules.push_forward(ctx.rest, ctx.saved_tensors, tangents)
+            # Torch has switched forward mode off here, for outer levels too, whose tangents would be lost.
+            with _set_fwd_grad_enabled(True):
+                given = [torch.ops.aten._fw_primal(x, 0) for x in ctx.saved_tensors]
+                result = rules.push_forward(ctx.rest, given, tangents)
             return tuple(result) if isinstance(result, list) else result
 
     def autograd(keys: Any, *arguments: Any) -> Any:
+        if _missing:
+            raise MLayerError(
+                f"mlayer::{name} needs a part of torch that version {torch.__version__} does not have: "
+                f"{_missing}. Install torch {_TESTED}. With this one expm and MLayer work for ordinary "
+                "tensors, with first derivatives in reverse mode."
+            )
         given, rest = (
             (arguments[0], arguments[1:]) if tensors is None else (arguments[:tensors], arguments[tensors:])
         )
@@ -87,7 +106,19 @@ def define(name: str, schema: str, rules: Rules, tensors: int | None = None) -> 
     )
     if tensors is not None:
         computes_matrix_by_matrix(operator, tensors)
+    else:
+        library.impl(name, _refuse_old_batches, "Batched")
     return operator
+
+
+def _refuse_old_batches(*_: object) -> None:
+    """Raise under torch's first vmap, which computes one tensor after the other, but no lists of them."""
+    raise ArgumentError(
+        "the derivative",
+        "of torch.func where it is batched, or not batched",
+        "torch.autograd.functional with vectorize=True, or gradcheck with check_batched_forward_grad=True",
+        "Use torch.func.jacfwd, or vectorize=False.",
+    )
 
 
 def _library(name: str) -> torch.library.Library:
@@ -103,9 +134,9 @@ def _library(name: str) -> torch.library.Library:
 @contextmanager
 def _level_below() -> Iterator[None]:
     with ExitStack() as stack:
-        if torch._C._are_functorch_transforms_active():
+        if _are_functorch_transforms_active():
             # Torch has switched both modes off for this level; those below decide for themselves.
             stack.enter_context(torch.enable_grad())
-            stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
-        stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+            stack.enter_context(_set_fwd_grad_enabled(True))
+        stack.enter_context(_AutoDispatchBelowAutograd())
         yield

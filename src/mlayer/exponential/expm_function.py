@@ -17,7 +17,7 @@ from mlayer.exponential.traced import expm_traced
 def expm(A: Tensor, *, path: str | None = None) -> Tensor:
     """The exponential of a square matrix, or of each in a batch.
 
-    Differentiable to every order, in reverse and (up to two nested) forward modes, under
+    Differentiable to every order, in reverse and forward mode and every nesting of them, under
     ``torch.func`` and ``torch.compile``; exportable with ``torch.export``. The backward pass keeps
     ``A`` only. float16 and bfloat16 are computed in float32. NaN or infinity in one matrix gives NaN
     in that matrix only; an entry too large for the dtype is infinite.

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from mlayer.exponential.arguments import moved_and_broadcast
 from mlayer.exponential.define_operator import Rules, define
-from mlayer.exponential.forward_modes import refuse_nested_forward_modes
 
 Value = Callable[[Tensor], Tensor]
 Frechet = Callable[[Tensor, Tensor], Tensor]
@@ -53,7 +52,6 @@ def define_primary(
         return derivative(block, _blocks(other, zero, zero, other))[..., :n, n:] * size
 
     def push_forward(_: object, tensors: Tensors, tangents: Sequence[Tensor | None]) -> Tensor:
-        refuse_nested_forward_modes()
         (matrices, direction), (tangent, direction_tangent) = tensors, tangents
         # As contiguous as the value: torch insists that a tangent has the strides of its primal.
         result = torch.zeros_like(matrices, memory_format=torch.contiguous_format)

@@ -20,7 +20,8 @@ def computes_matrix_by_matrix(operator: Any, tensors: int) -> None:
     _waiting.append((operator, tensors))
 
 
-def _is_sharded(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this is a DTensor."""
     package = sys.modules.get(_PACKAGE)
     return package is not None and isinstance(tensor, package.DTensor)
 
@@ -28,14 +29,14 @@ def _is_sharded(tensor: Tensor) -> bool:
 def refuse_sharded(**tensors: Tensor) -> None:
     """Raise if one of these is a DTensor."""
     for name, tensor in tensors.items():
-        if _is_sharded(tensor):
+        if is_sharded(tensor):
             hint = f"Compute with {name}.to_local() or {name}.full_tensor()."
             raise ArgumentTypeError(name, "an ordinary tensor", "a DTensor", hint)
 
 
 def allow_sharding(tensor: Tensor) -> None:
     """Tell torch how the operators are distributed, at the first DTensor."""
-    if torch.compiler.is_compiling() or not _waiting or not _is_sharded(tensor):
+    if torch.compiler.is_compiling() or not _waiting or not is_sharded(tensor):
         return
     package = sys.modules[_PACKAGE]
     from torch.distributed.tensor.experimental import register_sharding

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential.arguments import HALVES, check_not_nested
+from mlayer.exponential.sharding import is_sharded
 
 # torch's other types of floating point store numbers, but nothing is computed in them.
 _REAL = frozenset((*HALVES, torch.float32, torch.float64))
@@ -181,8 +182,16 @@ def check_stored(layer: nn.Module, purpose: str) -> None:
 
 
 def check_values(layer: nn.Module, purpose: str) -> None:
-    """Raise if a weight is on the device meta, which has shapes but no values."""
+    """Raise if a weight is on the device meta, which has shapes but no values, or sharded over processes."""
     for name, parameter in layer.named_parameters():
+        if is_sharded(parameter):
+            raise ArgumentError(
+                "layer",
+                f"one whose weights are ordinary tensors, to be {purpose}",
+                f"{name} as a DTensor, as under fully_shard",
+                "Gather them with get_model_state_dict(..., options=StateDictOptions(full_state_dict=True)) "
+                "of torch.distributed.checkpoint.state_dict and load them into a layer that is not sharded.",
+            )
         if parameter.is_meta:
             raise ArgumentError(
                 "layer",

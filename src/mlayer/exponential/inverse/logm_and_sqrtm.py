@@ -28,7 +28,7 @@ def sqrtm(A: Tensor) -> Tensor:
 
     X X = A, and the eigenvalues of X have positive real parts; the root of a real matrix is real. It exists
     where no eigenvalue of A lies on the closed negative real axis; elsewhere an error names the matrix.
-    Differentiable to every order in reverse mode, twice in forward mode, under ``torch.func.vmap`` too.
+    Differentiable to every order in reverse and forward mode, under ``torch.func.vmap`` too.
     float16, bfloat16, float32 and complex64 are computed in double precision. NaN or infinity in one matrix
     gives NaN in that matrix only.
 
