@@ -36,14 +36,13 @@ class Shot:
 
 def shots(page: Path, folder: Path, width: int) -> tuple[Shot, Shot]:
     """The light and the dark page."""
-    import PIL.Image
+    from matplotlib.image import imread
 
     taken = []
     for dark in (False, True):
         file = folder / f"{page.stem}-{width}-{'dark' if dark else 'light'}.png"
         seen = look(page, folder, width, dark, file)
-        with PIL.Image.open(file) as opened:
-            taken.append(Shot(seen, np.asarray(opened.convert("RGB"))))
+        taken.append(Shot(seen, np.round(255 * imread(file)[:, :, :3]).astype(np.uint8)))
     return taken[0], taken[1]
 
 

@@ -93,3 +93,11 @@ def test_notes_below_the_totals(first: str, tmp_path: Path) -> None:
     # Rows that lack all but a name are rows.
     (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *[f"n{k % 7},{k},{k}" for k in range(40)], "n3,,"]))
     assert not any("notes" in str(r) for r in read_with_target(open_table(tmp_path / "t.csv"), "y").remarks)
+
+
+def test_a_totals_line_below_cells_that_are_lists() -> None:
+    """Parquet files have such cells, which cannot be hashed or compared with a text."""
+    frame = pd.DataFrame({"shop": [*"abcdefgh", "Total"], "tags": [[1, 2]] * 9, "y": [*range(8), 28]})
+    kept, remarks = without_totals(frame)
+    assert len(kept) == 8
+    assert [remark.count for remark in remarks] == [1]

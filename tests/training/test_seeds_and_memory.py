@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ def long_doubles(number: float, behind: int) -> np.ndarray:
     return np.frombuffer(made, np.longdouble)
 
 
-def variable(number: int) -> ContextVar[int]:
-    made: ContextVar[int] = ContextVar("number")
-    made.set(number)
-    return made
-
-
 # What a callable may hold, made of a number.
 KINDS: dict[str, Callable[[int], Any]] = {
     "random.Random": random.Random,
@@ -57,7 +50,6 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "storage": lambda by: torch.full((3,), float(by)).untyped_storage(),
     "long double": np.longdouble,
     "last bit of a long double": lambda by: np.longdouble(1) + by * np.finfo(np.longdouble).eps,
-    "variable of a context": variable,
     "records": lambda by: records(by, 0),
     "long doubles": lambda by: long_doubles(by, 0),
 }

@@ -59,8 +59,8 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
     >>> model = MLayerClassifier(random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.95)
     True
-    >>> model.to_mlayer().matrix_size
-    9
+    >>> model.to_mlayer().in_features
+    4
     """
 
     _loss = "cross_entropy"

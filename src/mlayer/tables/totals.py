@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from mlayer.tables.columns.amount_cells import taken_apart
@@ -93,11 +93,11 @@ def without_totals(
                 break
             notes += 1
         # A row to predict that is complete may say "mean" of something else.
-        sure = sure or notes > 0 or not words <= _MEANS or bool((row.isna() | (row == "")).any())
+        sure = sure or notes > 0 or not words <= _MEANS or bool(_blank(row).any())
         count += 1
     count = count if sure else 0
     above = frame.iloc[: len(frame) - count]
-    if not count or any(counts(name, cell) for name in texts for cell in above[name].unique()):
+    if not count or any(counts(name, cell) for name in texts for cell in _distinct(above[name])):
         return frame, []
     below = frame.iloc[len(above) :]
     cells = (str(cell) for name in texts for cell in below[name] if counts(name, cell))
@@ -111,7 +111,7 @@ def without_totals(
 
 def _is_note(row: Series, above: DataFrame) -> bool:
     """Whether a line has text in its first cell alone, a source or note, or where others have numbers."""
-    filled = row.notna() & (row != "")
+    filled = ~_blank(row)
     text = row.iloc[0]
     if len(row) < 2 or not isinstance(text, str) or not filled.iloc[0] or filled.sum() > 1:
         return False
@@ -119,6 +119,18 @@ def _is_note(row: Series, above: DataFrame) -> bool:
         return True
     others = above.iloc[:, 0].dropna().map(str)
     return len(text) > 1 and not _is_number(text) and others.map(_is_number).mean() >= _NUMBERS
+
+
+def _blank(row: Series) -> Series:
+    # Cells of parquet may be lists, which cannot be compared with a text.
+    return row.isna() | row.map(lambda cell: isinstance(cell, str) and not cell)
+
+
+def _distinct(column: Series) -> Iterable[object]:
+    try:
+        return iter(column.unique())
+    except TypeError:  # lists; none of them is a word
+        return ()
 
 
 def _is_number(text: str) -> bool:

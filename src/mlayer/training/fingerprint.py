@@ -17,7 +17,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar, copy_context
 from functools import partial, partialmethod
 from types import (
     BuiltinFunctionType,
@@ -192,8 +191,6 @@ class _ObjectWalk:
             return ["generator", *generator]
         if isinstance(value, torch.UntypedStorage | torch.TypedStorage):
             return ["storage", str(getattr(value, "dtype", None)), _storage_digest(value)]
-        if isinstance(value, ContextVar):
-            return ["variable", value.name, self.read(copy_context().get(value)), *self._state(value)]
         if isinstance(value, BuiltinFunctionType):
             owner = value.__self__
             about = extension_digest(owner) if isinstance(owner, ModuleType) else self.read(owner)

@@ -198,8 +198,9 @@ class Number(_Measured):
         absent = absent_number(numbers.values[np.isfinite(numbers.values)].tolist())
         if absent is not None:
             count = int((numbers.values == absent).sum())
-            said = f"cells are {absent:g}, far from all others: they count as missing"
-            remarks.append(Remark("absent", name, count, said, strict=True))
+            several = f"cells are {absent:g}, far from all others: they count as missing"
+            one = f"cell is {absent:g}, far from all others: it counts as missing"
+            remarks.append(Remark("absent", name, count, several, strict=True, one=one))
             numbers, written = without(numbers, absent), {"absent": absent}
         values = numbers.values[np.isfinite(numbers.values)]
         if values.min() == values.max() and len(values) == len(numbers.values):
