@@ -14,6 +14,7 @@ from mlayer.tables import Plan, TableModel, fit_table, open_table
 from mlayer.tables.fit.labeled import read_with_target
 from mlayer.tables.predict import predict_table
 from mlayer.tables.reader import source
+from mlayer.tables.totals import without_totals
 
 ROWS = [f"{name},{k},{2 * k}" for k, name in enumerate(["nut", "bolt", "screw", "nail"] * 6)]
 HEAD = "item,count,price"
