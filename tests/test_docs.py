@@ -51,6 +51,9 @@ def runs(page: Path) -> bool:
     return any(kind in {"python", "console"} for kind, _, _ in FENCE.findall(page.read_text()))
 
 
+LONG_PAGES = {"export.md", "certify.md", "expm_action.md"}  # each takes several seconds
+
+
 def test_pages_are_found() -> None:
     found = {name(page) for page in PAGES}
     assert {"README.md", "docs/layer.md", "docs/start/table.md", "docs/howto/cluster.md"} <= found
@@ -63,7 +66,14 @@ def test_pages_are_found() -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 # torch.onnx.export uses a name that torch itself has deprecated.
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
-@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page.name in LONG_PAGES else [])
+        for page in PAGES
+        if runs(page)
+    ],
+)
 def test_blocks_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}

@@ -112,7 +112,7 @@ def run(*command: str, cwd: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "contender"),
     [
-        ("heads", "recipe"),
+        pytest.param("heads", "recipe", marks=pytest.mark.slow),
         pytest.param("expm", "mlayer", marks=pytest.mark.slow),
         pytest.param("expm_action", "scipy / mlayer", marks=pytest.mark.slow),
         pytest.param("expm_in_your_code", "original / mlayer", marks=pytest.mark.slow),

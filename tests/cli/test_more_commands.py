@@ -233,6 +233,7 @@ def test_reproduce_writes_results_picture_and_page(folder: Path, capsys: pytest.
     assert "0.0002" in page  # the paper's figure, beside ours
 
 
+@pytest.mark.slow
 def test_a_smoke_run_is_not_held_against_the_paper(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "robustness", "--smoke", "-o", "r", "-q"]) == 0
     out = capsys.readouterr().out

@@ -97,6 +97,7 @@ def test_paired_differences_need_two_seeds_and_a_spread() -> None:
     assert found == {"seeds": 2, "difference": 1.0, "p": None}
 
 
+@pytest.mark.slow
 def test_smoke_run(tmp_path: Path) -> None:
     record = reproduce("convolutional", "smoke", out=tmp_path)
     search, trainings = record["results"]["search"], record["results"]["trainings"]

@@ -10,6 +10,7 @@ from mlayer.experiments import reproduce, trained_radii
 from mlayer.experiments.running.protocol import RunContext
 
 
+@pytest.mark.slow
 def test_smoke_run_certifies_what_it_trained(tmp_path: Path) -> None:
     record = reproduce("trained_radii", "smoke", out=tmp_path)
     models = record["results"]["models"]

@@ -122,7 +122,13 @@ def test_pages_with_any_label_can_be_written_and_hold_whole_pictures(label: str,
         well_formed(picture.encode() if picture.startswith("<") else base64.b64decode(picture))
 
 
-@pytest.mark.parametrize("label", LABELS, ids=range(len(LABELS)))
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(label, id=str(place), marks=[pytest.mark.slow] if place % 4 else [])
+        for place, label in enumerate(LABELS)
+    ],
+)
 def test_pictures_of_formulas_with_any_name_are_well_formed(label: str) -> None:
     one, two = (mlayer.from_polynomial(text, names) for text, names in (("x**2", "x"), ("x*y", "x y")))
     x, y = sympy.Symbol(label), sympy.Symbol(f"{label} ")

@@ -53,6 +53,7 @@ def test_a_law_is_found_with_its_numbers(name: str) -> None:
     assert abs(float(left.subs(t, high + (high - low)))) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_with_noise_the_law_reaches_the_ends(name: str) -> None:
     law, low, high = LAWS[name]

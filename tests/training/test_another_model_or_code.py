@@ -95,6 +95,7 @@ print(json.dumps(found, sort_keys=True))
 """
 
 
+@pytest.mark.slow
 def test_the_same_in_every_process() -> None:
     """Else no run could be resumed. Seeds of Python's hashes put sets in another order."""
     printed = []

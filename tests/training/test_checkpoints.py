@@ -54,6 +54,7 @@ def _ends_like(whole: mlayer.MLayer, kind: str, folder: Path, out: Path) -> None
     assert not list(folder.glob(".*.tmp")), "left-overs of a killed write"
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_very_same_weights(tmp_path: Path) -> None:
     """Killed between two steps, then in the middle of writing a checkpoint."""
     folder, out = tmp_path / "killed", tmp_path / "killed.safetensors"

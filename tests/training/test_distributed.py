@@ -103,6 +103,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
     assert_same_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_other_with_a_message_and_a_checkpoint(tmp_path: Path) -> None:
     (code, said), (killed, _) = pair(tmp_path / "two", tmp_path / "two.json", 6, DIES)
     assert killed == -signal.SIGKILL
