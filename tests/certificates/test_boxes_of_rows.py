@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import mlayer
 from certificate_layers import random_layer
 from mlayer.certificates import Certifier
 from mlayer.errors import ArgumentError, ArgumentTypeError
@@ -64,3 +65,28 @@ def test_a_ball_has_no_box() -> None:
     layer, x, labels = random_layer("full", 5)
     with pytest.raises(ArgumentError, match="box must be None with norm='l2'"):
         Certifier(layer, norm="l2", fit_steps=0)(x, labels, box=(-9, 9))
+
+
+def test_what_the_caller_writes_later_changes_no_certificate() -> None:
+    """Scale and box in float64 were used where they stood: after a change the radius was infinite."""
+    generator = torch.Generator().manual_seed(0)
+    layer = mlayer.MLayer(4, 3, 4, 3, init="balanced", generator=generator).double()
+    x = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    labels = layer(x).argmax(1)
+    scale, low, high = torch.ones(4).double(), torch.full((4,), -3.0).double(), torch.full((4,), 3.0).double()
+    certifier = mlayer.Certifier(layer, scale=scale, box=(low, high), fit_steps=0)
+    before = certifier(x, labels).radius
+    assert bool(before.isfinite().all())  # some point of the box has another class
+    scale.fill_(1e3)
+    low.copy_(x[0])
+    high.copy_(x[0])
+    assert torch.equal(certifier(x, labels).radius, before)
+
+    ends = [x - 0.5, x + 0.5]
+    wanted = certifier(x, labels, box=(x - 0.5, x + 0.5)).radius
+
+    def spoil(*_: object) -> None:
+        for end in ends:
+            end.copy_(x)
+
+    assert torch.equal(certifier(x, labels, box=tuple(ends), progress=spoil).radius, wanted)

@@ -102,3 +102,51 @@ def test_categories_called_mean_do_not_hide_totals_nor_make_them(tmp_path: Path)
         (tmp_path / "t.csv").write_text(f"x,stat,id\n1,mean,r1\n2,median,r2\n{last}\n")
         predict_table(model, open_table(tmp_path / "t.csv"), tmp_path / "p.csv")
         assert pd.isna(pd.read_csv(tmp_path / "p.csv")["prediction"].iloc[-1]) == empty, last
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        (
+            [f"{k:04}" for k in range(5, 3000, 20)],
+            "number",
+        ),  # quantities with zeros in front, nearly all different
+        (["01067", "80331", "10115"] * 20, "category"),
+        (["28:31", "30:29", "25:25"] * 20, "category"),  # scores
+        (["1:10", "1:20", "1:50"] * 20, "category"),  # dilutions
+        (["08:30", "17:45", "12:00"] * 20, "number"),  # times of the day
+        (["2h 50m", "19h", "45m", "7h 25m"] * 20, "number"),
+        ([*map(str, np.arange(0.5, 20, 0.5)), *["negative", "positive"] * 15], "category"),
+        (["NC", "ND", "NB"] * 60 + ["1"] * 4, "category"),
+        ([f"Q{k}{year}" for k in (1, 2) for year in range(10, 20)] * 3, "category"),  # questions
+    ],
+    ids=["padded", "codes", "scores", "ratios", "clocks", "durations", "titers", "letters", "questions"],
+)
+def test_columns_of_ordinary_tables(cells: list[str], wanted: str) -> None:
+    assert kind("c", cells) == wanted
+
+
+def test_times_with_and_without_hours_are_not_mixed() -> None:
+    assert kind("finish", ["53:38", "1:12:05", "58:20", "1:02:44"] * 15) == "category"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[4.99, 9.99, 14.99, 99.99, 99.99] * 6, [149.0, 199, 249, 299, 999, 999] * 4, [1.0, 2, 3, 5, 99] * 9],
+)
+def test_prices_and_packs_of_nines_are_no_missing_cells(numbers: list[float]) -> None:
+    remarks = infer_column(pd.Series(numbers, name="price"), 50).remarks
+    assert not [remark for remark in remarks if remark.kind == "absent"]
+
+
+def test_one_odd_date_does_not_turn_the_others() -> None:
+    days = pd.date_range("2021-01-01", periods=99)
+    cells = [*days.strftime("%d/%m/%Y"), "12/25/2023"]
+    column = infer_column(pd.Series(cells, name="sold"), 50).column
+    assert column is not None
+    assert column.encode(pd.Series(["03/02/2021"], name="sold"))[0][0] == 33  # the 3rd of February
+
+
+def test_none_is_a_class_of_severity() -> None:
+    cells = pd.Series(["none", "1", "2", "3", "4"] * 30, name="severity")
+    assert guess_task(cells)[0] == "classification"

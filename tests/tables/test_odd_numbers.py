@@ -37,7 +37,7 @@ def test_durations_against_the_standard_library(delta: timedelta) -> None:
     wanted = delta.total_seconds() / 3600
     for text in (str(delta), str(pd.Timedelta(delta))):  # "2 days, 3:00:00" and "2 days 03:00:00"
         assert hours(text) == pytest.approx(wanted, rel=1e-14)
-    column, _ = learn([str(delta), "0:10:00", "5:00"])
+    column, _ = learn([str(delta), "0:10:00", "5:00:00"])
     assert isinstance(column, Number)
     entry = column.as_json()
     assert column_from_json(entry) == column

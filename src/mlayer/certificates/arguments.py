@@ -66,9 +66,11 @@ def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
 
 
 def as_float64(x: Tensor) -> Tensor:
-    """The tensor as float64 on the CPU, without gradients; a conversion that changes no value."""
-    result = x.detach().to(device="cpu", dtype=torch.float64).resolve_neg()
-    return result.clone() if result.is_inference() else result
+    """A copy as float64 on the CPU, without gradients; a conversion that changes no value.
+
+    A copy, because a callback may write into the caller's tensor while rows are certified.
+    """
+    return x.detach().to(device="cpu", dtype=torch.float64).resolve_neg().clone()
 
 
 def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:

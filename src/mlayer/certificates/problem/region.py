@@ -136,7 +136,8 @@ def _vector(argument: str, value: object, size: int, rows: int | None = None) ->
     if rows is not None:
         wanted += f", or of shape ({rows}, {size})"
     try:
-        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+        # A copy: what the caller writes into it later is no part of the certificate.
+        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach().clone()
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentTypeError(argument, wanted, type(value).__name__, "One entry per feature.") from None
     each_row = rows is not None and tensor.shape == (rows, size)

@@ -33,7 +33,7 @@ from mlayer.tables.columns.cells import (
     parse_text,
     plain,
 )
-from mlayer.tables.columns.durations import CLOCK, HOURS, hours
+from mlayer.tables.columns.durations import CLOCK, HOURS, are_clocks, hours
 from mlayer.tables.columns.stand_ins import stand_ins
 from mlayer.tables.remarks import Remark
 
@@ -68,7 +68,7 @@ class Notation:
         return parse_text(series, lambda text: np.array([self._value(cell) for cell in text], dtype=float))
 
     def _value(self, text: str) -> float:
-        return hours(text) if self.decimal == CLOCK else amount(text, self.decimal, self.unit)
+        return hours(text, 1) if self.decimal == CLOCK else amount(text, self.decimal, self.unit)
 
     @property
     def description(self) -> str:
@@ -122,7 +122,9 @@ def learn_notation(series: Series) -> tuple[Notation, str] | None:
     texts = [str(cell).strip() for cell in series.dropna()]
     texts = [text for text in texts if text]
     clock = {text: hours(text) for text in set(texts)}
-    if sum(not np.isnan(clock[text]) for text in texts) >= ENOUGH * len(texts) > 0:
+    if not all(map(np.isnan, clock.values())):  # then "19h" among "2h 50m" is one too
+        clock = {text: hours(text, 1) for text in clock}
+    if are_clocks(clock) and sum(not np.isnan(clock[text]) for text in texts) >= ENOUGH * len(texts) > 0:
         return Notation(CLOCK, HOURS), ""
     cells = {text: taken_apart(text) for text in set(texts)}
     missing = stand_ins((t for t in texts if cells[t] is None), (t for t in texts if cells[t]))

@@ -89,7 +89,8 @@ _WEEK = re.compile(
 )
 _QUARTER = re.compile(
     r"(?:FY ?)?(?P<year>(?:19|20)\d\d)[-/: ]?Q(?P<q>[1-4])"
-    r"|Q(?P<q2>[1-4])[-/: ]?'?(?P<year2>(?:FY ?)?(?:19|20)\d\d|\d\d)"
+    # Two digits need a sign before them: Q110 is a question.
+    r"|Q(?P<q2>[1-4])(?:[-/: ]?'?(?=(?:FY ?)?(?:19|20)\d\d)|[-/: ]'?|')(?P<year2>(?:FY ?)?(?:19|20)\d\d|\d\d)"
     r"|(?P<q3>[1-4])Q[ ']?(?P<year3>(?:19|20)\d\d|\d\d)",
     re.I,
 )

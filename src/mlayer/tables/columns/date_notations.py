@@ -65,7 +65,7 @@ SAID = {
     LOCAL: "the clock of the place counts, as written: the offsets are those of summer and winter",
 }
 # Names that say "a moment". Others only end like that: steps_per_day, sensor_data, cpu_time, phone_at.
-_DAY_NAMES = re.compile(r"(.*[_ ])?(date|datum|fecha|dato|pvm)|day|tag|data|jour", re.I)
+_DAY_NAMES = re.compile(r"(.*[_ ])?(date|datum|fecha|dato|pvm)|day|jour", re.I)
 _TIME_NAMES = re.compile(
     r"(.*[_ ])?(date|datum|datetime|timestamp|epoch|unix)|(unix|epoch)[_ ].*|time|ts|zeit"
     r"|(created|updated|modified|started|ended|sent|received|ordered|logged|visited|posted)[_ ]at"
@@ -251,7 +251,7 @@ def date_format(texts: list[str]) -> str | None:
             break
         chosen.append(best)
         rest = rest[np.isnan(as_days(rest, best).values)]
-    format = AND.join(sorted(chosen, key=formats.index))
+    format = AND.join(chosen)  # the most frequent first: one 12/25/2023 makes no other date month/day
     return format if chosen and _share(column, format) * len(like) >= _DATES * len(texts) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 # In place of the decimal sign in the notation of such a column.
 CLOCK = ":"
@@ -23,13 +24,19 @@ _IN_LETTERS = re.compile(
 _HOURS_OF_PARTS = (24.0, 1.0, 1 / 60, 1 / 3600)
 
 
-def hours(text: str) -> float:
+def hours(text: str, fewest: int = 2) -> float:
     """Hours of "h:mm" or "h:mm:ss", with days in front or am and pm behind, or of parts; NaN otherwise.
+
+    Args:
+        text: the cell.
+        fewest: parts in letters; in a column of durations one is enough.
 
     >>> hours("1:30:00"), hours("08:45"), hours("2 days 12:00:00"), hours("1:15 pm"), hours("7,5")
     (1.5, 8.75, 60.0, 13.25, nan)
     >>> hours("1h 30m"), hours("PT45M"), hours("5 pm"), hours("45 min")
     (1.5, 0.75, 17.0, nan)
+    >>> hours("45 min", fewest=1)
+    0.75
     """
     text = text.strip()
     if found := _OF_THE_DAY.fullmatch(text):
@@ -37,7 +44,7 @@ def hours(text: str) -> float:
     if found := _IN_LETTERS.fullmatch(text):
         parts = [float(part or 0) * size for part, size in zip(found.groups(), _HOURS_OF_PARTS, strict=True)]
         named = sum(part is not None for part in found.groups())
-        return sum(parts) if named > 1 or (named and text[0] in "pP") else math.nan
+        return sum(parts) if named >= fewest or (named and text[0] in "pP") else math.nan
     found = _SHOWN.fullmatch(text)
     if found is None:
         return math.nan
@@ -49,3 +56,21 @@ def hours(text: str) -> float:
     seconds = float((found["seconds"] or "0").replace(",", "."))
     value = 24 * float(found["days"] or 0) + whole + float(found["minutes"]) / 60 + seconds / 3600
     return -value if found["minus"] else value
+
+
+def are_clocks(texts: Iterable[str]) -> bool:
+    """Whether times without seconds are hours and minutes of a day.
+
+    28:31 may be a score, 1:20 a ratio; 53:38 among 1:12:05 has minutes and seconds. Zeros in front say so.
+
+    >>> are_clocks(["08:30", "17:45"]), are_clocks(["9:00", "9:30"]), are_clocks(["1:30:00", "0:45:10"])
+    (True, True, True)
+    >>> are_clocks(["28:31", "30:29"]), are_clocks(["1:10", "1:50"]), are_clocks(["53:38", "1:12:05"])
+    (False, False, False)
+    """
+    shown = [found for text in texts if (found := _SHOWN.fullmatch(text)) and not found["half"]]
+    short = [found for found in shown if found["seconds"] is None and found["days"] is None]
+    if not short:
+        return True
+    of_a_day = len(short) == len(shown) and all(int(found["hours"]) < 24 for found in short)
+    return of_a_day and any("0" in (found["hours"][:-1], found["minutes"][0]) for found in short)

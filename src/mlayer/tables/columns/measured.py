@@ -41,7 +41,7 @@ from mlayer.tables.columns.date_notations import (
 )
 from mlayer.tables.columns.durations import CLOCK
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
-from mlayer.tables.columns.stand_ins import absent_number, are_codes
+from mlayer.tables.columns.stand_ins import absent_number, are_codes, codes_repeat
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Number(_Measured):
             return None
         numbers, notation, remarks = read_numbers(cells.name, cells.series)
         if not is_number(cells.series) and (
-            are_codes(cells.texts)
+            (are_codes(cells.texts) and codes_repeat(cells.texts))
             or numbers.words > (1 - _NUMBERS) * len(cells.texts)
             or not np.isfinite(numbers.values).any()
         ):

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 # fmt: off
 _KNOWN = frozenset({
     "-", "--", "---", "\u2013", "\u2014", ":", ".", "..", "...", "?", "??", "*", "na", "n.a.", "n.a", "n/a",
-    "n.d.", "n.d", "nd", "nil", "none", "null", "nan", "unknown", "missing", "unk", "notavailable",
+    "n.d.", "n.d", "nd", "null", "nan", "unknown", "missing", "unk", "notavailable",
     "notapplicable", "notrecorded", "nodata", "tbd", "tba", "tbc", "k.a.", "k.a", "keineangabe", "unbekannt",
     "fehlt", "leer", "n.v.", "nb", "n.b.", "s/d", "s.d.", "inconnu", "nc", "n.c.", "desconocido",
     "sindatos", "nodisponible", "sconosciuto", "onbekend", "ok\xe4nd", "saknas", "ukendt", "ukjent",
@@ -22,11 +22,13 @@ _KNOWN = frozenset({
 # be categories: chromosomes 1 to 22, X and Y; sizes 36 to 46, S, M and L; points and "pass".
 _DIFFERENT, _LETTERS, _WORDS, _SHARE, _SHARE_OF_FRACTIONS = 20, 4, 10, 0.9, 0.5
 _CODE = re.compile(r"\d{3,}")
+_ROWS_OF_A_CODE = 5
 _LETTER_CODE = re.compile(r"\d+[eE]\d+")
 _MONTH_OF_YEAR = re.compile(r"(0[1-9]|1[0-2])\.(19|20)\d\d")
 _FEWEST_MONTHS = 3
-_NINES = re.compile(r"-?99+(\.99*)?")
-_OTHERS = 3  # different numbers beside one of nines
+_NINES = re.compile(r"-?99+")
+_OTHERS = 3  # different numbers beside one of nines with a minus sign
+_OTHERS_OF_POSITIVE = 10  # the same without: 99 may also be the largest of a few pack sizes
 _APART_BY = 2.0
 _FRACTION = re.compile(r"\d[.,]\d{1,2}\b")
 
@@ -38,7 +40,7 @@ def stand_ins(unread: Iterable[str], read: Iterable[Hashable]) -> set[str]:
         unread: the texts, without blanks around them.
         read: the other cells.
 
-    >>> sorted(stand_ins(["-", "unknown", "approx. 7"], [1.0, 2.0]))
+    >>> sorted(stand_ins(["-", "unknown", "approx. 7"], [1.0, 2.0, 3.0]))
     ['-', 'unknown']
     >>> sorted(stand_ins(["below detection", "broken"] * 3, range(60)))
     ['below detection', 'broken']
@@ -48,7 +50,10 @@ def stand_ins(unread: Iterable[str], read: Iterable[Hashable]) -> set[str]:
     unread, numbers = list(unread), list(read)
     words = set(unread)
     known = {word for word in words if means_missing(word)}
-    share = _SHARE_OF_FRACTIONS if any(map(_has_fraction, numbers)) else _SHARE
+    if len(known) > 1 and len(unread) > len(numbers):  # "NC", "ND" and "NB" are names then
+        return set()
+    one = len(words - known) <= 1  # two words, such as positive and negative, would become one
+    share = _SHARE_OF_FRACTIONS if one and any(map(_has_fraction, numbers)) else _SHARE
     many = len(numbers) >= share * (len(numbers) + len(unread)) and len(set(numbers)) >= _DIFFERENT
     others = words - known
     long = all(sum(c.isalpha() for c in word) >= _LETTERS for word in others)
@@ -68,7 +73,10 @@ def absent_number(values: Iterable[float]) -> float | None:
     counts = Counter(values)
     for number in (min(counts, default=0), max(counts, default=0)):
         others = [value for value in counts if value != number]
-        if not _NINES.fullmatch(f"{number:g}") or counts[number] < 2 or len(others) < _OTHERS:
+        fewest = _OTHERS if number < 0 else _OTHERS_OF_POSITIVE
+        if not _NINES.fullmatch(f"{number:g}") or counts[number] < 2 or len(others) < fewest:
+            continue
+        if number > 0 and any(value % 10 == 9 and value > 10 for value in others):  # prices: 149, 299, 999
             continue
         low, high = min(others), max(others)
         if max(low - number, number - high) > _APART_BY * (high - low):
@@ -108,3 +116,13 @@ def are_codes(texts: Iterable[str]) -> bool:
     if len(different) >= _FEWEST_MONTHS and all(_MONTH_OF_YEAR.fullmatch(text) for text in different):
         return True
     return all(_LETTER_CODE.fullmatch(text) for text in different)
+
+
+def codes_repeat(texts: list[str]) -> bool:
+    """Whether codes of digits have enough rows each to be categories; else 0830 and 0005 are numbers.
+
+    >>> codes_repeat(["01067", "80331"] * 5), codes_repeat(["0830", "1545", "0005"]), codes_repeat(["48E36"])
+    (True, False, True)
+    """
+    different = set(texts)
+    return len(different) * _ROWS_OF_A_CODE <= len(texts) or not all(map(_CODE.fullmatch, different))

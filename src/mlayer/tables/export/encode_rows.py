@@ -73,7 +73,7 @@ def _measured(column: Mapping[str, Any], cell: Any) -> list[float]:
 def _number(column: Mapping[str, Any], cell: Any) -> float:
     decimal = column.get("decimal")
     if decimal == CLOCK and not isinstance(cell, int | float):
-        return hours(_text(cell))
+        return hours(_text(cell), 1)
     if decimal and not isinstance(cell, int | float):
         value = amount(_text(cell), decimal, column.get("unit", ""))
     else:
