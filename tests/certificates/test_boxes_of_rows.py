@@ -89,4 +89,4 @@ def test_what_the_caller_writes_later_changes_no_certificate() -> None:
         for end in ends:
             end.copy_(x)
 
-    assert torch.equal(certifier(x, labels, box=tuple(ends), progress=spoil).radius, wanted)
+    assert torch.equal(certifier(x, labels, box=(ends[0], ends[1]), progress=spoil).radius, wanted)
