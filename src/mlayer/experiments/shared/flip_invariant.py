@@ -1,4 +1,4 @@
-"""M-layers that give an image and its mirror image the same outputs, exactly, at the size of an ordinary one.
+"""M-layers that give an image and its mirror image the same outputs, at the size of an ordinary one.
 
 An image is an even part, the same in the mirror, and an odd part, which changes its sign. Half of the
 features are even and half are odd. With a parity for each of the n coordinates too, generators of even
