@@ -18,6 +18,7 @@ from mlayer.checks import (
     number,
     one_of,
     several,
+    takes,
 )
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.activity import ActivityKind
@@ -114,6 +115,8 @@ class Settings:
                 "plateau", "a Plateau or None", type(self.plateau).__name__, "Use Plateau(factor, patience)."
             )
         _one_of("loss", self.loss, LOSSES)
+        if callable(self.loss):
+            _check_loss(self.loss)
         if self.schedule is not None:
             _one_of("schedule", self.schedule, SCHEDULES)
         one_of("activity_kind", self.activity_kind, ("frobenius", "l1"), "The paper's is 'frobenius'.")
@@ -157,3 +160,15 @@ class Settings:
 def _one_of(name: str, value: object, known: Iterable[str]) -> None:
     if not callable(value):
         one_of(name, value, known, "Or give a callable.")
+
+
+def _check_loss(loss: Loss) -> None:
+    """Raise for a function of outputs and targets, as torch's own losses are."""
+    called = loss.forward if isinstance(loss, nn.Module) else loss
+    if not takes(called, 3) or str(getattr(called, "__module__", "")).startswith("torch.nn."):
+        raise ArgumentTypeError(
+            "loss",
+            "'cross_entropy', 'squared_error' or a callable (model, x, y) -> (outputs, losses)",
+            "one that takes other arguments",
+            "For example: lambda model, x, y: (p := model(x), (p - y).square().mean(1)).",
+        )
