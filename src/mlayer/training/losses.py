@@ -94,7 +94,10 @@ def mean_loss(loss: str | Loss) -> Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
 def _one_per_example(returned: object, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What a user's loss returned, if it is a pair: the rows of a tensor are no outputs and losses."""
+    """The outputs and losses that a user's loss returned; an error if it is no such pair.
+
+    Without the check the second row of a tensor would be taken for the losses.
+    """
     parts = returned if isinstance(returned, tuple | list) and len(returned) == 2 else (None, returned)
     outputs, losses = parts
     if not isinstance(outputs, Tensor) or not isinstance(losses, Tensor) or losses.shape != x.shape[:1]:
