@@ -146,9 +146,9 @@ def _rivals(record: Figures) -> list[str]:
 
 
 def _fingerprint(record: Figures) -> list[str]:
+    ten, one = (100 * record[f"share_of_{epochs}"] for epochs in ("10_epochs", "one_epoch"))
     return [
-        f"(measured: {100 * record['share_of_10_epochs']:.2g} %; {100 * record['share_of_one_epoch']:.2g} % of "
-        f"one)",
+        f"(measured: {ten:.2g} %; {one:.2g} % of one)",
         f"which takes {record['times_as_fast_as_sha256']:.2g} times as long",
     ]
 

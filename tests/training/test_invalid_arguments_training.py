@@ -31,6 +31,7 @@ X, Y = product(8)
         ({"early_stopping": 0}, "early_stopping"),
         ({"loss": "crossentropy"}, "Did you mean 'cross_entropy'"),
         ({"loss": 3}, "loss must be one of"),
+        ({"loss": "mse"}, "The mean squared error is 'squared_error'"),
         ({"loss": torch.nn.MSELoss()}, r"loss must be .* a callable \(model, x, y\)"),
         ({"loss": torch.nn.functional.mse_loss}, r"loss must be .* a callable \(model, x, y\)"),
         ({"loss": lambda outputs, y: outputs - y}, r"loss must be .* a callable \(model, x, y\)"),

@@ -114,7 +114,7 @@ class Settings:
             raise ArgumentTypeError(
                 "plateau", "a Plateau or None", type(self.plateau).__name__, "Use Plateau(factor, patience)."
             )
-        _one_of("loss", self.loss, LOSSES)
+        _one_of("loss", self.loss, LOSSES, "The mean squared error is 'squared_error'. Or give a callable.")
         if callable(self.loss):
             _check_loss(self.loss)
         if self.schedule is not None:
@@ -157,9 +157,9 @@ class Settings:
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
-def _one_of(name: str, value: object, known: Iterable[str]) -> None:
+def _one_of(name: str, value: object, known: Iterable[str], hint: str = "Or give a callable.") -> None:
     if not callable(value):
-        one_of(name, value, known, "Or give a callable.")
+        one_of(name, value, known, hint)
 
 
 def _check_loss(loss: Loss) -> None:
