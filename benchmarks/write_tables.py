@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import ratio_tables
 from certified_table import certified_table, layers_table, optimizers_table
 from expm_profile_table import balancing_table, profile_tables
 from formulas import table as formulas_table
@@ -445,12 +446,27 @@ def formulas() -> str:
     return formulas_table(read("formulas"))
 
 
+def with_source(name: str, lines: Callable[[dict[str, Any]], list[str]]) -> Callable[[], str]:
+    """A table of results/NAME.json, and under it what measured it."""
+
+    def written() -> str:
+        content = read(name)
+        facts = content.get("circumstances") or content.get("setting") or content
+        return "\n".join([*lines(content), "", circumstances(facts)])
+
+    return written
+
+
 # Page -> the tables that stand on it.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"headlines": headlines},
     "docs/results.md": {"paper": paper},
     "docs/images.md": {"rivals": rivals},
-    "docs/certificates.md": {"networks": networks, "rigorous": rigorous},
+    "docs/certificates.md": {
+        "networks": networks,
+        "rigorous": rigorous,
+        "radii": with_source("certificates", ratio_tables.radii),
+    },
     "docs/certified.md": {
         "certified": certified,
         "robust optimizers": robust_optimizers,
@@ -463,8 +479,16 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "large norms": large_norms,
         "balancing": balancing,
     },
-    "docs/layer.md": {"layer": layer},
-    "docs/training.md": {"loop": loop},
+    "docs/expm_action.md": {
+        "beside scipy": with_source("expm_action", ratio_tables.beside_scipy),
+        "beside forming": with_source("expm_action", ratio_tables.beside_forming),
+    },
+    "docs/howto/expm.md": {"in your code": with_source("expm_in_your_code", ratio_tables.in_your_code)},
+    "docs/layer.md": {
+        "layer": layer,
+        "initializers": with_source("initializers", ratio_tables.initializers),
+    },
+    "docs/training.md": {"loop": loop, "rmsprop": with_source("rmsprop", ratio_tables.rmsprop)},
     "docs/estimators.md": {"tables": tables, "user_tables": user_tables, "fit_command": fit_command},
     "docs/formulas.md": {"formulas": formulas},
     "docs/when.md": {"heads": heads},

@@ -30,8 +30,11 @@ def test_raise_names_count_and_remedy() -> None:
         layer("raise")(HUGE)
     with pytest.raises(OverflowedOutputError, match=r"^1 of 1 outputs"):
         layer("raise")(HUGE[1])
-    with pytest.raises(OverflowedOutputError):
+    with pytest.raises(OverflowedOutputError, match=r"use init='balanced'\.$"):
         layer("raise").forward_with_activity(HUGE)
+    balanced = MLayer(1, 1, matrix_size=2, init="balanced", on_overflow="raise")
+    with pytest.raises(OverflowedOutputError, match=r"add the activity penalty\.$"):
+        balanced(torch.tensor([[1e6], [-1e6]]))  # the trace of M is positive for one of them
 
 
 def test_warn_gives_the_output_too() -> None:

@@ -90,8 +90,29 @@ def test_a_gradient_that_overflows_in_the_last_step_is_noticed(clip: float | Non
 def test_bad_batches_of_a_loader_are_named() -> None:
     x, y = product()
     x[3, 0] = math.nan
-    with pytest.raises(DivergenceError, match="inputs of this batch hold NaN"):
+    with pytest.raises(DivergenceError, match=r"inputs of this batch hold NaN.* Correct the data\.$"):
         train(layer(), [(x, y)], Settings(epochs=1))
+
+
+def test_before_the_first_step_the_advice_is_about_inputs_and_start() -> None:
+    x, y = product()
+    with pytest.raises(DivergenceError, match=r"at step 1 .* Scale the inputs") as caught:
+        train(layer(), (1e5 * x, y), Settings(epochs=1))
+    assert "learning_rate" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["training", "validation"])
+def test_a_layer_that_raises_at_an_overflow_diverges_like_others(place: str) -> None:
+    (x, y), model = product(), layer()
+    model.on_overflow = "raise"
+    spoiled = (torch.cat([x, 1e5 * x]), torch.cat([y, y]))
+    data, validation = ((spoiled, None), ((x, y), spoiled))[place == "validation"]
+    settings = Settings(epochs=3, batch_size=8, on_divergence="stop")
+    result = train(model, data, settings, validation=validation)
+    assert result.stopped == "diverged"
+    assert "training diverged at step" in result.message
+    assert "Scale the inputs" in result.message
+    assert same_weights(model, layer())
 
 
 def test_a_validation_loss_that_is_not_a_number_is_divergence() -> None:

@@ -31,6 +31,10 @@ X, Y = product(8)
         ({"early_stopping": 0}, "early_stopping"),
         ({"loss": "crossentropy"}, "Did you mean 'cross_entropy'"),
         ({"loss": 3}, "loss must be one of"),
+        ({"loss": "mse"}, "The mean squared error is 'squared_error'"),
+        ({"loss": torch.nn.MSELoss()}, r"loss must be .* a callable \(model, x, y\)"),
+        ({"loss": torch.nn.functional.mse_loss}, r"loss must be .* a callable \(model, x, y\)"),
+        ({"loss": lambda outputs, y: outputs - y}, r"loss must be .* a callable \(model, x, y\)"),
         ({"optimizer": "adm"}, "Did you mean 'adam'"),
         ({"optimizer": 3}, "optimizer must be a name or a callable"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
@@ -68,6 +72,8 @@ def test_plateau() -> None:
         ((X, Y, torch.ones(8, 1)), "data: weight"),
         ((b for b in [(X, Y)]), "read only once"),
         ([[X]], "a loader of batches"),
+        (torch.utils.data.TensorDataset(X, Y), "Wrap a data set: torch.utils.data.DataLoader"),
+        ([(X[0], Y[0])], r"batches of equal length; got one that yields lengths \[2, 1\]"),
         (torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X[:0])), "one batch or more"),
         ((X, torch.ones(8, 2)), r"y must be of shape \(8, 1\)"),
     ],
@@ -75,6 +81,29 @@ def test_plateau() -> None:
 def test_data(data: Any, words: str) -> None:
     with pytest.raises(MLayerError, match=words):
         train(layer(), data, Settings(epochs=1))
+
+
+@pytest.mark.parametrize(
+    ("pick", "words"),
+    [
+        (lambda p, e: e[:, 0], r"got a tensor of shape \(8,\) alone"),
+        (lambda p, e: e.mean(), r"got a tensor of shape \(\) alone"),
+        (lambda p, e: (p, e), r"got a tensor of shape \(8, 1\) as its losses"),
+        (lambda p, e: (p, e.mean()), r"got a tensor of shape \(\) as its losses"),
+        (lambda p, e: (p, e.mean().item()), "got [0-9.e-]+ as its losses"),
+        (lambda p, e: None, "got None alone"),
+    ],
+)
+@pytest.mark.parametrize("weights", [(), (torch.ones(8),)])
+def test_a_loss_gives_outputs_and_one_loss_per_example(pick: Any, words: str, weights: Any) -> None:
+    """The second row of a tensor is not the losses, and (b, 1) losses times (b,) weights would be (b, b)."""
+
+    def loss(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Any:
+        outputs = model(x)
+        return pick(outputs, (outputs - y).square())
+
+    with pytest.raises(ArgumentError, match=words):
+        train(layer(), (X, Y, *weights), Settings(epochs=1, loss=loss))
 
 
 def test_a_wrong_shape_is_never_broadcast_away() -> None:
@@ -120,6 +149,13 @@ def test_a_schedule_needs_a_length() -> None:
 def test_labels_of_another_kind(labels: torch.Tensor, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         train(layer(2), (X, labels), Settings(epochs=1, loss="cross_entropy"))
+
+
+def test_a_refused_call_leaves_the_mode_of_the_model() -> None:
+    model = layer(2)
+    with pytest.raises(ArgumentError, match="x must be of shape"):
+        train(model, (X[:, :1], torch.zeros(8).long()), Settings(epochs=1, loss="cross_entropy"))
+    assert model.training
 
 
 def test_classes_under_the_default_loss() -> None:

@@ -47,6 +47,15 @@ def test_one_batch_an_epoch_is_gradient_descent() -> None:
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_computed_whatever_the_context(context: Any) -> None:
+    here, there, (x, y) = layer(), layer(), product()
+    train(here, (x, y), Settings(epochs=1))
+    with context():
+        train(there, (x.clone().requires_grad_(context is torch.no_grad), y.clone()), Settings(epochs=1))
+    assert same_weights(here, there)
+
+
 def test_every_example_is_seen_once_an_epoch_in_a_new_order() -> None:
     seen: list[Tensor] = []
 

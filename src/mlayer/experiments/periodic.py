@@ -48,8 +48,8 @@ TITLE = "Periodic functions"
 IN_PAPER = "Figure 3; section 4.2"
 CAPTION = (
     "The three functions of Figure 3 on [0, 6]; the shaded part is the training data. Solid: our recipe, "
-    "which covers the function; dashed: the text's recipe. The DNN of the paper's figure is drawn only "
-    "after the text's 300 epochs (mlayer reproduce periodic --full)."
+    "which covers the function; dashed: the text's recipe. The DNN of the paper's figure is drawn only if "
+    "it was trained for the text's 300 epochs."
 )
 EXPECTED = {
     "figure": "M-layers extrapolate the three functions, DNNs do not",

@@ -14,6 +14,7 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 
 from mlayer.checks import one_of
 from mlayer.errors import MLayerError
+from mlayer.nn.initializers import Balanced
 
 if TYPE_CHECKING:
     from mlayer.nn.layer import MLayer
@@ -51,12 +52,17 @@ def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
     message = (
         f"{lost} of {finite.numel()} outputs of an MLayer are not finite although their inputs are: p leaves "
         f"the range of {output.dtype} (up to {torch.finfo(output.dtype).max:.1e}; largest Frobenius norm of "
-        f"M: {norm:.3g}). Scale the inputs, lower the learning rate, add the activity penalty, or use "
-        "init='balanced'."
+        f"M: {norm:.3g}). Scale the inputs to about unit variance, lower the learning rate, or add the "
+        f"activity penalty{_other_start(layer)}."
     )
     if layer.on_overflow == "raise":
         raise OverflowedOutputError(message)
     warnings.warn(message, OverflowedOutputWarning, stacklevel=_levels_to_the_caller())
+
+
+def _other_start(layer: MLayer) -> str:
+    """The advice on initial weights, for layers that have others."""
+    return "" if isinstance(layer.init, Balanced) else ", or use init='balanced'"
 
 
 def _levels_to_the_caller() -> int:

@@ -136,6 +136,13 @@ class FromLoader:
                     f"one that yields {type(item).__name__}",
                     "Write a collate function that returns a tuple of tensors.",
                 )
+            if len({len(part) for part in item}) > 1:  # one example instead of a batch of them, for instance
+                raise ArgumentError(
+                    self.argument,
+                    "a loader of batches of equal length",
+                    f"one that yields lengths {[len(part) for part in item]}",
+                    "Wrap a data set of examples: torch.utils.data.DataLoader(data, batch_size=32).",
+                )
             rows = world.part(torch.arange(len(item[0])))
             part = [(t if world.alone else t[rows]).to(self.device) for t in item]
             yield Batch(part[0], part[1], part[2] if len(part) > 2 else None, len(item[0]))
@@ -169,7 +176,9 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
                 argument,
                 "tensors (x, y), (x, y, weight), or a data loader",
                 type(data).__name__,
-                "Convert arrays with torch.as_tensor.",
+                "Wrap a data set: torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)."
+                if hasattr(data, "__getitem__")
+                else "Convert arrays with torch.as_tensor.",
             )
         if isinstance(data, Iterator):
             raise ArgumentTypeError(
@@ -196,7 +205,7 @@ def as_source(data: Data, batch_size: int, device: torch.device, argument: str =
         raise ArgumentError(argument, "tensors of equal length", f"lengths {rows}", "One row per example.")
     if rows[0] == 0:
         raise ArgumentError(argument, "at least one example", "none", "Check how the data were read.")
-    tensors = cast(Sequence[Tensor], data)
+    tensors = [tensor.detach() for tensor in cast(Sequence[Tensor], data)]
     if any(t.is_meta or t.layout != torch.strided for t in tensors):
         raise ArgumentTypeError(
             argument,

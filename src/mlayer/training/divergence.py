@@ -31,8 +31,12 @@ def diagnosis(
 ) -> str:
     """One message: at which step, why, what is kept, what to try."""
     parts = [f"training diverged at step {step} (epoch {epoch}): the loss is {loss}."]
+    advice = "Try a smaller learning_rate, gradient_clip=1.0, or an activity_penalty such as 1e-4."
+    if step == 1:  # no step was taken: what the training does cannot be the cause
+        advice = "Scale the inputs to about unit variance, or give the layer init='balanced'."
     if x is not None and x.is_floating_point() and not torch.isfinite(x).all():
-        parts.append("The inputs of this batch hold NaN or inf: correct the data.")
+        parts.append("The inputs of this batch hold NaN or inf.")
+        advice = "Correct the data."
     elif not all(torch.isfinite(p).all() for p in model.parameters()):
         parts.append("The weights are no longer finite: the gradient of the step before overflowed.")
     elif x is not None:
@@ -43,7 +47,7 @@ def diagnosis(
                 f"The largest norm of M in this batch is {norm:.4g}; exp overflows from {limit:g} on."
             )
     parts.append(f"Learning rate {rate:g}. {kept}")
-    parts.append("Try a smaller learning_rate, gradient_clip=1.0, or an activity_penalty such as 1e-4.")
+    parts.append(advice)
     return " ".join(parts)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import file_path, function, number
 from mlayer.nn.activity import watch_activity
+from mlayer.nn.overflow import OverflowedOutputError
 from mlayer.training.batches import Batch, Data, TensorsInMemory
 from mlayer.training.best import copy_of
 from mlayer.training.checkpoints import Checkpoints
@@ -86,7 +87,12 @@ def train(
     function("on_epoch", on_epoch, "(record)")
     function("augment", augment, "(x, generator) -> x", 2)
     cuda = [d for d in {p.device for p in model.parameters()} if d.type == "cuda"]
-    with joined_world(model) as world, torch.random.fork_rng(cuda):
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        joined_world(model) as world,
+        torch.random.fork_rng(cuda),
+    ):
         checkpoints = None if folder is None else Checkpoints(folder)
         first = world.rank == 0
         with nullcontext() if checkpoints is None or not first else checkpoints.alone():
@@ -162,7 +168,9 @@ class _Loop:
             if checkpoints:
                 checkpoints.write(run.state())
             self._judge_the_last_weights()
-        except _DivergedError as diverged:
+        except (_DivergedError, OverflowedOutputError) as diverged:
+            if isinstance(diverged, OverflowedOutputError) and not run.world.alone:
+                raise  # the other processes still wait for this one's gradient
             self._explain_divergence(diverged)
             if checkpoints:
                 checkpoints.write(run.state())
@@ -312,10 +320,14 @@ class _Loop:
             raise _DivergedError(value, None)
         run.best.see(value, copy_of(run.model), epoch=run.epoch, seen=run.epoch)
 
-    def _explain_divergence(self, diverged: _DivergedError) -> None:
+    def _explain_divergence(self, diverged: _DivergedError | OverflowedOutputError) -> None:
         run = self.run
         kept = f"weights of epoch {run.best.epoch}" if run.best.epoch else "weights of the start"
         run.stopped = "diverged"
+        if isinstance(diverged, OverflowedOutputError):
+            where = f"step {run.step + 1} (epoch {run.epoch + 1})"
+            run.message = f"training diverged at {where}: {diverged} The {kept} are kept."
+            return
         run.message = diagnosis(
             run.model,
             diverged.x,

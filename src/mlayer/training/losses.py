@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError
 from mlayer.training.settings import Loss
 
@@ -73,7 +74,7 @@ class PeriodicLoss:
 def as_loss(loss: str | Loss) -> Loss:
     """A named loss as a function of model, inputs and targets."""
     if not isinstance(loss, str):
-        return loss
+        return lambda model, x, y: _one_per_example(loss(model, x, y), x)
     each = LOSSES[loss]
 
     def named(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +89,26 @@ def mean_loss(loss: str | Loss) -> Callable[[nn.Module, Tensor, Tensor], Tensor]
     if isinstance(loss, str):
         mean = _MEANS[loss]
         return lambda model, x, y: mean(model(x), y)
-    return lambda model, x, y: loss(model, x, y)[1].mean()
+    checked = as_loss(loss)
+    return lambda model, x, y: checked(model, x, y)[1].mean()
+
+
+def _one_per_example(returned: object, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs and losses that a user's loss returned; an error if it is no such pair.
+
+    Without the check the second row of a tensor would be taken for the losses.
+    """
+    parts = returned if isinstance(returned, tuple | list) and len(returned) == 2 else (None, returned)
+    outputs, losses = parts
+    if not isinstance(outputs, Tensor) or not isinstance(losses, Tensor) or losses.shape != x.shape[:1]:
+        came = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else brief(losses)
+        raise ArgumentError(
+            "loss",
+            f"a callable (model, x, y) -> (outputs, losses) with one loss per example, of shape ({len(x)},)",
+            f"{came}{' as its losses' if isinstance(outputs, Tensor) else ' alone'}",
+            "For example: lambda model, x, y: (p := model(x), (p - y).square().mean(1)).",
+        )
+    return outputs, losses
 
 
 def check_labels(y: Tensor) -> None:
@@ -110,8 +130,10 @@ def check_classes(model: nn.Module, x: Tensor, y: Tensor) -> None:
         return
     training = model.training
     model.eval()
-    classes = model(x[:1].to(next(iter(model.parameters())).device)).shape[-1]
-    model.train(training)
+    try:
+        classes = model(x[:1].to(next(iter(model.parameters())).device)).shape[-1]
+    finally:
+        model.train(training)
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= classes:
         raise ArgumentError(

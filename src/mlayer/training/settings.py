@@ -18,6 +18,7 @@ from mlayer.checks import (
     number,
     one_of,
     several,
+    takes,
 )
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.activity import ActivityKind
@@ -113,7 +114,9 @@ class Settings:
             raise ArgumentTypeError(
                 "plateau", "a Plateau or None", type(self.plateau).__name__, "Use Plateau(factor, patience)."
             )
-        _one_of("loss", self.loss, LOSSES)
+        _one_of("loss", self.loss, LOSSES, "The mean squared error is 'squared_error'. Or give a callable.")
+        if callable(self.loss):
+            _check_loss(self.loss)
         if self.schedule is not None:
             _one_of("schedule", self.schedule, SCHEDULES)
         one_of("activity_kind", self.activity_kind, ("frobenius", "l1"), "The paper's is 'frobenius'.")
@@ -154,6 +157,18 @@ class Settings:
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
-def _one_of(name: str, value: object, known: Iterable[str]) -> None:
+def _one_of(name: str, value: object, known: Iterable[str], hint: str = "Or give a callable.") -> None:
     if not callable(value):
-        one_of(name, value, known, "Or give a callable.")
+        one_of(name, value, known, hint)
+
+
+def _check_loss(loss: Loss) -> None:
+    """Raise for a function of outputs and targets, as torch's own losses are."""
+    called = loss.forward if isinstance(loss, nn.Module) else loss
+    if not takes(called, 3) or str(getattr(called, "__module__", "")).startswith("torch.nn."):
+        raise ArgumentTypeError(
+            "loss",
+            "'cross_entropy', 'squared_error' or a callable (model, x, y) -> (outputs, losses)",
+            "one that takes other arguments",
+            "For example: lambda model, x, y: (p := model(x), (p - y).square().mean(1)).",
+        )

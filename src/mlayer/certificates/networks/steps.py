@@ -145,9 +145,7 @@ def _check_shape(module: nn.Module, shape: tuple[int, ...], found: tuple[int, ..
 def check_known(module: nn.Module) -> None:
     """Raise for a module without bounds."""
     if not isinstance(module, KNOWN):
-        raise _unknown(
-            module, "Known: Linear, Conv2d, ReLU, AvgPool2d, MaxPool2d, BatchNorm, Flatten, Dropout."
-        )
+        raise _unknown(module, f"Known: {', '.join(kind.__name__ for kind in KNOWN)}.")
 
 
 def _unknown(module: nn.Module, hint: str) -> ArgumentTypeError:
