@@ -20,7 +20,7 @@ EXPONENTIAL = Path("src/mlayer/exponential")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What setup.py reads, in a folder of its own."""
+    """A copy of the files that setup.py reads."""
     shutil.copytree(ROOT / EXPONENTIAL / "kernel", tmp_path / EXPONENTIAL / "kernel")
     version = "src/mlayer/version.py"
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE", version, EXPONENTIAL / "build.py"):
