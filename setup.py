@@ -28,14 +28,26 @@ class BuildKernel(build_ext):
         """Without the Python's tag: nothing of Python is called, so that one file serves all of them."""
         return str(Path(*fullname.split("."))) + (".pyd" if sys.platform == "win32" else ".so")
 
+    def run(self) -> None:
+        # `--inplace` is taken back while extensions are built.
+        self.for_the_tree = bool(self.inplace) or self.editable_mode
+        super().run()
+
     def build_extension(self, ext: Extension) -> None:
-        # `build_ext --inplace` has built it already: tools/environment.py does so while pip downloads.
-        built = PACKAGE / Path(self.get_ext_filename(ext.name)).name
+        target = Path(self.get_ext_fullpath(ext.name))
+        # One that `build_ext --inplace` left in the tree, for make demo or while pip downloaded, is kept.
+        built = PACKAGE / target.name
         digest = build_py["kernel_digest"]()
-        if self.editable_mode and built.exists() and digest.encode() in built.read_bytes():
-            Path(self.get_ext_fullpath(ext.name)).parent.mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(built), self.get_ext_fullpath(ext.name))
+        if self.for_the_tree and not self.force and built.exists() and digest.encode() in built.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(built, target)  # not copy_file, which would keep a newer file of other sources
+            print("mlayer: the kernel is up to date; --force compiles it all the same.", file=sys.stderr)
+        elif not self.compile_kernel(ext, target, digest):
             return
+        self.build_node(target.parent)
+
+    def compile_kernel(self, ext: Extension, target: Path, digest: str) -> bool:
+        """False, and no kernel, if it fails."""
         try:
 
             def compiled(source: str) -> list[str]:
@@ -49,21 +61,20 @@ class BuildKernel(build_ext):
                 objects = [name for names in pool.map(compiled, ext.sources) for name in names]
             self.compiler.link_shared_object(
                 objects,
-                self.get_ext_fullpath(ext.name),
+                str(target),
                 extra_postargs=["-pthread"],
                 libraries=["dl"] if sys.platform == "linux" else [],
                 target_lang="c++",
             )
         except Exception as error:
             # An older kernel must not stand in for the one that failed. (Editable: in the tree.)
-            target = Path(self.get_ext_fullpath(ext.name))
             for folder in (target.parent, PACKAGE):
                 for stale in folder.glob("_kernel.*"):
                     stale.unlink()
             print(f"mlayer: the kernel was not built ({error}).", file=sys.stderr)
             print("mlayer: everything works without it, slower; mlayer.expm_path() says so.", file=sys.stderr)
-            return
-        self.build_node(Path(self.get_ext_fullpath(ext.name)).parent)
+            return False
+        return True
 
     def copy_extensions_to_source(self) -> None:
         super().copy_extensions_to_source()

@@ -18,7 +18,7 @@ from mlayer.errors import ArgumentError
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning"),
     pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.(script|trace)` is deprecated:DeprecationWarning"),
 ]
 Action = Callable[..., Tensor]
 N, COLUMNS = 4, 2
@@ -183,6 +183,17 @@ def test_special_values_and_limits_under_transforms() -> None:
         grad(lambda v: mlayer.expm_action(A, v, max_products=1).sum())(V)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_trace_keeps_no_number_of_steps() -> None:
+    """The steps of the example were too few for other matrices: no digit was correct."""
+    traced = torch.jit.trace(mlayer.expm_action, (1e-2 * A[None].expand(3, N, N), V, T))
+    for a, v, t in ((30 * drawn(3, N, N, seed=3), V, T), (drawn(2, N, N, seed=4), 2 * V, -T)):
+        torch.testing.assert_close(traced(a, v, t), formed(a, v, t), rtol=1e-11, atol=1e-11)
+    many = drawn(3, N, N, seed=5).requires_grad_()
+    got, expected = (torch.autograd.grad(f(many, V, T).sum(), many) for f in (traced, formed))
+    torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
+
+
 def _in_forward_mode() -> None:
     with forward_ad.dual_level():
         mlayer.expm_action(lambda x: A @ x, forward_ad.make_dual(V, V))
@@ -191,12 +202,15 @@ def _in_forward_mode() -> None:
 INSIDE: dict[str, Callable[[], object]] = {
     "torch.func": lambda: grad(lambda v: mlayer.expm_action(lambda x: A @ x, v).sum())(V),
     "dual_level": _in_forward_mode,
+    "torch.jit.trace": lambda: torch.jit.trace(lambda v: mlayer.expm_action(lambda x: A @ x, v), (V,)),
 }
 
 
 @pytest.mark.parametrize("inside", INSIDE)
 def test_functions_are_refused_in_words(inside: str) -> None:
-    words = "^expm_action of a function A must be called outside torch.* give A as a matrix, dense or sparse"
+    words = (
+        "^expm_action of a function A must be called outside torch.* give A as a (matrix, dense|dense tensor)"
+    )
     with pytest.raises(ArgumentError, match=words):
         INSIDE[inside]()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -145,6 +146,37 @@ def test_triangular_matrices_have_exact_diagonals(name: str, lower: bool, compan
     expected = oracle.exact_frechet(*exact)
     assert oracle.relative_error(_real_form(derivative[0]), expected) <= 8 * UNIT_ROUNDOFF
     agree(value[1:], grouped.expm(batch[1:]), batch[1:])
+
+
+@pytest.mark.parametrize("derivative", [False, True], ids=["value", "derivative"])
+def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, derivative: bool) -> None:
+    """Before, a batch with some took three, and a search for a balancing that changed nothing."""
+    calls = {"_polynomial": 0, "_exponents": 0}
+
+    def count(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def counted(*arguments: object) -> object:
+            calls[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(small, "_polynomial")
+    count(small_balance, "_exponents")
+    full = torch.stack([random_matrix(12, 30.0, k) for k in range(4)])
+    upper = full.triu() * (30 / torch.linalg.matrix_norm(full.triu(), 2))[:, None, None]
+    for batch, groups in ((upper, 1), (upper.mT, 1), (torch.cat([upper[:2], full[:2]]), 2)):
+        calls["_polynomial"] = 0
+        found = small.evaluate(batch, full if derivative else None)
+        assert found is not None
+        assert calls["_polynomial"] == groups
+        exact = oracle.to_arb(batch[0])
+        expected = (
+            oracle.exact_frechet(exact, oracle.to_arb(full[0])) if derivative else oracle.exact_exp(exact)
+        )
+        assert oracle.relative_error(found[0], expected) <= 16 * UNIT_ROUNDOFF
+    assert calls["_exponents"] == 0
 
 
 def _real_form(a: Tensor) -> Tensor:

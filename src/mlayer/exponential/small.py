@@ -84,30 +84,31 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
 
 def _value(
     a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None, *, triangular: bool = False
-) -> tuple[AnyArray | None, int]:
-    """exp(A), or L(A, E), and the most squarings."""
+) -> tuple[AnyArray | None, small_balance.Sums | None]:
+    """exp(A), or L(A, E), and where squarings are many what `small_balance.look` found."""
     b, n, _ = a.shape
     powers = _empty(b, n, n if e is None else 2 * n, a.dtype)  # A, A2, Y and W, each with its tangent
     powers[0, :, :, :n] = a
     if e is not None:
         powers[0, :, :, n:] = e
-    y, most = _exponential(powers, n, dtype, small_triangular.Diagonals.of(a) if triangular else None)
-    return (y if y is None or e is None else y[:, :, n:]), most
+    y, sums = _exponential(powers, a, dtype, triangular)
+    return (y if y is None or e is None else y[:, :, n:]), sums
 
 
 def _best(
     a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None, *, triangular: bool = False
 ) -> AnyArray | None:
     """exp(A), or L(A, E), of balanced matrices where that is better, with exact diagonals if triangular."""
-    y, most = _value(a, dtype, e, triangular=triangular)
-    if _FINFO[dtype].bits != _DOUBLE or (y is not None and most < small_balance.WORTH_A_LOOK):
-        return y
-    sums = small_balance.look(a) if y is not None or np.isfinite(a).all() else None
+    y, sums = _value(a, dtype, e, triangular=triangular)
+    if y is None and sums is None and _FINFO[dtype].bits == _DOUBLE and np.isfinite(a).all():
+        sums = small_balance.look(a)
     if sums is None:
         return y
-    places = None if triangular else small_triangular.find(a)
+    places = None if triangular or y is not None else small_triangular.find(a)
     if places is not None:
         return _apart(a, dtype, e, places)
+    if triangular and y is not None and not small_triangular.strongly_coupled(a, sums).any():
+        return y  # exact diagonals suffice
     found = small_balance.balance(a, e, sums)
     if found is None:
         return y
@@ -139,6 +140,8 @@ def _best(
 
 def _apart(a: AnyArray, dtype: torch.dtype, e: AnyArray | None, triangular: AnyArray) -> AnyArray | None:
     """The same of a batch in which some matrices, at these places, are triangular."""
+    if len(triangular) == len(a):
+        return _best(a, dtype, e, triangular=True)
     result = np.empty_like(a)
     others = np.setdiff1d(np.arange(len(a)), triangular)
     for places in (triangular, others):
@@ -176,19 +179,29 @@ def _array(matrices: Tensor) -> AnyArray:
 
 
 def _exponential(
-    powers: AnyArray, n: int, dtype: torch.dtype, diagonals: small_triangular.Diagonals | None
-) -> tuple[AnyArray | None, int]:
-    """exp(A), with its derivative where there are tangents, from A in ``powers[0]``; the most squarings."""
+    powers: AnyArray, a: AnyArray, dtype: torch.dtype, triangular: bool
+) -> tuple[AnyArray | None, small_balance.Sums | None]:
+    """exp(A), with its derivative where there are tangents, from A in ``powers[0]``; the rest as `_value`.
+
+    None, before the work is done, if some matrices are triangular, with many squarings, and nobody knew.
+    """
+    n = a.shape[1]
     _product(powers[0], powers[0], powers[1])
     derivative = powers.shape[-1] > n
-    plan = _plan(powers[:2, :, :, :n], dtype, derivative=derivative, bounded=diagonals is None)
+    plan = _plan(powers[:2, :, :, :n], dtype, derivative=derivative, bounded=not triangular)
     if plan is None:
-        return None, 0
+        return None, None
     if n == 1:  # no squarings, which would lose digits
         powers[0, :, :, :1] = np.exp(powers[0, :, :, :1])
         powers[0, :, :, 1:] *= powers[0, :, :, :1]
-        return powers[0], 0
+        return powers[0], None
     degree, most, squarings = plan
+    many = most >= small_balance.WORTH_A_LOOK and _FINFO[dtype].bits == _DOUBLE
+    sums = small_balance.look(a) if many else None
+    if sums is not None and not triangular and small_triangular.find(a) is not None:
+        return None, sums
+    without = min(most, squarings_without_identity(dtype))
+    diagonals = small_triangular.Diagonals.of(a, _times(most, squarings), without) if triangular else None
     if squarings is not None:
         scale = np.exp2(-squarings)
         powers[0] *= scale
@@ -197,12 +210,11 @@ def _exponential(
         powers[0] *= 0.5**most
         powers[1] *= 0.25**most
     y = _polynomial(powers, degree)
-    without = min(most, squarings_without_identity(dtype))
     for k in range(most):
         if k == without:
             _plus_identity(y, n)
         if diagonals is not None:
-            diagonals.put(y[:, :, :n], _time(k, most, squarings), identity=k >= without)
+            diagonals.put(y[:, :, :n], k)
         squared = _product(y, y)
         if k < without:
             squared += 2 * y
@@ -210,17 +222,17 @@ def _exponential(
     if most == without:
         _plus_identity(y, n)
     if diagonals is not None:
-        diagonals.put(y[:, :, :n], _time(most, most, squarings), identity=True)
+        diagonals.put(y[:, :, :n], most)
         if not np.isfinite(y).all():
-            return None, 0
-    return y, most
+            return None, sums
+    return y, sums
 
 
-def _time(done: int, most: int, squarings: AnyArray | None) -> AnyArray:
-    """The t of exp(t A) after this many squarings.  -> (1, 1) or (b, 1)"""
+def _times(most: int, squarings: AnyArray | None) -> AnyArray:
+    """The t of exp(t A) before the first squaring and after each.  -> (most + 1, 1 or b, 1)"""
     each = np.full((1, 1), float(most)) if squarings is None else squarings[:, :, 0]
-    time: AnyArray = np.exp2(np.minimum(done, each) - each)
-    return time
+    times: AnyArray = np.exp2(np.minimum(np.arange(most + 1.0)[:, None, None], each) - each)
+    return times
 
 
 def _plus_identity(y: AnyArray, n: int) -> None:

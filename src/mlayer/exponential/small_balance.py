@@ -14,6 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
 
+    Sums = tuple[AnyArray, AnyArray]  # off the diagonal, by rows and by columns, (b, n) each
+
 # Matrices with fewer squarings are not looked at: they have little to gain.
 WORTH_A_LOOK = 4
 # Rows and columns further apart than this are worth balancing.
@@ -29,7 +31,7 @@ class Balancing(NamedTuple):
     kappa: AnyArray  # largest ratio of two entries of D, (k, 1, 1)
 
 
-def look(a: AnyArray) -> tuple[AnyArray, AnyArray] | None:
+def look(a: AnyArray) -> Sums | None:
     """The sums of rows and of columns off the diagonal, or None if nowhere one is much larger.  (b, n, n)
 
     Never None if one of the matrices is triangular.
@@ -41,7 +43,7 @@ def look(a: AnyArray) -> tuple[AnyArray, AnyArray] | None:
     return row, column
 
 
-def balance(a: AnyArray, e: AnyArray | None, sums: tuple[AnyArray, AnyArray]) -> Balancing | None:
+def balance(a: AnyArray, e: AnyArray | None, sums: Sums) -> Balancing | None:
     """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
     row, column = sums
     imbalanced = np.any((row > _APART * column) | (column > _APART * row), axis=1)

@@ -53,12 +53,12 @@ def expm_action(
 
     The method of Al-Mohy and Higham (docs/theory/action.md). The cost grows with the norm of t A; all times
     together cost little more than the largest. Differentiable in A, V and t to every order, in reverse and
-    forward mode, under ``torch.func``, and for a dense A under ``torch.compile(fullgraph=True)`` and
-    ``torch.export``; functions in reverse mode of ``torch.autograd`` only. The gradient of a sparse A has the
-    entries of A. The backward pass keeps V at every step. float16 and bfloat16 are computed in float32. NaN
-    or infinity in one matrix or column gives NaN there and nowhere else. An entry too large for the dtype is
-    infinite and its neighbors are correct; the gradient of such a column is NaN. A function that overflows
-    spoils the whole result.
+    forward mode, under ``torch.func``, and for a dense A under ``torch.compile(fullgraph=True)``,
+    ``torch.export`` and ``torch.jit.trace``; functions in reverse mode of ``torch.autograd`` only. The
+    gradient of a sparse A has the entries of A. The backward pass keeps V at every step. float16 and bfloat16
+    are computed in float32. NaN or infinity in one matrix or column gives NaN there and nowhere else. An
+    entry too large for the dtype is infinite and its neighbors are correct; the gradient of such a column is
+    NaN. A function that overflows spoils the whole result.
 
     Args:
         A: a dense tensor (..., n, n), a sparse one (n, n), COO or CSR, or a linear function that maps tensors
@@ -140,6 +140,13 @@ def _refuse_transforms() -> None:
             "inside",
             "Use torch.autograd for derivatives, or give A as a matrix, dense or sparse.",
         )
+    if _is_tracing():
+        raise ArgumentError(
+            "expm_action of a function A",
+            "called outside torch.jit.trace",
+            "inside, where the number of steps of the example input would be kept",
+            "Call it without a trace, or give A as a dense tensor.",
+        )
     if forward_ad._current_level >= 0:
         raise ArgumentError(
             "expm_action of a function A",
@@ -179,9 +186,14 @@ def _of_matrix(A: Tensor | SparseMatrix, V: Tensor, times: Tensor, max_products:
 
 def _is_ordinary(A: Tensor | SparseMatrix, *others: Tensor) -> bool:
     """Whether these tensors have values to look at, and nothing but autograd wants derivatives."""
-    if torch.compiler.is_compiling() or transforms_active():
+    if torch.compiler.is_compiling() or transforms_active() or _is_tracing():
         return False
     return all(is_plain(x) for x in (A.values if isinstance(A, SparseMatrix) else A, *others))
+
+
+def _is_tracing() -> bool:
+    """Whether torch.jit.trace records: of ordinary steps those of the example, as often as it needs."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
 
 
 def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:

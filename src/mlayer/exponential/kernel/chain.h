@@ -153,9 +153,12 @@ struct AddLinear {
 // From this many squarings on the first is made without the identity: exp(2 B) - I = 2 Y + Y^2 with Y = exp(B) - I,
 // which is small, and with the rounding error of Y, which every squaring would double. Double precision only.
 template <typename T>
-constexpr int kDoubledFrom = sizeof(T) == 4 ? std::numeric_limits<int>::max() : 2;
+constexpr bool has_doubled = sizeof(T) == 8;
+template <typename T>
+constexpr int kDoubledFrom = has_doubled<T> ? 2 : std::numeric_limits<int>::max();
 
-// out + error <- 2 (old + error) + product, in the lanes that are to be doubled, or what `otherwise` says.
+// out + error <- 2 (old + error) + product, in the lanes that are to be doubled, or what `otherwise` says. That is no
+// lambda: its type, and with it each tile, would be another one in the derivative.
 template <typename T, class Otherwise>
 struct DoubleAndAdd {
   using V = typename Simd<T>::V;
@@ -242,8 +245,8 @@ static void polynomial(const Layout& layout, const mlayer_table& table, int degr
       const auto on_a = T(c[14]) * sigma;
       if (dual && last)
         return layout.template product<last_parts<dual>>(b.a2, b.inner, AddLinear<T, false>{b.a, b.y, on_a});
-      if (kept)
-        return layout.template product<all>(b.a2, b.inner, AddLinear<T, true>{b.a, b.y, on_a});
+      if constexpr (has_doubled<T>)
+        if (kept) return layout.template product<all>(b.a2, b.inner, AddLinear<T, true>{b.a, b.y, on_a});
       layout.template product<all>(b.a2, b.inner, AddLinear<T, false>{b.a, b.y, on_a});
     }
   }

@@ -28,6 +28,14 @@ struct StoreWhere {
   }
 };
 
+// For `DoubleAndAdd`: others are squared, or left alone.
+template <typename T>
+struct WholeWhere {
+  using V = typename Simd<T>::V;
+  typename Simd<T>::I doubled, active;
+  inline V operator()(V whole, V product, V old) const { return doubled ? whole : (active ? product : old); }
+};
+
 template <typename T>
 struct LaneBlock {
   static constexpr int lanes = Simd<T>::lanes;
@@ -302,14 +310,14 @@ static typename Simd<T>::I ordinary_block(const Job<T>& job, int64_t first, int 
     x = b.keep;
   }
   Pair<T> other = b.left;
-  if (kept) {
-    const I active = plan.squarings > Integer(0);
-    const auto chosen = [=](V whole, V product, V old) { return doubled ? whole : (active ? product : old); };
-    layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(chosen)>{other, x, b.a, chosen});
-    for (size_t at = 0; at < entries; at += n + 1)
-      other.x[at] = doubled ? plus_one(other.x[at], b.a.x[at], one) : other.x[at];
-    std::swap(x, other);
-  }
+  if constexpr (has_doubled<T>)
+    if (kept) {
+      const WholeWhere<T> chosen{doubled, plan.squarings > Integer(0)};
+      layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, WholeWhere<T>>{other, x, b.a, chosen});
+      for (size_t at = 0; at < entries; at += n + 1)
+        other.x[at] = doubled ? plus_one(other.x[at], b.a.x[at], one) : other.x[at];
+      std::swap(x, other);
+    }
   for (int k = kept; any<T>(plan.squarings > Integer(k)); ++k) {
     const StoreWhere<T> store{other, x, plan.squarings > Integer(k)};
     if (dual && !any<T>(plan.squarings > Integer(k + 1)))

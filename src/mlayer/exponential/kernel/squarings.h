@@ -29,6 +29,13 @@ static RowPlan row_plan(const mlayer_table& table, T norm, T norm2, int depth) {
   return {degree, squarings, double(norm2)};
 }
 
+// For `DoubleAndAdd`: a matrix alone is doubled if it comes there.
+template <typename T>
+struct Whole {
+  using V = typename Simd<T>::V;
+  inline V operator()(V whole, V, V) const { return whole; }
+};
+
 template <typename T>
 struct Squared {
   Pair<T> x;
@@ -52,25 +59,26 @@ static Squared<T> squared(const Layout& layout, const mlayer_table& table, const
     }
     sigma = Simd<T>::broadcast(1);
   }
-  if (twofold) {
-    int ordinary = 0;
-    const auto count = [&](const V* fourth) {
-      return ordinary = sparingly ? ordinary_count(layout.n, squarings, norm_of(fourth)) : 0;
-    };
-    // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
-    const bool plain_start = sparingly && squarings && norm_of(b.a.x) <= 2;
-    const Pair<T> x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
-    return {x, squarings, ordinary};
-  }
+  if constexpr (has_twofold<T>)
+    if (twofold) {
+      int ordinary = 0;
+      const auto count = [&](const V* fourth) {
+        return ordinary = sparingly ? ordinary_count(layout.n, squarings, norm_of(fourth)) : 0;
+      };
+      // Far from normal, with ||B|| > 2, products of ordinary precision would lose too much at the start.
+      const bool plain_start = sparingly && squarings && norm_of(b.a.x) <= 2;
+      const Pair<T> x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
+      return {x, squarings, ordinary};
+    }
   const bool doubled = squarings >= kDoubledFrom<T>;  // the first squaring is that without the identity, in chain.h
   polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
   Pair<T> x = b.y, other = b.left;
-  if (doubled) {
-    const auto first = [](V whole, V, V) { return whole; };
-    layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, decltype(first)>{other, x, b.a, first});
-    layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
-    std::swap(x, other);
-  }
+  if constexpr (has_doubled<T>)
+    if (doubled) {
+      layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, Whole<T>>{other, x, b.a, {}});
+      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
+      std::swap(x, other);
+    }
   for (int k = doubled; k < squarings; ++k) {
     before(std::ldexp(1.0, k - squarings), x);
     if (dual && k == squarings - 1)

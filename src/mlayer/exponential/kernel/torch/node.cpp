@@ -126,14 +126,17 @@ PyObject* expm(PyObject*, PyObject* argument) {
   HANDLE_TH_ERRORS
   if (!g.pullback || !THPVariable_CheckExact(argument)) Py_RETURN_NONE;
   const Tensor& a = THPVariable_Unpack(argument);
-  if (!ordinary(a) || a.dim() < 2 || a.size(-1) != a.size(-2) || a.size(-1) < 2 || a.size(-1) > g.largest_size / (a.is_complex() ? 2 : 1) ||
-      !nobody_listens() || !wanted())
+  if (!ordinary(a) || a.dim() < 2 || a.size(-1) != a.size(-2) || a.size(-1) < 1 ||
+      a.size(-1) > g.largest_size / (a.is_complex() ? 2 : 1) || !nobody_listens() || !wanted())
     Py_RETURN_NONE;
   Tensor result;
   {
     PyThreadState* state = PyEval_SaveThread();
     try {
-      result = at::GradMode::is_enabled() && a.requires_grad() ? Expm::apply(a) : run(a, nullptr, false);
+      if (a.size(-1) == 1)
+        result = a.exp().contiguous();  // as in expm_function.py
+      else
+        result = at::GradMode::is_enabled() && a.requires_grad() ? Expm::apply(a) : run(a, nullptr, false);
     } catch (...) {
       PyEval_RestoreThread(state);
       throw;
