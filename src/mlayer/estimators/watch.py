@@ -40,11 +40,6 @@ class Watch:
         """Seconds, at least 0; None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is a limit."""
-        return self._end is not None
-
     @contextmanager
     def part(self, start: float, end: float, text: str, time_share: float = 1.0) -> Iterator[None]:
         """A part of the fit: its place on the bar, and the share of the time left that it may take."""
