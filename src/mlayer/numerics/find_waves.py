@@ -16,7 +16,7 @@ import numpy as np
 
 from mlayer.numerics import pencil, spectrum
 from mlayer.numerics.arrays import Array
-from mlayer.numerics.waves import WaveProblem, Waves, refine, solve
+from mlayer.numerics.waves import WaveProblem, Waves, refine, solve, solve_again
 
 MOST_WAVES = 8
 # Rows that the search looks at; the last refinement uses all.
@@ -81,8 +81,7 @@ def find_waves(
     best = _search(problem, whole, most, damped, tell)
     if best is None or not few:
         return best
-    start = solve(whole, best.growth, best.frequencies, best.free_growth, best.free_frequencies)
-    return refine(whole, start)
+    return refine(whole, solve_again(whole, best))
 
 
 def _search(
@@ -232,14 +231,7 @@ def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None], 
         tell(0.9)
         options = []
         for k in np.argsort(_spread(problem, waves))[:2]:
-            kept = np.arange(len(waves)) != k
-            start = solve(
-                problem,
-                waves.growth[kept],
-                waves.frequencies[kept],
-                waves.free_growth[kept],
-                waves.free_frequencies[kept],
-            )
+            start = solve_again(problem, waves, np.arange(len(waves)) != k)
             options.append(refine(problem, start, loosely=loosely))
         better = min(options, key=lambda each: each.score)
         if better.score >= waves.score:

@@ -10,7 +10,7 @@ The theory is in docs/theory/formulas.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
@@ -98,6 +98,28 @@ def heights(board: Board) -> list[int]:
             height[i] = 1 + max((height[j] for j in board.edges.get(i, ())), default=-1)
             stack.pop()
     return height
+
+
+def powers_from(board: Board, start: int, variables: int) -> Iterator[dict[int, dict[Powers, Fraction]]]:
+    """Row ``start`` of M^k / k! as polynomials by state, for k = 0, 1, ... up to the last that is not 0."""
+    row: dict[int, dict[Powers, Fraction]] = {start: {(0,) * variables: Fraction(1)}}
+    length = 0
+    while row:
+        yield row
+        length += 1
+        after: dict[int, dict[Powers, Fraction]] = {}
+        for i, polynomial in row.items():
+            for j, form in board.edges.get(i, {}).items():
+                for letter, coefficient in form.items():
+                    times = {_times(powers, letter): value for powers, value in polynomial.items()}
+                    add(after.setdefault(j, {}), times, coefficient / length)
+        row = {j: polynomial for j, polynomial in after.items() if polynomial}
+
+
+def _times(powers: Powers, letter: int) -> Powers:
+    if letter == ONE:
+        return powers
+    return (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :])
 
 
 def renumbered(board: Board, states: Iterable[int]) -> Board:

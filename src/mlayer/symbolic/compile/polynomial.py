@@ -13,6 +13,7 @@ from mlayer.checks import positive_integer
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.nn.arguments import as_dtype
+from mlayer.symbolic.compile.board import Board, Readout
 from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import Effort
 from mlayer.symbolic.compile.to_layer import Block, layer_of
@@ -226,10 +227,8 @@ def _check_kinds(kinds: Iterable[Rates], outputs: int, variables: int, largest: 
         )
 
 
-def _with_constants_inside(board: Any) -> Any:
+def _with_constants_inside(board: Board) -> Board:
     """A constant times a wave is read on the diagonal of exp(M), which holds the wave itself."""
-    from mlayer.symbolic.compile.board import Readout
-
     if board.size == 0:
         board.state()
     for m, value in enumerate(board.constants):

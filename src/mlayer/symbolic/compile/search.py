@@ -163,7 +163,7 @@ def _as_written(
     forms: Sequence[Any], letters: dict[Any, int], front: bool, most: int, effort: Effort
 ) -> Board:
     del effort  # the states alone
-    return from_expressions(forms, letters, most, front)
+    return from_expressions(forms, letters, front, most)
 
 
 def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterator[tuple[str, Sequence[Any]]]:

@@ -243,18 +243,14 @@ def _shifted(x: Any, column: Array, target: Array) -> Iterator[Any]:
     """log(x + b), 1 / (x + b), sqrt(x + b)."""
     sympy = sympy_module()
     low, width = float(column.min()), float(np.ptp(column))
-    shapes: list[tuple[Any, Any]] = [(np.log, sympy.log), (np.reciprocal, _one_over), (np.sqrt, sympy.sqrt)]
-    for values, symbol in shapes:
+    shapes: list[tuple[Any, Any]] = [(np.log, sympy.log), (np.reciprocal, lambda u: 1 / u)]
+    for values, symbol in (*shapes, (np.sqrt, sympy.sqrt)):
 
         def shape(b: float, of: Any = values) -> Array:
             return np.asarray(of(column - low + b * width))
 
         for b, factor, level in _best_starts(_SHIFTS, shape, target, True, 1):
             yield factor * symbol(x + (b * width - low)) + level
-
-
-def _one_over(u: Any) -> Any:
-    return 1 / u
 
 
 def _steps(x: Any, column: Array, target: Array) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array, Flags
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.exact import term
-from mlayer.symbolic.read.formula import Formula, LayerWeights, combined
+from mlayer.symbolic.read.formula import Formula, LayerWeights
 from mlayer.symbolic.read.taylor import check_size, shifted, taylor
 from mlayer.symbolic.read.term_selection import select, snapped
 
@@ -90,14 +90,11 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
         values = snapped(columns, targets[:, m], chosen, floors[m], worth)
         fit = columns[:, chosen.terms] @ np.array(values)
         square += float(((fit - targets[:, m]) ** 2).mean())
-        expressions.append(
-            combined(
-                [
-                    decimal_or_fraction(value, error) * term(candidates[k], symbols)
-                    for k, value, error in zip(chosen.terms, values, chosen.errors, strict=True)
-                ]
-            )
+        written = (
+            decimal_or_fraction(value, error) * term(candidates[k], symbols)
+            for k, value, error in zip(chosen.terms, values, chosen.errors, strict=True)
         )
+        expressions.append(sympy_module().Add(*written))
     return Formula(tuple(expressions), tuple(symbols), "taylor", math.sqrt(square / len(best)))
 
 

@@ -24,14 +24,10 @@ _MOST_PRODUCTS = 300_000
 
 @dataclass(frozen=True)
 class Monomials:
-    """All monomials up to a degree, by degree, and where products of them stand.
+    """All monomials up to a degree, by degree, and where products of them stand."""
 
-    Attributes:
-        powers: powers[d] is the list of monomials of degree d.
-        index: index[r, s][i, j] is the place of powers[r][i] * powers[s][j] in powers[r + s].
-    """
-
-    powers: list[list[tuple[int, ...]]]
+    powers: list[list[tuple[int, ...]]]  # powers[d] is the list of monomials of degree d
+    # index[r, s][i, j] is the place of powers[r][i] * powers[s][j] in powers[r + s]
     index: dict[tuple[int, int], NDArray[np.int64]]
 
 
@@ -86,7 +82,8 @@ def taylor(weights: LayerWeights, point: Array, degree: int) -> list[dict[tuple[
     norm = float(np.linalg.norm(M0, 1)) + sum(float(np.linalg.norm(T, 1)) for T in weights.T)
     squarings = max(0, math.ceil(math.log2(max(norm, 1e-300) * 2)))
     constant, linear = M0 / 2**squarings, weights.T / 2**squarings
-    E = _unit(table, n)
+    E = [np.zeros((len(some), n, n)) for some in table.powers]
+    E[0][0] = np.eye(n)
     for k in range(_SERIES, 0, -1):  # Horner: E = 1 + X E / k
         E = _times_linear(table, constant, linear, E, k)
         E[0][0] += np.eye(n)
@@ -102,12 +99,6 @@ def taylor(weights: LayerWeights, point: Array, degree: int) -> list[dict[tuple[
         values[(0,) * variables] += float(weights.V[m])
         results.append(values)
     return results
-
-
-def _unit(table: Monomials, n: int) -> list[Array]:
-    E = [np.zeros((len(some), n, n)) for some in table.powers]
-    E[0][0] = np.eye(n)
-    return E
 
 
 def _times_linear(table: Monomials, constant: Array, linear: Array, E: list[Array], k: int) -> list[Array]:

@@ -24,7 +24,6 @@ from mlayer.symbolic.read.fit_waves import fitted_waves
 from mlayer.symbolic.read.formula import (
     Formula,
     LayerWeights,
-    combined,
     default_tolerance,
     evaluate,
     number,
@@ -283,7 +282,7 @@ def _exact(
                 rounded = number(float(coefficient), small * scale)
                 residual = max(residual, abs(float(Fraction(str(rounded)) - coefficient)))
                 terms.append(rounded * term(powers, symbols))
-            expressions.append(combined(terms))
+            expressions.append(sympy_module().Add(*terms))
         return Formula(tuple(expressions), tuple(symbols), "polynomial", residual)
     return _waves(layer, weights, symbols, small, points)
 
@@ -339,8 +338,8 @@ def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: floa
         first = next((w for w in turning if w), 0.0)
         if first < 0:
             continue
-        growth = combined([number(g, small * speed) * s for g, s in zip(k.real, symbols, strict=True)])
-        phase = combined([number(w, small * speed) * s for w, s in zip(turning, symbols, strict=True)])
+        growth = sympy.Add(*(number(g, small * speed) * s for g, s in zip(k.real, symbols, strict=True)))
+        phase = sympy.Add(*(number(w, small * speed) * s for w, s in zip(turning, symbols, strict=True)))
         for powers, value in outputs[m].items():
             amplitude = value * np.exp(b) * (2 if first else 1)
             if abs(amplitude) <= small * scale:
@@ -354,7 +353,7 @@ def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: floa
             terms.append(number(amplitude.real, small * scale) * factor)
         else:
             terms.append(factor * cosine(amplitude, phase, small * scale))
-    return combined(terms)
+    return sympy.Add(*terms)
 
 
 def cosine(amplitude: complex, phase: Any, tolerance: float) -> Any:
