@@ -121,7 +121,7 @@ class Run:
                 before = state["about"]
                 self._about |= self._held(before) | {k: before[k] for k in ("start", "data", "validation")}
             else:
-                self.best.start_from(self.model)
+                self.best.weights = copy_of(self.model)  # in case not even one epoch ends well
                 if checkpoints is not None:
                     checkpoints.write_first(self.state())
         if not self.world.alone:
@@ -228,8 +228,7 @@ class Run:
     def _held(self, before: dict[str, Any] | None = None) -> dict[str, Any]:
         """The fingerprint of what may hold counters and caches: callables and the model.
 
-        Args:
-            before: the same at an earlier moment of the run; what has changed since then is marked.
+        ``before`` is the same at an earlier moment of the run; what has changed since then is marked.
         """
         settings = self.settings.fingerprint()
         augment, structure = plain(self.augment), model_fingerprint(self.model)
