@@ -10,7 +10,7 @@ from mlayer import MLayer
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.waves import WaveFit, solved, wave_layer
 from mlayer.symbolic import explain, from_polynomial
-from mlayer.symbolic.read.fit_power_law import fitted_power_law
+from mlayer.symbolic.read.fit_laws import fitted_power_law
 from mlayer.tables import Schema, TableModel, Target, learn_schema
 from mlayer.tables.explain import explain_table, symbols_of
 

@@ -107,12 +107,7 @@ def every_way(seasons: list[str]) -> list[Continuation]:
 
 
 class Moments:
-    """The times of rows: which are the groups, how far apart the moments are.
-
-    Args:
-        x: (rows, inputs).
-        time: the input that is the time.
-    """
+    """The times of rows, (rows, inputs): which are the groups, how far apart the moments are."""
 
     def __init__(self, x: Array, time: int) -> None:
         self.time = time
@@ -261,10 +256,7 @@ def ends(data: Rows, moments: Moments, waves: WaveFit | None, seasons: set[str])
 class Past:
     """Forecasts of the rows of a series from origins in its past.
 
-    Args:
-        data: the rows.
-        time: the input that is the time.
-        check: called before each origin; it may raise to end the comparison.
+    ``check`` is called before each origin; it may raise to end the comparison.
     """
 
     def __init__(self, data: Rows, time: int, check: Callable[[], None] = lambda: None) -> None:
@@ -322,13 +314,10 @@ class Past:
         price: Callable[[Continuation], float] = lambda way: way.price,
         waves: WaveFit | None = None,
     ) -> Continuation:
-        """The least mean logarithm of the errors, with a penalty on complexity.
+        """The allowed way with the least mean logarithm of the errors plus its price.
 
-        Args:
-            seasons: those that the model of all rows can have.
-            allowed: whether a way may be chosen.
-            price: of a way.
-            waves: of all rows; if they are chosen, origins that knew them decide on level and slope.
+        The seasons are those that the model of all rows can have. If the waves of all rows are chosen,
+        origins that knew them decide on level and slope.
         """
         tiny = np.finfo(np.float64).tiny
 

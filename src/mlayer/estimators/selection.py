@@ -66,15 +66,9 @@ def alphas_of(effort: str) -> tuple[float, ...]:
 
 
 def random_folds(y: Tensor, count: int, generator: torch.Generator) -> list[Tensor]:
-    """Masks of held-out rows; each class is spread evenly. One fold holds out a fifth.
-
-    Args:
-        y: (rows,) class indices, or targets.
-        count: folds.
-        generator: of the shuffling.
-    """
+    """Masks of held-out rows; each class is spread evenly. One fold holds out a fifth."""
     number = torch.empty(len(y), dtype=torch.long)
-    parts = max(count, 5) if count == 1 else count
+    parts = 5 if count == 1 else count
     groups = (
         [torch.arange(len(y))] if y.is_floating_point() else [(y == c).nonzero()[:, 0] for c in y.unique()]
     )

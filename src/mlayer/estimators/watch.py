@@ -79,9 +79,7 @@ class Watch:
 class Listener:
     """Passes the training loop's progress to a watch; keeps the history in case the time runs out.
 
-    Args:
-        watch: the clock of the fit.
-        told: whether the progress of this run is that of the present part; else only the time is looked at.
+    ``told``: whether the progress of this run is that of the present part; else only the time is looked at.
     """
 
     def __init__(self, watch: Watch, *, told: bool = True) -> None:

@@ -99,7 +99,7 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
         network = nn.Sequential(
             *(
                 _built(entry, _below(tensors, place))
-                for place, entry in enumerate(_modules(where, header["modules"]))
+                for place, entry in enumerate(_modules(header["modules"]))
             )
         )
         notes = header["notes"]
@@ -181,7 +181,7 @@ def _below(tensors: dict[str, Tensor], place: int) -> dict[str, Tensor]:
     return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
 
 
-def _modules(where: Path, entries: Any) -> list[list[Any]]:
+def _modules(entries: Any) -> list[list[Any]]:
     if not isinstance(entries, list) or not 1 <= len(entries) <= _MOST_MODULES:
         raise DamagedError("no list of modules")
     for entry in entries:

@@ -75,7 +75,7 @@ class Board:
 
 
 def add(total: dict[_Key, Fraction], other: Mapping[_Key, Fraction], factor: Fraction) -> None:
-    """Total += factor * other, in place; zeros are dropped."""
+    """Add factor * other to the total, in place; zeros are dropped."""
     for key, value in other.items():
         new = total.get(key, Fraction(0)) + factor * value
         if new:

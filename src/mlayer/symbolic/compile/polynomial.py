@@ -55,7 +55,7 @@ class PolynomialPlan:
 
     @property
     def matrix_size(self) -> int:
-        """N."""
+        """n, the size of M."""
         return max(1, sum(block.size for block in self.blocks))
 
     @property

@@ -168,7 +168,7 @@ def dense(board: Board, variables: int, outputs: int) -> tuple[Tensor, Tensor]:
 
 
 def as_weight(value: Fraction, exponent: int = 0) -> float:
-    """Value 2^exponent as a double, or an error if it is too large for one, or too small."""
+    """The value times 2^exponent as a double, or an error if it is too large for one, or too small."""
     try:
         number = math.ldexp(float(value), exponent) if abs(exponent) < 900 else math.nan
     except OverflowError:

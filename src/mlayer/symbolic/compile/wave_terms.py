@@ -148,7 +148,7 @@ class _Reader:
         return product
 
     def _wave(self, name: str, expression: Any) -> dict[Rates, Any]:
-        """E^(i y) and e^y for the argument y: linear plus a constant, which becomes a factor."""
+        """The waves e^(i y) or e^y of the argument y: linear plus a constant, which becomes a factor."""
         import sympy
 
         parts = self.read(expression.args[0])

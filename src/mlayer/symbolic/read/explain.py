@@ -18,7 +18,7 @@ from mlayer.symbolic.draw_board import figure, plainly
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.lists import listed
 from mlayer.symbolic.read.extrapolation_test import Ends, worst_ends
-from mlayer.symbolic.read.formula import Formula, evaluate
+from mlayer.symbolic.read.formula import Formula, evaluate, rms
 from mlayer.symbolic.read.to_sympy import read_formula, split_data
 
 _PROBES = 1000
@@ -227,10 +227,10 @@ def explain(
     return Explanation(
         layer,
         formula,
-        _rms(read - model),
+        rms(read - model),
         float(np.abs(read - model).max()),
-        None if targets is None else _rms(read - targets),
-        None if targets is None else _rms(model - targets),
+        None if targets is None else rms(read - targets),
+        None if targets is None else rms(model - targets),
         points,
         targets,
         names,
@@ -279,10 +279,6 @@ def _capped(expression: Any, found: Explanation) -> str:
     spread = Formula((sum(rest),), found.formula.variables, "", 0.0)(found.points).std()
     shown = sympy_module().Add(*ordered[:_MOST_TERMS])
     return f"{shown} + {len(rest)} smaller terms (deviation {spread:.3g}; all with --json or --latex)"
-
-
-def _rms(difference: Array) -> float:
-    return float(np.sqrt(np.mean(difference**2)))
 
 
 def _shortened(expression: Any) -> str:

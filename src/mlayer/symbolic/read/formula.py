@@ -114,6 +114,11 @@ def evaluate(layer: MLayer, x: Array) -> Array:
     return np.concatenate([layer(chunk).double().cpu().numpy() for chunk in points.split(4096)])
 
 
+def rms(difference: Array) -> float:
+    """The root of the mean square."""
+    return float(np.sqrt(np.mean(difference**2)))
+
+
 def default_tolerance(layer: MLayer) -> float:
     """Relative size of what rounding may have changed: the weights' precision with a margin."""
     return 1e-5 if layer.readout.dtype != torch.float64 else 1e-9

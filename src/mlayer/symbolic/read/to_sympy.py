@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
@@ -17,9 +18,8 @@ from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.exact import WaveBlock, acyclic_board, polynomials_of_board, term, wave_blocks
-from mlayer.symbolic.read.fit_laws import fitted_law
+from mlayer.symbolic.read.fit_laws import fitted_law, fitted_power_law
 from mlayer.symbolic.read.fit_polynomial import fitted_polynomial
-from mlayer.symbolic.read.fit_power_law import fitted_power_law
 from mlayer.symbolic.read.fit_waves import fitted_waves
 from mlayer.symbolic.read.formula import (
     Formula,
@@ -27,6 +27,7 @@ from mlayer.symbolic.read.formula import (
     default_tolerance,
     evaluate,
     number,
+    rms,
     symbols_for,
     weights_of,
 )
@@ -112,20 +113,20 @@ def read_formula(
                 "M is neither nilpotent nor a sum of waves times nilpotent blocks.",
             )
     trained = method == "auto" and points is not None and targets is not None
+    x, y = cast(Array, points), cast(Array, targets)
     if formula is not None and formula.method == "waves" and trained:
         # A trained layer keeps traces of what it did not need; the data decide which waves count.
-        fewer = fitted_waves(layer, cast(Array, points), cast(Array, targets), symbols, tolerance)
-        own = math.sqrt(float(np.mean((formula(points) - cast(Array, targets)) ** 2)))
-        if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(cast(Array, targets))):
+        fewer = fitted_waves(layer, x, y, symbols, tolerance)
+        own = rms(formula(x) - y)
+        if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(y)):
             formula = fewer
         # Slow waves of huge amplitudes can describe a power over the range of the data, and nothing beyond.
-        law = fitted_power_law(cast(Array, points), cast(Array, targets), symbols)
+        law = fitted_power_law(x, y, symbols)
         if law is not None and law.residual <= _NO_WORSE * own:
             formula = law
     if formula is None:
         formula = _approximate(layer, weights, symbols, points, targets, method, degree, tolerance)
     if trained and degree is None and formula.method not in ("polynomial", "power law"):
-        x, y = cast(Array, points), cast(Array, targets)
         if formula.method in ("waves", "fit") and (x != x[0]).any():
             rival = fitted_polynomial(layer, weights, x, y, symbols, None, tolerance)
             formula = _simpler(rival, formula, x, y)
@@ -133,12 +134,7 @@ def read_formula(
         formula = formula if law is None else _simpler(law, formula, x, y)
     if factor:
         sympy = sympy_module()
-        formula = Formula(
-            tuple(sympy.factor(one) for one in formula.expressions),
-            formula.variables,
-            formula.method,
-            formula.residual,
-        )
+        formula = replace(formula, expressions=tuple(sympy.factor(one) for one in formula.expressions))
     return formula
 
 
@@ -255,7 +251,7 @@ def _approximate(  # noqa: PLR0917 - one caller
 
 def _simpler(rival: Formula, formula: Formula, points: Array, targets: Array) -> Formula:
     """The rival if it is no worse with fewer numbers, or much nearer to the targets; else the formula."""
-    own, theirs = (math.sqrt(float(np.mean((each(points) - targets) ** 2))) for each in (formula, rival))
+    own, theirs = (rms(each(points) - targets) for each in (formula, rival))
     floor = 1e-7 * float(targets.std())
     if theirs <= max(_MUCH_NEARER * own, floor) < own:
         return rival
@@ -312,7 +308,7 @@ def _waves(
         formula = Formula(tuple(expressions), tuple(symbols), "waves", 0.0)
         error = float(np.abs(formula(probes) - wanted).max())
         if error <= allowed:
-            return Formula(formula.expressions, formula.variables, "waves", error)
+            return replace(formula, residual=error)
     return None
 
 
