@@ -109,16 +109,11 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
     except FileFormatError:
         raise
     except (DamagedError, MLayerError) as error:
-        raise FileFormatError(
-            where, _MUST_BE, f"something else ({in_one_line(error)})", "Get it again."
-        ) from None
+        came = f"something else ({in_one_line(error)})"
+        raise FileFormatError(where, _MUST_BE, came, "Get it again.") from None
     except (ValueError, KeyError, TypeError, RecursionError, RuntimeError) as error:
-        raise FileFormatError(
-            where,
-            _MUST_BE,
-            f"a damaged header ({type(error).__name__}: {in_one_line(error)})",
-            "Get it again.",
-        ) from None
+        came = f"a damaged header ({type(error).__name__}: {in_one_line(error)})"
+        raise FileFormatError(where, _MUST_BE, came, "Get it again.") from None
     return network.eval(), notes
 
 
@@ -214,9 +209,8 @@ def _built(entry: list[Any], tensors: dict[str, Tensor]) -> nn.Module:
     module: nn.Conv2d | nn.Linear
     if kind == "Conv2d":
         stride, padding = numbers
-        if not all(type(n) is int for n in numbers) or not 1 <= stride <= _LARGEST_STRIDE:
-            raise DamagedError(f"the module {str(entry)[:60]}")
-        if not 0 <= padding < _LARGEST_STRIDE:
+        whole = all(type(n) is int for n in numbers)
+        if not (whole and 1 <= stride <= _LARGEST_STRIDE and 0 <= padding < _LARGEST_STRIDE):
             raise DamagedError(f"the module {str(entry)[:60]}")
         size = (int(weight.shape[2]), int(weight.shape[3]))
         module = nn.Conv2d(inputs, outputs, size, stride, padding, bias=bias is not None, device="meta")

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from mlayer.checks import positive_integer
-from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.nn.arguments import as_dtype
 from mlayer.symbolic.compile.board import Board, Readout
@@ -26,6 +25,7 @@ from mlayer.symbolic.parse.expanded_size import (
     extent_of,
 )
 from mlayer.symbolic.parse.expressions import read_expressions, read_variables, sympy_module
+from mlayer.symbolic.parse.formula_error import formula_error
 
 # Of the matrix: the compiled kernel knows nilpotent matrices up to this size.
 LARGEST = 1024
@@ -119,8 +119,7 @@ def plan(expressions: Any, variables: Any, *, largest: int = LARGEST) -> Polynom
     try:
         return _checked_plan(expressions, variables, largest)
     except RecursionError:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             "nested less deeply",
             "one that goes beyond Python's stack",
             "Write it with fewer parentheses, or as a smaller power.",
@@ -219,11 +218,9 @@ def _check_kinds(kinds: Iterable[Rates], outputs: int, variables: int, largest: 
     if len(turns) > 1 and least - 1 > largest:  # one may be without growth and frequency, and constant
         raise too_large(largest, f"{least - 1} or more")
     if len(turns) * outputs * variables > MOST_POWERS:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"of at most {MOST_POWERS} different waves times outputs times variables",
             f"{len(turns)} waves, {outputs} outputs, {variables} variables",
-            "Split it over several layers.",
         )
 
 
