@@ -53,24 +53,25 @@ def monomials(variables: int, degree: int) -> Monomials:
     return Monomials(powers, index)
 
 
-def check_size(variables: int, degree: int, n: int) -> None:
-    """An error before memory is taken for too many monomials."""
-    count = math.comb(variables + degree, degree)
-    if count * n * n > _MOST_NUMBERS or _products(variables, degree) > _MOST_PRODUCTS:
-        raise ArgumentError(
-            "degree",
-            f"small enough for {variables} inputs",
-            f"{degree}, which gives {count} monomials",
-            "Choose a smaller degree.",
-        )
-
-
-def _products(variables: int, degree: int) -> int:
-    return sum(
+def is_small(variables: int, degree: int, n: int) -> bool:
+    """Whether the expansion of an n x n matrix to this degree fits into time and memory."""
+    products = sum(
         math.comb(variables + r - 1, r) * math.comb(variables + s - 1, s)
         for r in range(degree + 1)
         for s in range(degree + 1 - r)
     )
+    return math.comb(variables + degree, degree) * n * n <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
+
+
+def check_size(variables: int, degree: int, n: int) -> None:
+    """An error before memory is taken for too many monomials."""
+    if not is_small(variables, degree, n):
+        raise ArgumentError(
+            "degree",
+            f"small enough for {variables} inputs",
+            f"{degree}, which gives {math.comb(variables + degree, degree)} monomials",
+            "Choose a smaller degree.",
+        )
 
 
 def taylor(weights: LayerWeights, point: Array, degree: int) -> list[dict[tuple[int, ...], float]]:
