@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from graphlib import TopologicalSorter
 from typing import TypeVar
 
 # A word is a product in a fixed order; its letters are the numbers of the variables, or ONE.
@@ -86,17 +87,10 @@ def add(total: dict[_Key, Fraction], other: Mapping[_Key, Fraction], factor: Fra
 
 def heights(board: Board) -> list[int]:
     """Longest path out of each state."""
-    height = [-1] * board.size
-    for start in range(board.size):
-        stack = [start]
-        while stack:
-            i = stack[-1]
-            waiting = [j for j in board.edges.get(i, ()) if height[j] < 0]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            height[i] = 1 + max((height[j] for j in board.edges.get(i, ())), default=-1)
-            stack.pop()
+    height = [0] * board.size
+    after = {i: board.edges.get(i, ()) for i in range(board.size)}
+    for i in TopologicalSorter(after).static_order():  # what a state leads to comes before it
+        height[i] = 1 + max((height[j] for j in after[i]), default=-1)
     return height
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
 from math import comb, factorial
 from typing import Any
 
@@ -28,21 +29,12 @@ _LARGEST_CONDITION = 1e7
 
 def acyclic_board(weights: LayerWeights) -> Board | None:
     """The layer as a board, if the pattern of its M has no cycle (M is then nilpotent); else None."""
-    n = len(weights.B)
     pattern = (weights.T != 0).any(0) | (weights.B != 0)
-    into = pattern.sum(0)
-    ready = [j for j in range(n) if into[j] == 0]
-    seen = 0
-    while ready:
-        i = ready.pop()
-        seen += 1
-        for j in np.flatnonzero(pattern[i]):
-            into[j] -= 1
-            if into[j] == 0:
-                ready.append(int(j))
-    if seen < n:
+    try:
+        TopologicalSorter({i: np.flatnonzero(row).tolist() for i, row in enumerate(pattern)}).prepare()
+    except CycleError:
         return None
-    board = Board(size=n)
+    board = Board(size=len(pattern))
     for i, j in np.argwhere(pattern):
         form = {a: Fraction(float(T[i, j])) for a, T in enumerate(weights.T) if T[i, j]}
         if weights.B[i, j]:
