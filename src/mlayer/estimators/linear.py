@@ -58,29 +58,22 @@ def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
     """
     rows = data.rows
     x, y, weight = rows.x, rows.y, rows.weight
-    paths: list[Path] = [_ridge]
+    paths: list[tuple[Path, int]] = [(_ridge, len(_RIDGES))]
     if x.shape[1] >= _FEWEST_INPUTS and x.size <= _MOST_NUMBERS and y.shape[1] == 1:
-        paths.append(_lasso)
-    best: tuple[float, Path, int, Array] | None = None
-    for path in paths:
-        losses: Array | None = None
-        errors: Array | None = None
+        paths.append((_lasso, 2 * _STEPS))
+    trials = []
+    for path, strengths in paths:
+        losses, errors = np.zeros(strengths), np.full((strengths, *y.shape), np.nan)
         for fold in folds:
             held = fold.numpy()
             found = path(x[~held], y[~held], weight[~held])
             left = np.abs(_values(found, x[held]) - y[held])  # (strengths, rows, outputs)
-            loss = np.square(left).mean(axis=2) @ (weight[held] / weight[held].sum()) / len(folds)
-            losses = loss if losses is None else losses + loss
-            errors = np.full((len(found), *y.shape), np.nan) if errors is None else errors
+            losses += np.square(left).mean(axis=2) @ (weight[held] / weight[held].sum()) / len(folds)
             errors[:, held] = left
-        assert losses is not None
-        assert errors is not None
         place = int(np.argmin(losses))
-        if best is None or losses[place] < best[0]:
-            best = float(losses[place]), path, place, errors[place]
-    assert best is not None
-    loss, path, place, errors = best
-    return LinearFit(path(x, y, weight)[place], loss, errors)
+        trials.append((float(losses[place]), path, place, errors[place]))
+    loss, path, place, error = min(trials, key=lambda trial: trial[0])
+    return LinearFit(path(x, y, weight)[place], loss, error)
 
 
 def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> LinearFit | None:
@@ -91,7 +84,7 @@ def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> Linea
     x, labels, weight = data.rows.x, data.y.numpy(), data.rows.weight
     if x.size * classes > _MOST_NUMBERS:
         return None
-    best: tuple[float, str, int] | None = None
+    trials = []
     for penalty in ("l2", "l1") if classes == 2 and x.shape[1] >= _FEWEST_INPUTS else ("l2",):
         losses = np.zeros(len(_STRENGTHS))
         for fold in folds:
@@ -102,10 +95,8 @@ def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> Linea
                 each = -log_softmax(logits, axis=1)[np.arange(len(logits)), labels[held]]
                 losses[place] += each @ share
         place = int(np.argmin(losses))
-        if best is None or losses[place] < best[0]:
-            best = float(losses[place]), penalty, place
-    assert best is not None
-    loss, penalty, place = best
+        trials.append((float(losses[place]), penalty, place))
+    loss, penalty, place = min(trials, key=lambda trial: trial[0])
     coefficients = _logistic(x, labels, weight, classes, penalty)[place]
     return LinearFit(coefficients, loss, np.empty((0, classes)))
 

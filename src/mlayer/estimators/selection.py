@@ -157,7 +157,7 @@ def _held_out_loss(
     for place, fold in enumerate(folds):
         layer = layer if not place else make()
         rows = data.part(~fold)
-        fit_layer(layer, rows, recipe, progress=Listener(watch, told=False))
+        fit_layer(layer, rows, recipe, progress=Listener(watch, shown=False))
         total += loss_on(layer, data.part(fold), recipe.loss) / len(folds)
         if errors is not None:
             errors[fold] = (outputs_of(layer, data.x[fold]) - data.y[fold]).abs()

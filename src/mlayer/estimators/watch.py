@@ -79,11 +79,11 @@ class Watch:
 class Listener:
     """Passes the training loop's progress to a watch; keeps the history in case the time runs out.
 
-    ``told``: whether the progress of this run is that of the present part; else only the time is looked at.
+    ``shown``: whether the progress of this run is that of the present part; else only the time is looked at.
     """
 
-    def __init__(self, watch: Watch, *, told: bool = True) -> None:
-        self._watch, self._told = watch, told
+    def __init__(self, watch: Watch, *, shown: bool = True) -> None:
+        self._watch, self._shown = watch, shown
         self._total = 1
         self.history: list[Record] = []
         self.steps = 0
@@ -97,7 +97,7 @@ class Listener:
         """Called after some steps."""
         del epoch, loss
         self.steps = step
-        if self._told:
+        if self._shown:
             self._watch.tell(step / self._total)
         self._watch.check()
 

@@ -89,7 +89,7 @@ class Run:
         self.message = ""
         self.history: list[Record] = []
         self.resumed_at: int | None = None
-        self._taken_up: Checkpoints | None = None  # from where, until the first step
+        self._resumed_from: Checkpoints | None = None  # until the first step
         self._about: dict[str, Any] = {}  # what makes this run, for checkpoints
 
     def result(self) -> TrainingResult:
@@ -338,12 +338,12 @@ class Run:
             if checkpoints is None:
                 raise
             raise self._unusable(checkpoints, error) from None
-        self._taken_up = checkpoints
+        self._resumed_from = checkpoints
 
     @contextmanager
     def a_step(self) -> Iterator[None]:
         """One step of the optimizer; the first shows whether what was loaded for it fits."""
-        checkpoints, self._taken_up = self._taken_up, None
+        checkpoints, self._resumed_from = self._resumed_from, None
         try:
             yield
         except _MISFITS as error:

@@ -108,20 +108,20 @@ class Explanation:
         """The shares of the model and of the data that the formula explains, and whether to believe it."""
         model = evaluate(self.layer, self.points)
         of_model = _share(self.formula(self.points) - model, model)
-        said = f"the formula explains {_percent(of_model)} of the model's variation"
+        share = f"the formula explains {_percent(of_model)} of the model's variation"
         if self.targets is None or self.data_error is None or self.model_data_error is None:
             believe = self.formula.exact or of_model > _BELIEVABLE
-            return f"{said}: {'it can stand for the model here' if believe else _SKETCH}"
+            return f"{share}: {'it can stand for the model here' if believe else _SKETCH}"
         of_data = _share(self.formula(self.points) - self.targets, self.targets)
         of_own = _share(model - self.targets, self.targets)
-        said += f" and {_percent(of_data)} of the data's"
+        share += f" and {_percent(of_data)} of the data's"
         if of_data < _USELESS:
-            return f"{said}: there is little to believe"
+            return f"{share}: there is little to believe"
         rounding = _ROUNDING * float(self.targets.std())
         as_good = self.data_error <= _AS_GOOD * self.model_data_error + rounding
         if as_good and of_model > _NEAR_THE_MODEL:
-            return f"{said}, as much as the model itself: {self._reach}"
-        return f"{said} (the model itself: {_percent(of_own)}): {_SKETCH}"
+            return f"{share}, as much as the model itself: {self._reach}"
+        return f"{share} (the model itself: {_percent(of_own)}): {_SKETCH}"
 
     @cached_property
     def ends(self) -> Ends | None:

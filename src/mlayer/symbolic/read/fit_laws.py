@@ -221,9 +221,9 @@ def _exponential(terms: list[Any], values: list[float], inputs: list[Any]) -> An
         elif exponent:
             return sympy.Integer(0)  # not the exponent of a law
         if len(inputs) == 1 and x in known and known.get(x**2, 0.0) < 0:
-            slope, bend = known.pop(x), known.pop(x**2)
-            factor *= math.exp(min(700.0, -(slope**2) / (4 * bend)))
-            inside += bend * (x + slope / (2 * bend)) ** 2
+            slope, curvature = known.pop(x), known.pop(x**2)
+            factor *= math.exp(min(700.0, -(slope**2) / (4 * curvature)))
+            inside += curvature * (x + slope / (2 * curvature)) ** 2
     inside += sum(value * term for term, value in known.items())
     return factor * power * sympy.exp(inside)
 

@@ -139,9 +139,9 @@ def _snapped(waves: Waves, problem: WaveProblem, floor: float) -> Waves:
         width = max(3 * math.sqrt(base / count) / lever, 1e-9 * abs(rate))
         options = [near_fraction(rate, width)]
         over_pi = near_fraction(rate / math.pi, width / math.pi)
-        # Periods of days, weeks and months are such multiples; 21 pi / 22 is nobody's.
-        told = over_pi is not None and Fraction(over_pi).limit_denominator(100).denominator <= _PARTS_OF_PI
-        options.append(over_pi * math.pi if over_pi is not None and told else None)
+        # Periods of days, weeks and months are such multiples; 21 pi / 22 is none.
+        if over_pi is not None and Fraction(over_pi).limit_denominator(100).denominator <= _PARTS_OF_PI:
+            options.append(over_pi * math.pi)
         for option in options:
             rates = [waves.growth.copy(), waves.frequencies.copy()]
             free: list[Flags] = [waves.free_growth.copy(), waves.free_frequencies.copy()]
