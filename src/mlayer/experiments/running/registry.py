@@ -1,4 +1,4 @@
-"""Names of the experiments, the modules behind them, and the rows of their figures beside the paper's."""
+"""Names of the experiments, the modules behind them, and the rows of their figures next to the paper's."""
 
 from __future__ import annotations
 
