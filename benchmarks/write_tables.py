@@ -19,8 +19,7 @@ from certified_table import certified_table, layers_table, optimizers_table
 from expm_profile_table import balancing_table, profile_tables
 from formulas import table as formulas_table
 
-from mlayer.experiments.running.comparison import all_rows
-from mlayer.experiments.running.registry import EXPERIMENTS, experiment
+from mlayer.experiments.running.registry import EXPERIMENTS, all_rows, experiment
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.pictures import SET_TITLES
 from mlayer.report.reproduction import BEYOND

@@ -9,8 +9,9 @@ import pytest
 
 from mlayer.estimators import MLayerRegressor
 from mlayer.estimators.continuation import Continuation, Moments
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.wandering import has_shifted
-from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
+from mlayer.estimators.waves import WaveFit, bounded, solved
 from mlayer.numerics.arrays import Array
 
 
@@ -34,7 +35,7 @@ def test_a_forecast_continues_the_new_level(seed: int, at: int, size: float) -> 
 @pytest.mark.parametrize("period", [470.0, 600.0, 330.0])
 def test_waves_that_explode_are_dropped_and_seasons_stay(period: float) -> None:
     x, y = series(470, 460, 60.0)
-    data = WaveRows((x - x.mean()) / x.std(), ((y - y.mean()) / y.std())[:, None], np.ones(470))
+    data = Rows((x - x.mean()) / x.std(), ((y - y.mean()) / y.std())[:, None], np.ones(470))
     slow = 2 * np.pi * np.std(x) / (period * np.array([1.0, 1.03, 1.08]))
     frequencies = np.array([*slow, 2 * np.pi * np.std(x) / 7])
     wild = solved(WaveFit(frequencies, np.zeros(4, dtype=np.int64)), data)
@@ -49,7 +50,7 @@ def test_a_sound_season_is_left_as_it_is() -> None:
     """The same holds for a season that grows, and for two waves close together."""
     t = np.arange(300) / 86.6
     for y in ((1 + t) * np.sin(9 * t), np.sin(9 * t) + np.sin(9.6 * t)):
-        data = WaveRows(t[:, None], y[:, None], np.ones(300))
+        data = Rows(t[:, None], y[:, None], np.ones(300))
         grown = replace(WaveFit(np.array([9.0, 9.6]), np.zeros(2, dtype=np.int64)), groups=(0,))
         model = solved(grown, data)
         assert bounded(model, data, [0]) is model
@@ -61,7 +62,7 @@ def test_a_sound_season_is_left_as_it_is() -> None:
 def test_a_shift_is_told_from_chance_and_from_single_outliers(size: float, at: int, shifted: bool) -> None:
     for seed in range(10):
         x, y = series(200, at, size, seed)
-        data = WaveRows(x, y[:, None], np.ones(200))
+        data = Rows(x, y[:, None], np.ones(200))
         season = solved(WaveFit(np.array([2 * np.pi / 7]), np.zeros(1, dtype=np.int64)), data)
         assert has_shifted(season, data, Moments(x, 0)) == shifted
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from mlayer.estimators.continuation import CALENDAR, FOUND, NONE, Continuation, Past, ends
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.series import SeriesPart
 from mlayer.estimators.wandering import price_of_ways
-from mlayer.estimators.waves import WaveFit, WaveRows, solved
+from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
 
@@ -23,10 +24,10 @@ def two_slow_cycles(slope: float) -> Array:
     return 3 * np.sin(2 * np.pi * T / 7) + 4 * np.sin(2 * np.pi * T / 150) + slope * T + noise
 
 
-def rows_of(y: Array) -> tuple[WaveRows, WaveFit]:
+def rows_of(y: Array) -> tuple[Rows, WaveFit]:
     """Standardized rows, and the waves of the week and of the slow season."""
     x = (T - T.mean()) / T.std()
-    data = WaveRows(x[:, None], ((y - y.mean()) / y.std())[:, None], np.ones(len(x)))
+    data = Rows(x[:, None], ((y - y.mean()) / y.std())[:, None], np.ones(len(x)))
     frequencies = 2 * np.pi * T.std() / np.array([7.0, 150.0])
     return data, solved(WaveFit(frequencies, np.zeros(2, dtype=np.int64)), data)
 
@@ -99,7 +100,7 @@ def test_few_rows_leave_every_slope_in_doubt() -> None:
     """A model of five numbers has made the residuals of 24 rows small by itself."""
     y = two_slow_cycles(0.3)[:24]
     x = (T[:24] - T[:24].mean()) / T[:24].std()
-    data = WaveRows(x[:, None], ((y - y.mean()) / y.std())[:, None], np.ones(24))
+    data = Rows(x[:, None], ((y - y.mean()) / y.std())[:, None], np.ones(24))
     price = price_of_ways(ends(data, Past(data, 0).moments, None, {CALENDAR}))
     line = Continuation(NONE, np.inf, 1.0, False)
     assert price(line) == line.price

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mlayer.estimators import waves
-from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
+from mlayer.estimators.rows import Rows
+from mlayer.estimators.waves import WaveFit, bounded, solved
 from mlayer.numerics import find_waves as numerics
 from mlayer.numerics import pencil
 from mlayer.numerics import waves as parts
@@ -61,7 +62,7 @@ def test_dependent_columns_cost_no_decomposition_in_each_step(monkeypatch: pytes
         return orthonormal(columns)
 
     monkeypatch.setattr(parts, "_orthonormal", counting)
-    found = waves._frequencies(WaveRows(x, y[:, None], np.ones(600)), [0], 3, lambda _: None)
+    found = waves._frequencies(Rows(x, y[:, None], np.ones(600)), [0], 3, lambda _: None)
     assert [w / (2 * np.pi) for w, _ in found] == pytest.approx([7.0], abs=0.01)
     assert counts
     assert not any(counts)
@@ -72,9 +73,9 @@ def test_swings_of_many_rows_are_measured_on_some() -> None:
     weight = np.ones(4000)
     jump = (t > 0.9).astype(float)
     slow = WaveFit(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.zeros(5, dtype=int))
-    explosive = solved(slow, WaveRows(t, jump, weight))
+    explosive = solved(slow, Rows(t, jump, weight))
     assert np.ptp(explosive.columns(t + 1) @ explosive.coefficients) > 10
-    calm = bounded(explosive, WaveRows(t, jump, weight), [0])
+    calm = bounded(explosive, Rows(t, jump, weight), [0])
     assert np.ptp(calm.columns(t + 1) @ calm.coefficients) < 4
-    week = solved(WaveFit(np.array([40.0]), np.zeros(1, dtype=int)), WaveRows(t, np.sin(40 * t), weight))
-    assert bounded(week, WaveRows(t, np.sin(40 * t), weight), [0]) is week
+    week = solved(WaveFit(np.array([40.0]), np.zeros(1, dtype=int)), Rows(t, np.sin(40 * t), weight))
+    assert bounded(week, Rows(t, np.sin(40 * t), weight), [0]) is week

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
 from mlayer.estimators import MLayerRegressor
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.waves import WaveFit, find_waves, wave_layer
 
 
@@ -21,7 +22,7 @@ def _series(rows: int = 200, noise: float = 0.05) -> tuple[NDArray[np.float64], 
 
 def test_frequencies_are_found() -> None:
     x, y = _series()
-    waves = find_waves(x, y, np.ones(len(x)))
+    waves = find_waves(Rows(x, y, np.ones(len(x))), [0])
     assert waves is not None
     assert sorted(waves.frequencies) == pytest.approx([7, 17.3], abs=0.05)
 
@@ -30,7 +31,7 @@ def test_weighted_rows_count() -> None:
     x, y = _series()
     spoilt = y.copy()
     spoilt[::2] += 50 * np.random.default_rng(1).standard_normal((100, 1))
-    waves = find_waves(x, spoilt, np.tile([1e-9, 2.0], 100))
+    waves = find_waves(Rows(x, spoilt, np.tile([1e-9, 2.0], 100)), [0])
     assert waves is not None
     assert sorted(waves.frequencies)[0] == pytest.approx(7, abs=0.1)
 
@@ -38,12 +39,12 @@ def test_weighted_rows_count() -> None:
 def test_noise_has_no_waves() -> None:
     generator = np.random.default_rng(0)
     x = np.sort(generator.uniform(-2, 2, (200, 1)), axis=0)
-    assert find_waves(x, generator.standard_normal((200, 1)), np.ones(200)) is None
+    assert find_waves(Rows(x, generator.standard_normal((200, 1)), np.ones(200)), [0]) is None
 
 
 def test_few_values_have_no_waves() -> None:
     x = np.tile(np.arange(5.0), 20)[:, None]
-    assert find_waves(x, np.sin(x), np.ones(100)) is None
+    assert find_waves(Rows(x, np.sin(x), np.ones(100)), [0]) is None
 
 
 def test_the_layer_is_the_sum() -> None:
@@ -52,7 +53,7 @@ def test_the_layer_is_the_sum() -> None:
     x = generator.uniform(-2, 2, (400, 2))
     one = 1 + x[:, 0] - 2 * x[:, 1] + np.sin(9 * x[:, 1] + 1)
     two = 3 * np.cos(5 * x[:, 0])
-    waves = find_waves(x, np.column_stack([one, two]), np.ones(400))
+    waves = find_waves(Rows(x, np.column_stack([one, two]), np.ones(400)), [0, 1])
     assert waves is not None
     new = generator.uniform(-6, 6, (50, 2))
     p = wave_layer(waves, 2)(torch.from_numpy(new)).detach().numpy()

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.wandering import is_year
-from mlayer.estimators.waves import WaveFit, WaveRows, solved
+from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.persistence import Persistence
 from mlayer.tables import Plan, fit_table
 
@@ -30,7 +31,7 @@ NOISE = Persistence(0.0, 0.0, 1.0)
 def test_is_year(period: float, days: int, found: Persistence | None, sure: bool) -> None:
     unit = 100.0  # days
     t = np.arange(days)[:, None] / unit
-    data = WaveRows(t, np.sin(2 * np.pi / period * unit * t), np.ones(days))
+    data = Rows(t, np.sin(2 * np.pi / period * unit * t), np.ones(days))
     waves = solved(WaveFit(2 * np.pi / np.array([7.0, period]) * unit, np.zeros(2, dtype=int)), data)
     assert is_year(waves, data, found, 1 / unit) == sure
 

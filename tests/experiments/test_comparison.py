@@ -13,9 +13,8 @@ import torch
 from mlayer.errors import MissingPackageError
 from mlayer.experiments import EXPERIMENTS, baselines
 from mlayer.experiments.images import EXPECTED
-from mlayer.experiments.running.comparison import all_rows, compare
 from mlayer.experiments.running.protocol import RunContext
-from mlayer.experiments.running.registry import experiment
+from mlayer.experiments.running.registry import all_rows, compare, experiment
 from mlayer.experiments.shared.equal_nets import NETS, build_net
 
 RESULTS = Path(__file__).parents[2] / "results"

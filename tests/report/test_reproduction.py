@@ -10,7 +10,7 @@ import pytest
 
 from mlayer.experiments import EXPERIMENTS
 from mlayer.experiments.running import page as page_of_results
-from mlayer.experiments.running.comparison import all_rows
+from mlayer.experiments.running.registry import all_rows
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.report import page as report_page
 from mlayer.report.numbers import formatted

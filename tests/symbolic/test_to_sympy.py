@@ -205,7 +205,7 @@ def test_selection_drops_what_is_noise() -> None:
 def test_no_fraction_that_worsens_the_fit() -> None:
     column = np.random.default_rng(0).standard_normal((100, 1))
     target = 0.8 * column[:, 0]
-    loose = Selection([0], np.array([0.8]), np.array([0.1]), 0.0, 0.0)  # errors that would allow 1
+    loose = Selection([0], np.array([0.8]), np.array([0.1]), 0.0)  # errors that would allow 1
     assert snapped(column, target, loose, 1e-7) == [0.8]
 
 

@@ -7,9 +7,10 @@ import pandas as pd
 import sympy
 
 from mlayer import MLayer
-from mlayer.estimators.waves import WaveFit, WaveRows, solved, wave_layer
+from mlayer.estimators.rows import Rows
+from mlayer.estimators.waves import WaveFit, solved, wave_layer
 from mlayer.symbolic import explain, from_polynomial
-from mlayer.symbolic.read.fit_power_law import fitted_power_law
+from mlayer.symbolic.read.fit_laws import fitted_power_law
 from mlayer.tables import Schema, TableModel, Target, learn_schema
 from mlayer.tables.explain import explain_table, symbols_of
 
@@ -102,7 +103,7 @@ def test_a_power_of_one_input_is_not_called_waves() -> None:
     draw = np.random.default_rng(0)
     axis = draw.uniform(0.4, 30, 300)
     period = 365.25 * axis**1.5 * (1 + 0.005 * draw.standard_normal(300))
-    rows = WaveRows(axis[:, None], period[:, None], np.ones(300))
+    rows = Rows(axis[:, None], period[:, None], np.ones(300))
     layer = wave_layer(solved(WaveFit(np.array([0.05, 0.1]), np.array([0, 0])), rows), 1)
     found = explain(layer, (axis[:, None], period[:, None]), ["axis"])
     assert found.formula.method == "power law"

@@ -10,7 +10,8 @@ import pytest
 
 from mlayer.errors import FileFormatError
 from mlayer.estimators.continuation import Continuation, End, Moments, Past, plain
-from mlayer.estimators.waves import WaveFit, WaveRows, solved
+from mlayer.estimators.rows import Rows
+from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.horizon import HorizonErrors
 from mlayer.tables import Plan, Training, fit_table, load_table_model, open_table, predict_table
 from mlayer.tables.fit.split import is_series
@@ -22,9 +23,9 @@ def table_of(values: object, start: str = "2022-01-01", freq: str = "D") -> pd.D
     return pd.DataFrame({"date": dates, "y": y})
 
 
-def rows_of(x: object, y: object) -> WaveRows:
+def rows_of(x: object, y: object) -> Rows:
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    return WaveRows(x.reshape(len(x), -1), y.reshape(len(y), 1), np.ones(len(x)))
+    return Rows(x.reshape(len(x), -1), y.reshape(len(y), 1), np.ones(len(x)))
 
 
 def test_a_random_walk_continues_at_its_last_value(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The numeric arrays ``names`` of a file, in memory order: axes reversed, so last index first."""
     raw = memoryview(path.read_bytes())
     if len(raw) < 128 or bytes(raw[:6]) != b"MATLAB" or bytes(raw[126:128]) not in (b"IM", b"MI"):
-        raise FileFormatError(path, "a MATLAB 5 .mat file", "another header", _HINT)
+        raise _wrong(path, "a MATLAB 5 .mat file", "another header")
     order = "<" if bytes(raw[126:128]) == b"IM" else ">"
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -38,18 +38,16 @@ def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
                 if array is not None:
                     arrays[name] = array
     except (struct.error, ValueError, KeyError, zlib.error) as error:
-        raise FileFormatError(
-            path, "a complete MATLAB 5 .mat file", f"a damaged one ({in_one_line(error)})", _HINT
-        ) from None
+        came = f"a damaged one ({in_one_line(error)})"
+        raise _wrong(path, "a complete MATLAB 5 .mat file", came) from None
     absent = [name for name in names if name not in arrays]
     if absent:
-        raise FileFormatError(
-            path, f"a file with the arrays {', '.join(names)}", f"no {', '.join(absent)}", _HINT
-        )
+        raise _wrong(path, f"a file with the arrays {', '.join(names)}", f"no {', '.join(absent)}")
     return arrays
 
 
-_HINT = "Get the file again from its source."
+def _wrong(path: Path, must_be: str, came: str) -> FileFormatError:
+    return FileFormatError(path, must_be, came, "Get the file again from its source.")
 
 
 def _unpacked(content: memoryview) -> bytes:

@@ -32,11 +32,10 @@ def temperatures(
     try:
         dates, values = _rows(path)
     except csv.Error as error:
-        raise FileFormatError(
-            path, "a table of dates and numbers", f"a damaged one ({in_one_line(error)})", _AGAIN
-        ) from None
+        came = f"a damaged one ({in_one_line(error)})"
+        raise _wrong(path, "a table of dates and numbers", came) from None
     if not values:
-        raise FileFormatError(path, "a table with rows", "none", _AGAIN)
+        raise _wrong(path, "a table with rows", "none")
     return Series(torch.tensor(values, dtype=torch.float64), tuple(dates), "temperatures", "°C", str(path))
 
 
@@ -46,22 +45,17 @@ def _rows(path: Path) -> tuple[list[str], list[float]]:
         rows = csv.reader(stream)
         head = next(rows, [])
         if head != ["Date", "Temp"]:
-            raise FileFormatError(
-                path, "a table with the columns Date,Temp", f"{','.join(head)[:60]!r}", _AGAIN
-            )
+            raise _wrong(path, "a table with the columns Date,Temp", f"{','.join(head)[:60]!r}")
         for row in rows:
             try:
                 date, value = row
                 dates.append(datetime.date.fromisoformat(date).isoformat())
                 values.append(float(value))
             except ValueError:
-                raise FileFormatError(
-                    path,
-                    "rows of a date and a number",
-                    f"{','.join(row)[:60]!r} in line {rows.line_num}",
-                    _AGAIN,
-                ) from None
+                came = f"{','.join(row)[:60]!r} in line {rows.line_num}"
+                raise _wrong(path, "rows of a date and a number", came) from None
     return dates, values
 
 
-_AGAIN = f"Get it again from {_URL}."
+def _wrong(path: Path, must_be: str, came: str) -> FileFormatError:
+    return FileFormatError(path, must_be, came, f"Get it again from {_URL}.")

@@ -74,15 +74,14 @@ def _half(data: DataPath, half: str, verify: bool) -> Split:
     paths = {kind: find(data, FILES[half, kind], verify=verify) for kind in ("images", "labels")}
     images, labels = read_idx(paths["images"], 3), read_idx(paths["labels"], 1)
     if len(images) != len(labels):
-        raise FileFormatError(
-            paths["labels"], f"one label for each of {len(images)} images", f"{len(labels)}", _AGAIN
-        )
+        raise _wrong(paths["labels"], f"one label for each of {len(images)} images", f"{len(labels)}")
     if labels.size and labels.max() > 9:
-        raise FileFormatError(paths["labels"], "labels 0 to 9", f"a label {labels.max()}", _AGAIN)
+        raise _wrong(paths["labels"], "labels 0 to 9", f"a label {labels.max()}")
     return Split(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)))
 
 
-_AGAIN = f"Get it again from {_URL}."
+def _wrong(path: Path, must_be: str, came: str) -> FileFormatError:
+    return FileFormatError(path, must_be, came, f"Get it again from {_URL}.")
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
@@ -95,22 +94,17 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
             if len(raw) > _MOST_BYTES:
                 raise OSError(f"more than {_MOST_BYTES} bytes unpacked")
         except (EOFError, OSError, zlib.error) as error:
-            raise FileFormatError(
-                path, "a complete .gz file", f"a damaged one ({in_one_line(error)})", _AGAIN
-            ) from None
+            came = f"a damaged one ({in_one_line(error)})"
+            raise _wrong(path, "a complete .gz file", came) from None
     magic = bytes((0, 0, 8, dimensions))
     if raw[:4] != magic:
-        raise FileFormatError(
-            path,
-            f"an idx file of bytes with {dimensions} dimensions, {magic.hex()}",
-            raw[:4].hex() or "nothing",
-            _AGAIN,
-        )
+        must_be = f"an idx file of bytes with {dimensions} dimensions, {magic.hex()}"
+        raise _wrong(path, must_be, raw[:4].hex() or "nothing")
     start = 4 + 4 * dimensions
     if len(raw) < start:
-        raise FileFormatError(path, f"a header of {start} bytes", f"{len(raw)} bytes in all", _AGAIN)
+        raise _wrong(path, f"a header of {start} bytes", f"{len(raw)} bytes in all")
     shape = np.frombuffer(raw[4:start], ">u4").tolist()
     if len(raw) - start != math.prod(shape):  # in Python's integers: a product of three may be 2^64, and 0
         sizes = " x ".join(map(str, shape))
-        raise FileFormatError(path, f"{sizes} bytes after its header", f"{len(raw) - start} bytes", _AGAIN)
+        raise _wrong(path, f"{sizes} bytes after its header", f"{len(raw) - start} bytes")
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()

@@ -62,16 +62,13 @@ def test_half(data: DataPath, download: bool, verify: bool, progress: Progress |
 def _split(path: Path) -> Split:
     arrays = read_mat(path, ("X", "y"))
     images, labels = arrays["X"], arrays["y"].reshape(-1)  # (N, color, width, height): axes reversed
+    again = f"Get it again from {_URL}."
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (3, 32, 32):
         came = f"{images.dtype} of {' x '.join(map(str, images.shape[::-1]))}"
-        raise FileFormatError(path, "X of bytes, 32 x 32 x 3 x N", came, f"Get it again from {_URL}.")
+        raise FileFormatError(path, "X of bytes, 32 x 32 x 3 x N", came, again)
     if len(labels) != len(images):
-        raise FileFormatError(
-            path, f"a y for each of {len(images)} images", f"{len(labels)}", f"Get it again from {_URL}."
-        )
+        raise FileFormatError(path, f"a y for each of {len(images)} images", f"{len(labels)}", again)
     if len(labels) and not set(np.unique(labels)) <= set(range(1, 11)):
-        raise FileFormatError(
-            path, "y of 1 to 10", f"{labels.min()} to {labels.max()}", f"Get it again from {_URL}."
-        )
+        raise FileFormatError(path, "y of 1 to 10", f"{labels.min()} to {labels.max()}", again)
     pixels = np.ascontiguousarray(images.transpose(0, 3, 2, 1))
     return Split(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64) % 10))

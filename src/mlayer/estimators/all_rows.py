@@ -42,11 +42,7 @@ NO_STEP = "no step lowers the loss"
 class Objective:
     """Loss and gradient of a layer as functions of its weights in one vector; keeps the best weights.
 
-    Args:
-        layer: in float64, or in float32.
-        rows: x, y and weights of mean 1.
-        ridge: the loss with its penalty.
-        activity: factor of the paper's penalty on exp(M).
+    The rows are x, y and weights of mean 1; ``activity`` is the factor of the paper's penalty on exp(M).
     """
 
     def __init__(
@@ -147,17 +143,13 @@ class _Journal:
 def fit_all_rows(objective: Objective, max_iter: int, shown: Progress) -> TrainingResult:
     """Minimize, and leave the best weights in the layer; the steps of the result are iterations.
 
-    Args:
-        objective: what to minimize.
-        max_iter: iterations at most.
-        shown: receives the progress; it may end the training by OutOfTimeError.
+    ``shown`` receives the progress; it may end the training by OutOfTimeError.
     """
     from scipy.optimize import minimize
 
     journal = _Journal(objective, shown)
-    options: dict[str, float] = {}
-    options |= {"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": _MEMORY, "maxls": _LINE_SEARCH}
-    options |= {"ftol": 1e-12, "gtol": _GRADIENT}
+    options: dict[str, float] = {"ftol": 1e-12, "gtol": _GRADIENT, "maxcor": _MEMORY}
+    options |= {"maxiter": max_iter, "maxfun": 20 * max_iter, "maxls": _LINE_SEARCH}
     stopped: Stopped = "epochs"
     message = "all iterations were done"
     shown.start(max_iter, 0)

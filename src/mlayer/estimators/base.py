@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -149,16 +150,16 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         if again:
             self._check_same_shape(rows, len(outputs.mean))
         seed = seed_of(self.random_state)
-        settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
+        settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean), seed)
+        recipe = settled.recipe
         if not again:
             self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
-        dtype = torch.float64 if settled.solver == "lbfgs" else torch.float32
+        dtype = torch.float64 if recipe.solver == "lbfgs" else torch.float32
         data = self._tensors(rows, self._layer.readout.dtype if again else dtype)
-        recipe = self._recipe(settled, seed)
         if again:
-            if settled.alpha is None:
-                recipe = recipe.but(alpha=self.alpha_)
-            self._finish(self._train(self._layer, data, recipe, settled), recipe.alpha)
+            if settled.chooses_alpha:
+                recipe = replace(recipe, alpha=self.alpha_)
+            self._finish(self._train(self._layer, data, recipe, settled.hold_out), recipe.alpha)
             return
 
         def make() -> MLayer:
@@ -173,9 +174,9 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
             start: MLayer | None = None
             linear: LinearFit | None = None
             self._held_out: Array | None = None
-            if waves is None and settled.alpha is None and len(data) >= 10:
-                choice, linear = self._choice(make, data, recipe, seed)
-                recipe, start = recipe.but(alpha=choice.alpha), choice.layer
+            if waves is None and settled.chooses_alpha and len(data) >= 10:
+                choice, linear = self._choice(make, data, recipe)
+                recipe, start = replace(recipe, alpha=choice.alpha), choice.layer
                 errors = None if choice.errors is None else choice.errors.double().numpy()
                 errors = errors if linear is None or errors is None else linear.errors
                 self._held_out = errors if errors is not None and np.isfinite(errors).all() else None
@@ -187,19 +188,19 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                     if linear is not None:
                         fit = self._solved(WaveFit.linear(linear.coefficients), data, self._loss)
                     else:
-                        fit = self._train(start or make(), data, recipe, settled)
+                        fit = self._train(start or make(), data, recipe, settled.hold_out)
                     self._finish(fit, recipe.alpha)
         self.periodic_ = waves is not None and bool(self.periods_)
 
     def _choice(
-        self, make: selection.Maker, data: Tensors, recipe: Recipe, seed: int
+        self, make: selection.Maker, data: Tensors, recipe: Recipe
     ) -> tuple[selection.Choice, LinearFit | None]:
         """The ridge, by held-out rows; the final fit continues from the layer of the best trial.
 
         The linear model comes with it where it is no worse on the same rows.
         """
         count = selection.fold_count(len(data), self.effort)
-        folds = selection.random_folds(data.y, count, torch.Generator().manual_seed(seed))
+        folds = selection.random_folds(data.y, count, torch.Generator().manual_seed(recipe.seed))
         classifies = self._loss != "squared_error"
         logistic = None
         if classifies and self._may_be_linear:
@@ -222,10 +223,10 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         plain = isinstance(self.structure, str) and self.structure == "full" and not self.activity_penalty
         return bool(free and plain)
 
-    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, settled: EstimatorPlan) -> Fit:
+    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, hold_out: float) -> Fit:
         validation = None
-        if settled.hold_out:
-            parts = max(2, round(1 / settled.hold_out))
+        if hold_out:
+            parts = max(2, round(1 / hold_out))
             generator = torch.Generator().manual_seed(recipe.seed)
             held_out = selection.random_folds(data.y, parts, generator)[0]
             if 0 < int(held_out.sum()) < len(data):
@@ -233,14 +234,14 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         progress: bool | Listener = bool(self.verbose)
         if getattr(self, "_watch", None) is not None:
             progress = Listener(self._clock)
-            if self._clock.limited and recipe.solver != "lbfgs":
-                recipe = recipe.but(max_iter=affordable_epochs(layer, data, recipe, self._clock.left or 0.0))
+            if (left := self._clock.left) is not None and recipe.solver != "lbfgs":
+                recipe = replace(recipe, max_iter=affordable_epochs(layer, data, recipe, left))
         return fit_layer(layer, data, recipe, validation=validation, progress=progress)
 
     def _partial_fit(self, rows: Rows, outputs: Scale) -> None:
         """One pass over ``rows`` from where the last call ended; the first call sets sizes and scales."""
         seed = seed_of(self.random_state)
-        settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean))
+        settled = plan(self, len(rows), rows.x.shape[1], len(outputs.mean), seed)
         if not hasattr(self, "_layer"):
             self._inputs, self._outputs = Scale.of(rows.x, rows.weight, "X"), outputs
             data = self._tensors(rows, torch.float64)
@@ -250,11 +251,10 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
             self.alpha_ = _ALPHA_OF_A_STREAM if is_auto(self.alpha) else float(self.alpha)
         data = self._tensors(rows, self._layer.readout.dtype)
         before, count = self.history_, self.n_iter_
-        recipe = self._recipe(settled, seed + count).but(
-            alpha=self.alpha_, max_iter=1, solver="adam" if settled.solver == "lbfgs" else settled.solver
-        )
+        solver = "adam" if settled.recipe.solver == "lbfgs" else settled.recipe.solver
+        recipe = replace(settled.recipe, alpha=self.alpha_, max_iter=1, solver=solver, seed=seed + count)
         if getattr(self, "_optimizer", None) is None:
-            self._optimizer = torch.optim.Adam(self._layer.parameters(), settled.learning_rate)
+            self._optimizer = torch.optim.Adam(self._layer.parameters(), recipe.learning_rate)
         fit = fit_layer(self._layer, data, recipe, optimizer=self._optimizer)
         self._finish(fit, self.alpha_, keep_optimizer=True)
         self.history_ = [*before, *({**record, "epoch": count + 1} for record in self.history_)]
@@ -274,20 +274,6 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=4,
             )
-
-    def _recipe(self, settled: EstimatorPlan, seed: int) -> Recipe:
-        return Recipe(
-            loss=self._loss,
-            penalty=self.penalty,
-            alpha=0.01 if settled.alpha is None else settled.alpha,
-            activity_penalty=float(self.activity_penalty),
-            solver=settled.solver,
-            max_iter=int(self.max_iter),
-            learning_rate=settled.learning_rate,
-            batch_size=settled.batch_size,
-            patience=int(self.n_iter_no_change),
-            seed=seed,
-        )
 
     def _new_layer(self, settled: EstimatorPlan, data: Tensors, seed: int) -> MLayer:
         return MLayer(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.estimators.base import Auto, MLayerEstimator
-from mlayer.estimators.rows import scaled_weights, standard_rows
+from mlayer.estimators.rows import Rows, scaled_weights, standard_rows
 from mlayer.estimators.scaling import Scale
 from mlayer.numerics.arrays import Array
 
@@ -98,10 +99,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         A weight of 2 is the same as the row twice, a weight of 0 as no row.
         """
         with self._all_or_nothing():
-            inputs, labels = self._validated(X, y, dtype=np.float64)
-            check_classification_targets(labels)
-            weight = self._weights(inputs, sample_weight)
-            kept = weight > 0
+            inputs, labels, weight = self._checked(X, y, sample_weight, reset=True)
             classes = np.unique(labels)
             if self.warm_start and hasattr(self, "_layer") and not np.array_equal(classes, self.classes_):
                 raise ArgumentError(
@@ -111,14 +109,9 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
                     "Set warm_start=False to start over.",
                 )
             self.classes_ = classes
-            indices = np.searchsorted(classes, labels)
-            if self.class_weight is not None:
-                # Balanced by weights, so that a row twice and a row of weight 2 are still the same.
-                factors = self._class_factors(indices[kept], weight[kept])
-                weight = weight * factors[indices]
-            rows = standard_rows(inputs, indices, weight)
+            rows = self._rows(inputs, labels, weight)
             self._fit(rows, Scale.identity(len(classes)))
-            self._set_prior(rows.y, rows.weight)
+            self._set_prior(rows)
         return self
 
     def partial_fit(
@@ -135,9 +128,7 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         """
         with self._all_or_nothing():
             first = not hasattr(self, "_layer")
-            inputs, labels = self._validated(X, y, dtype=np.float64, reset=first)
-            check_classification_targets(labels)
-            weight = self._weights(inputs, sample_weight)
+            inputs, labels, weight = self._checked(X, y, sample_weight, reset=first)
             if first and classes is None:
                 raise ArgumentError(
                     "classes", "given in the first call of partial_fit", "None", "Pass np.unique(all labels)."
@@ -167,12 +158,9 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
                     str(list(unknown)),
                     "Name all classes in the first call.",
                 )
-            indices = np.searchsorted(self.classes_, labels)
-            if self.class_weight is not None:
-                weight = weight * self._class_factors(indices, weight)[indices]
-            rows = standard_rows(inputs, indices, weight)
+            rows = self._rows(inputs, labels, weight)
             self._partial_fit(rows, Scale.identity(len(self.classes_)))
-            self._set_prior(rows.y, rows.weight)
+            self._set_prior(rows)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -182,15 +170,11 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities, (rows, classes), in the order of ``classes_``."""
-        logits = self._logits(X)
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(self._logits(X), axis=1))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Logarithms of the probabilities, (rows, classes)."""
-        logits = self._logits(X)
-        logits = logits - logits.max(axis=1, keepdims=True)
-        return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+        return np.asarray(log_softmax(self._logits(X), axis=1))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Logits, (rows, classes); for two classes their difference, (rows,), positive for the second."""
@@ -205,12 +189,26 @@ class MLayerClassifier(ClassifierMixin, MLayerEstimator):  # type: ignore[misc]
         logits[~finite] = self._log_prior
         return logits
 
-    def _set_prior(self, indices: NDArray[np.int64], weight: Array) -> None:
-        shares = np.bincount(indices, weight, minlength=len(self.classes_)) + 1e-9
+    def _set_prior(self, rows: Rows) -> None:
+        shares = np.bincount(rows.y, rows.weight, minlength=len(self.classes_)) + 1e-9
         self._log_prior = np.log(shares / shares.sum())
 
-    def _weights(self, X: Array, sample_weight: ArrayLike | None) -> Array:
-        return scaled_weights(self._sample_weight(X, sample_weight), "sample_weight")
+    def _checked(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool
+    ) -> tuple[Array, NDArray[Any], Array]:
+        """Inputs, labels and weights, checked by scikit-learn."""
+        inputs, labels = self._validated(X, y, dtype=np.float64, reset=reset)
+        check_classification_targets(labels)
+        return inputs, labels, scaled_weights(self._sample_weight(inputs, sample_weight), "sample_weight")
+
+    def _rows(self, inputs: Array, labels: NDArray[Any], weight: Array) -> Rows:
+        """The rows in standard form, with the weights of their classes."""
+        indices = np.searchsorted(self.classes_, labels)
+        if self.class_weight is not None:
+            # Balanced by weights, so that a row twice and a row of weight 2 are still the same.
+            kept = weight > 0
+            weight = weight * self._class_factors(indices[kept], weight[kept])[indices]
+        return standard_rows(inputs, indices, weight)
 
     def _class_factors(self, indices: NDArray[np.int64], weight: Array) -> Array:
         if isinstance(self.class_weight, str):

@@ -18,8 +18,9 @@ from itertools import product
 
 import numpy as np
 
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.watch import OutOfTimeError
-from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
+from mlayer.estimators.waves import WaveFit, bounded, solved
 from mlayer.numerics.arrays import Array, Flags, Indices
 from mlayer.numerics.waves import schwarz
 
@@ -58,19 +59,12 @@ _FEWEST_ORIGINS = 4
 
 @dataclass(frozen=True)
 class Continuation:
-    """A way to continue.
+    """A way to continue."""
 
-    Attributes:
-        season: "waves" of the search, "calendar", or "none".
-        memory: of the level, in moments.
-        drift: the part of the slope that is kept.
-        local: whether the slope is that of the last rows.
-    """
-
-    season: str
-    memory: float
-    drift: float
-    local: bool
+    season: str  # "waves" of the search, "calendar", or "none"
+    memory: float  # of the level, in moments
+    drift: float  # the part of the slope that is kept
+    local: bool  # whether the slope is that of the last rows
 
     @property
     def price(self) -> float:
@@ -113,12 +107,7 @@ def every_way(seasons: list[str]) -> list[Continuation]:
 
 
 class Moments:
-    """The times of rows: which are the groups, how far apart the moments are.
-
-    Args:
-        x: (rows, inputs).
-        time: the input that is the time.
-    """
+    """The times of rows, (rows, inputs): which are the groups, how far apart the moments are."""
 
     def __init__(self, x: Array, time: int) -> None:
         self.time = time
@@ -141,28 +130,35 @@ class Moments:
                 found.append(j)
         return found
 
+    def series(self, x: Array) -> Flags:
+        """The rows of each series, that of one set of groups.  (series, rows)"""
+        if not self.groups:
+            return np.ones((1, len(x)), dtype=bool)
+        key = np.unique(x[:, self.groups], axis=0, return_inverse=True)[1].reshape(-1)
+        return np.asarray(key == np.arange(int(key.max()) + 1)[:, None])
+
     def until(self, part: float) -> float:
         """The last moment of this part of them."""
         return float(self.values[max(0, round(min(part, 1.0) * len(self.values)) - 1)])
 
 
-def _size(data: WaveRows) -> int:
+def _size(data: Rows) -> int:
     return int(_COLUMNS * data.y.size)
 
 
-def _known(model: WaveFit, data: WaveRows) -> int:
+def _known(model: WaveFit, data: Rows) -> int:
     """Parameters of a model whose frequencies are given and not searched."""
     return model.parameters(data.y.shape[1], data.x.shape[1]) - 3 * len(model.frequencies)
 
 
-def _judged(model: WaveFit, data: WaveRows) -> WaveFit:
+def _judged(model: WaveFit, data: Rows) -> WaveFit:
     """The model with its coefficients, and Schwarz's criterion for given frequencies."""
     model = solved(model, data)
-    squares = model.loss(data.x, data.y, data.weight) * data.y.size
+    squares = model.loss(data) * data.y.size
     return replace(model, score=schwarz(squares, data.y.size, _known(model, data)))
 
 
-def plain(data: WaveRows, moments: Moments) -> WaveFit:
+def plain(data: Rows, moments: Moments) -> WaveFit:
     """The model without a season: the inputs, and a slope for each group where that pays."""
     none = WaveFit(np.empty(0), np.empty(0, dtype=np.int64))
     best = solved(none, data)
@@ -172,7 +168,7 @@ def plain(data: WaveRows, moments: Moments) -> WaveFit:
     return best
 
 
-def calendar(data: WaveRows, moments: Moments) -> WaveFit | None:
+def calendar(data: Rows, moments: Moments) -> WaveFit | None:
     """The calendar season with the least of Schwarz's criterion; None where rows are too few for any."""
     base = plain(data, moments)
     extent = len(np.unique(data.x[:, moments.time]))
@@ -199,7 +195,7 @@ def calendar(data: WaveRows, moments: Moments) -> WaveFit | None:
 class End:
     """A model, solved for the rows of ``data``, after which it is to continue; its columns, if known."""
 
-    def __init__(self, base: WaveFit, data: WaveRows, moments: Moments, known: Array | None = None) -> None:
+    def __init__(self, base: WaveFit, data: Rows, moments: Moments, known: Array | None = None) -> None:
         self.base, self.data, self.moments = base, data, moments
         time, inputs = moments.time, data.x.shape[1]
         self._end = float(data.x[:, time].max())
@@ -212,15 +208,16 @@ class End:
         # The residuals with the trend in them; the slopes' columns, 0 at the end.
         self._rest = data.y - columns @ found + columns[:, self._trend] @ found[self._trend]
         self._slopes = np.column_stack([since, *(data.x[:, j] * since for j in self._changed)])
-        self._key = np.zeros(len(since), dtype=np.int64)
-        if moments.groups:
-            self._key = np.unique(data.x[:, moments.groups], axis=0, return_inverse=True)[1].reshape(-1)
+        self._series = moments.series(data.x)
         self._ages = np.empty(len(since))
-        for group in range(int(self._key.max()) + 1):
-            rows = self._key == group
+        for rows in self._series:
             self._ages[rows] = (since[rows].max() - since[rows]) / moments.step
+        # The slopes of the last rows, with a level for each series.
         fade = data.weight * np.exp(since / (_LOCAL * len(moments.values) * moments.step))
-        self._local = _local_slope(self._slopes, self._rest, fade, self._key)
+        root = np.sqrt(fade)[:, None]
+        sloped = np.column_stack([self._slopes, self._series.T.astype(np.float64)]) * root
+        slopes = np.linalg.lstsq(sloped, self._rest * root, rcond=None)[0]
+        self._local = np.asarray(slopes[: self._slopes.shape[1]], dtype=np.float64)
 
     def model(self, way: Continuation) -> WaveFit:
         """The model with the level and the slope of ``way``."""
@@ -232,8 +229,7 @@ class End:
         left = self._rest - self._slopes @ slope
         weight = data.weight * np.exp(-self._ages / way.memory)
         levels, places = [], []
-        for group in range(int(self._key.max()) + 1):
-            rows = self._key == group
+        for rows in self._series:
             levels.append(weight[rows] @ left[rows] / weight[rows].sum())
             places.append([1.0, *data.x[rows][0, groups]])
         change = np.linalg.lstsq(np.array(places), np.array(levels), rcond=None)[0]
@@ -247,20 +243,7 @@ class End:
         return replace(self.base, coefficients=found)
 
 
-def _local_slope(columns: Array, rest: Array, fade: Array, key: Indices) -> Array:
-    """Slopes of the last rows, with a level for each group."""
-    level = (key[:, None] == np.arange(int(key.max()) + 1)).astype(np.float64)
-    root = np.sqrt(fade)[:, None]
-    found = np.linalg.lstsq(np.column_stack([columns, level]) * root, rest * root, rcond=None)[0]
-    return np.asarray(found[: columns.shape[1]])
-
-
-def part(data: WaveRows, rows: Flags) -> WaveRows:
-    """The data of some of the rows."""
-    return WaveRows(data.x[rows], data.y[rows], data.weight[rows] / data.weight[rows].mean())
-
-
-def ends(data: WaveRows, moments: Moments, waves: WaveFit | None, seasons: set[str]) -> dict[str, End]:
+def ends(data: Rows, moments: Moments, waves: WaveFit | None, seasons: set[str]) -> dict[str, End]:
     """The models to continue, by their season, solved for ``data``; of ``waves`` the frequencies count."""
     found: dict[str, WaveFit | None] = {NONE: plain(data, moments)}
     if CALENDAR in seasons:
@@ -273,13 +256,10 @@ def ends(data: WaveRows, moments: Moments, waves: WaveFit | None, seasons: set[s
 class Past:
     """Forecasts of the rows of a series from origins in its past.
 
-    Args:
-        data: the rows.
-        time: the input that is the time.
-        check: called before each origin; it may raise to end the comparison.
+    ``check`` is called before each origin; it may raise to end the comparison.
     """
 
-    def __init__(self, data: WaveRows, time: int, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, data: Rows, time: int, check: Callable[[], None] = lambda: None) -> None:
         self.data, self.check = data, check
         self.moments = Moments(data.x, time)
         # Of each origin and each way: the mean squared errors up to the horizon, and at the first moments.
@@ -292,8 +272,8 @@ class Past:
         before = times <= self.moments.until(origin)
         return before, ~before & (times <= self.moments.until(origin + horizon))
 
-    def _before(self, rows: Flags) -> tuple[WaveRows, Moments]:
-        past = part(self.data, rows)
+    def _before(self, rows: Flags) -> tuple[Rows, Moments]:
+        past = self.data.part(rows)
         moments = Moments(past.x, self.moments.time)
         moments.groups = self.moments.groups
         return past, moments
@@ -308,7 +288,7 @@ class Past:
             past, moments = self._before(before)
             self._searched[origin] = search(origin)
             known = ends(past, moments, self._searched[origin], {CALENDAR, FOUND})
-            future = part(self.data, after)
+            future = self.data.part(after)
             times = future.x[:, moments.time]
             first = times <= np.unique(times)[:_FIRST][-1]
             columns = {season: end.base.columns(future.x) for season, end in known.items()}
@@ -334,13 +314,10 @@ class Past:
         price: Callable[[Continuation], float] = lambda way: way.price,
         waves: WaveFit | None = None,
     ) -> Continuation:
-        """The least mean logarithm of the errors, with a penalty on complexity.
+        """The allowed way with the least mean logarithm of the errors plus its price.
 
-        Args:
-            seasons: those that the model of all rows can have.
-            allowed: whether a way may be chosen.
-            price: of a way.
-            waves: of all rows; if they are chosen, origins that knew them decide on level and slope.
+        The seasons are those that the model of all rows can have. If the waves of all rows are chosen,
+        origins that knew them decide on level and slope.
         """
         tiny = np.finfo(np.float64).tiny
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from mlayer.estimators.all_rows import NO_STEP, Objective, fit_all_rows
 from mlayer.estimators.penalty import Ridge
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.watch import Listener, OutOfTimeError
 from mlayer.nn import MLayer
-from mlayer.numerics.arrays import Array
 from mlayer.training import LOSSES, Settings, TrainingResult, train
 from mlayer.training.progress import as_progress
 
@@ -40,10 +40,9 @@ class Tensors:
         return len(self.x)
 
     @property
-    def arrays(self) -> tuple[Array, Array, Array]:
+    def rows(self) -> Rows:
         """The tensors as float64 arrays of numpy."""
-        x, y, weight = (each.double().numpy() for each in (self.x, self.y, self.weight))
-        return x, y, weight
+        return Rows(*(each.double().numpy() for each in (self.x, self.y, self.weight)))
 
     def double(self) -> Tensors:
         """The tensors in float64; class numbers as they are."""
@@ -69,35 +68,18 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training, with nothing left to choose.
+    """The settings of a training, with nothing left to choose."""
 
-    Attributes:
-        loss: "cross_entropy" or "squared_error".
-        penalty: a name of `PENALTIES`.
-        alpha: its factor.
-        activity_penalty: the factor of the paper's.
-        solver: "lbfgs" (all rows in each step), or the name of an optimizer for batches.
-        max_iter: iterations of L-BFGS, or epochs.
-        learning_rate: of the other optimizers.
-        batch_size: likewise.
-        patience: epochs without improvement on the validation rows.
-        seed: of shuffling.
-    """
-
-    loss: str
-    penalty: str
-    alpha: float
-    activity_penalty: float
-    solver: str
-    max_iter: int
-    learning_rate: float
-    batch_size: int
-    patience: int
-    seed: int
-
-    def but(self, **changes: object) -> Recipe:
-        """The same recipe with changes."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+    loss: str  # "cross_entropy" or "squared_error"
+    penalty: str  # a name of `PENALTIES`
+    alpha: float  # its factor
+    activity_penalty: float  # the factor of the paper's
+    solver: str  # "lbfgs" (all rows in each step), or the name of an optimizer for batches
+    max_iter: int  # iterations of L-BFGS, or epochs
+    learning_rate: float  # of the other optimizers
+    batch_size: int  # likewise
+    patience: int  # epochs without improvement on the validation rows
+    seed: int  # of shuffling
 
 
 @dataclass(frozen=True)
@@ -170,9 +152,10 @@ def affordable_epochs(layer: MLayer, data: Tensors, recipe: Recipe, seconds: flo
     """Epochs that fit into this many seconds, by the cost of a few batches."""
     few = data.part(torch.arange(len(data)) < _TRIAL_BATCHES * recipe.batch_size)
     trial = copy.deepcopy(layer)
-    fit_layer(trial, few.part(torch.arange(len(few)) < recipe.batch_size), recipe.but(max_iter=1))
+    once = replace(recipe, max_iter=1)
+    fit_layer(trial, few.part(torch.arange(len(few)) < recipe.batch_size), once)
     start = time.monotonic()
-    fit_layer(trial, few, recipe.but(max_iter=1))
+    fit_layer(trial, few, once)
     epoch = (time.monotonic() - start) * len(data) / len(few)
     return max(1, min(recipe.max_iter, int(_SAFE_SHARE * seconds / max(epoch, 1e-6))))
 

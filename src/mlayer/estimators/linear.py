@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import log_softmax
 from torch import Tensor
 
 from mlayer.estimators.fitting import Tensors
@@ -35,27 +36,17 @@ Path = Callable[[Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class LinearFit:
-    """A linear model in standardized units.
+    """A linear model in standardized units."""
 
-    Attributes:
-        coefficients: a constant, then those of the inputs, (1 + inputs, outputs).
-        loss: on held-out rows, as that of the layer is measured.
-        errors: absolute, of each row when it was held out, (rows, outputs); NaN where it never was, and none
-            of classes.
-    """
-
-    coefficients: Array
-    loss: float
+    coefficients: Array  # a constant, then those of the inputs, (1 + inputs, outputs)
+    loss: float  # on held-out rows, as that of the layer is measured
+    # absolute, of each row when it was held out, (rows, outputs); NaN where it never was, and none of classes
     errors: Array
 
     def is_no_worse(self, loss: float, errors: Array) -> bool:
         """Compared with another model on the same held-out rows, on average and on the usual rows alike.
 
         A mean of squares alone is decided by the few rows that lie far from all others.
-
-        Args:
-            loss: of the other model.
-            errors: absolute, of each row when it was held out, as here.
         """
         return self.loss <= loss and _usual_loss(self.errors) <= _usual_loss(errors)
 
@@ -63,72 +54,51 @@ class LinearFit:
 def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
     """The linear model with the least squared error on held-out rows, fitted to all.
 
-    Args:
-        data: standardized rows.
-        folds: masks of the rows to hold out, one after the other.
+    The folds are masks of the rows to hold out, one after the other.
     """
-    x, y, weight = data.arrays
-    paths: list[Path] = [_ridge]
+    rows = data.rows
+    x, y, weight = rows.x, rows.y, rows.weight
+    paths: list[tuple[Path, int]] = [(_ridge, len(_RIDGES))]
     if x.shape[1] >= _FEWEST_INPUTS and x.size <= _MOST_NUMBERS and y.shape[1] == 1:
-        paths.append(_lasso)
-    best: tuple[float, Path, int, Array] | None = None
-    for path in paths:
-        losses: Array | None = None
-        errors: Array | None = None
+        paths.append((_lasso, 2 * _STEPS))
+    trials = []
+    for path, strengths in paths:
+        losses, errors = np.zeros(strengths), np.full((strengths, *y.shape), np.nan)
         for fold in folds:
             held = fold.numpy()
             found = path(x[~held], y[~held], weight[~held])
             left = np.abs(_values(found, x[held]) - y[held])  # (strengths, rows, outputs)
-            loss = np.square(left).mean(axis=2) @ (weight[held] / weight[held].sum()) / len(folds)
-            losses = loss if losses is None else losses + loss
-            errors = np.full((len(found), *y.shape), np.nan) if errors is None else errors
+            losses += np.square(left).mean(axis=2) @ (weight[held] / weight[held].sum()) / len(folds)
             errors[:, held] = left
-        assert losses is not None
-        assert errors is not None
         place = int(np.argmin(losses))
-        if best is None or losses[place] < best[0]:
-            best = float(losses[place]), path, place, errors[place]
-    assert best is not None
-    loss, path, place, errors = best
-    return LinearFit(path(x, y, weight)[place], loss, errors)
+        trials.append((float(losses[place]), path, place, errors[place]))
+    loss, path, place, error = min(trials, key=lambda trial: trial[0])
+    return LinearFit(path(x, y, weight)[place], loss, error)
 
 
 def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> LinearFit | None:
     """The linear logits with the least cross-entropy on held-out rows, fitted to all.
 
-    Args:
-        data: standardized rows and class numbers.
-        folds: masks of the rows to hold out, one after the other.
-        classes: how many there are.
-
-    Returns:
-        The fit; None for tables so large that it would take long, where a layer has rows enough.
+    None for tables so large that it would take long, where a layer has rows enough.
     """
-    x, labels = data.x.double().numpy(), data.y.numpy()
-    weight = data.weight.double().numpy()
+    x, labels, weight = data.rows.x, data.y.numpy(), data.rows.weight
     if x.size * classes > _MOST_NUMBERS:
         return None
-    best: tuple[float, str, int] | None = None
+    trials = []
     for penalty in ("l2", "l1") if classes == 2 and x.shape[1] >= _FEWEST_INPUTS else ("l2",):
         losses = np.zeros(len(_STRENGTHS))
         for fold in folds:
             held = fold.numpy()
             found = _logistic(x[~held], labels[~held], weight[~held], classes, penalty)
             share = weight[held] / weight[held].sum() / len(folds)
-            losses += [_cross_entropy(each, labels[held]) @ share for each in _values(found, x[held])]
+            for place, logits in enumerate(_values(found, x[held])):
+                each = -log_softmax(logits, axis=1)[np.arange(len(logits)), labels[held]]
+                losses[place] += each @ share
         place = int(np.argmin(losses))
-        if best is None or losses[place] < best[0]:
-            best = float(losses[place]), penalty, place
-    assert best is not None
-    loss, penalty, place = best
+        trials.append((float(losses[place]), penalty, place))
+    loss, penalty, place = min(trials, key=lambda trial: trial[0])
     coefficients = _logistic(x, labels, weight, classes, penalty)[place]
     return LinearFit(coefficients, loss, np.empty((0, classes)))
-
-
-def _cross_entropy(logits: Array, labels: AnyArray) -> Array:
-    """The loss of each row."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels])
 
 
 def _logistic(x: Array, labels: AnyArray, weight: Array, classes: int, penalty: str) -> Array:

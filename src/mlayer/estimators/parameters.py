@@ -13,35 +13,26 @@ from sklearn.utils import check_random_state
 
 from mlayer.checks import brief, did_you_mean, instance, is_finite, is_several, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
+from mlayer.estimators.fitting import Recipe
 from mlayer.estimators.penalty import PENALTIES
 from mlayer.estimators.selection import EFFORTS
 
 # Up to here all rows are used in each step (L-BFGS, float64); beyond, batches (Adam, float32).
 SMALL_TABLE = 4000
+# Where the search for alpha starts.
+_START_ALPHA = 0.01
 _SEE = "See the documentation of the class."
 
 
 @dataclass(frozen=True)
 class EstimatorPlan:
-    """The arguments with nothing left open but, perhaps, alpha and periodic.
+    """The arguments with nothing left open but, perhaps, alpha and periodic."""
 
-    Attributes:
-        matrix_size: n.
-        embedding_size: d, or None for no embedding.
-        solver: "lbfgs" or the name of an optimizer of torch.
-        batch_size: for the latter.
-        learning_rate: likewise.
-        hold_out: the share of rows for early stopping, 0 for none.
-        alpha: a number, or None if it is to be chosen on held-out rows.
-    """
-
-    matrix_size: int
-    embedding_size: int | None
-    solver: str
-    batch_size: int
-    learning_rate: float
-    hold_out: float
-    alpha: float | None
+    matrix_size: int  # n
+    embedding_size: int | None  # d, or None for no embedding
+    hold_out: float  # the share of rows for early stopping, 0 for none
+    chooses_alpha: bool  # whether alpha is to be chosen on held-out rows
+    recipe: Recipe  # of the training; with an alpha to start from if it is to be chosen
 
 
 def check_arguments(estimator: Any) -> None:
@@ -51,10 +42,8 @@ def check_arguments(estimator: Any) -> None:
     _whole("embedding_size", estimator.embedding_size, "a positive integer, 'auto' or None", ("auto", None))
     for name in ("max_iter", "n_iter_no_change"):
         _whole(name, getattr(estimator, name), "a positive integer")
-    if not is_auto(estimator.alpha):
-        _number("alpha", estimator.alpha, or_auto=True)
-    if not is_auto(estimator.learning_rate):
-        _number("learning_rate", estimator.learning_rate, positive=True, or_auto=True)
+    _number("alpha", estimator.alpha, or_auto=True)
+    _number("learning_rate", estimator.learning_rate, positive=True, or_auto=True)
     _number("activity_penalty", estimator.activity_penalty)
     _number("validation_fraction", estimator.validation_fraction, below=1.0)
     one_of("penalty", estimator.penalty, tuple(PENALTIES), _SEE)
@@ -97,7 +86,7 @@ def seed_of(random_state: Any, *, draw: bool = True) -> int:
     return int(state.randint(2**31 - 1)) if draw else 0
 
 
-def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> EstimatorPlan:
+def plan(estimator: Any, rows: int, inputs: int, outputs: int, seed: int) -> EstimatorPlan:
     """The checked arguments of ``estimator``, settled for a table of this size."""
     solver = _solver(estimator.solver, rows)
     large = rows > SMALL_TABLE
@@ -106,17 +95,26 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int) -> EstimatorPlan:
     d: int | None = min(inputs, 10 if rows < 1000 else 32)
     if not is_auto(estimator.embedding_size):
         d = None if estimator.embedding_size is None else int(estimator.embedding_size)
-    chosen_alpha = None if solver == "lbfgs" else 1e-4
+    alpha = (_START_ALPHA if solver == "lbfgs" else 1e-4) if is_auto(estimator.alpha) else estimator.alpha
     early = estimator.early_stopping
     early = rows >= 500 if is_auto(early) else bool(early)
     return EstimatorPlan(
         matrix_size=n if is_auto(estimator.matrix_size) else int(estimator.matrix_size),
         embedding_size=d,
-        solver=solver,
-        batch_size=128 if is_auto(estimator.batch_size) else int(estimator.batch_size),
-        learning_rate=3e-3 if is_auto(estimator.learning_rate) else float(estimator.learning_rate),
         hold_out=float(estimator.validation_fraction) if early and solver != "lbfgs" else 0.0,
-        alpha=chosen_alpha if is_auto(estimator.alpha) else float(estimator.alpha),
+        chooses_alpha=is_auto(estimator.alpha) and solver == "lbfgs",
+        recipe=Recipe(
+            loss=estimator._loss,
+            penalty=estimator.penalty,
+            alpha=float(alpha),
+            activity_penalty=float(estimator.activity_penalty),
+            solver=solver,
+            max_iter=int(estimator.max_iter),
+            learning_rate=3e-3 if is_auto(estimator.learning_rate) else float(estimator.learning_rate),
+            batch_size=128 if is_auto(estimator.batch_size) else int(estimator.batch_size),
+            patience=int(estimator.n_iter_no_change),
+            seed=seed,
+        ),
     )
 
 
@@ -203,6 +201,8 @@ def _number(
     words = f"a number {'above' if positive else 'of at least'} 0"
     words += f" and below {below:g}" if math.isfinite(below) else ""
     words += ", or 'auto'" if or_auto else ""
+    if or_auto and is_auto(value):
+        return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, words, brief(value), _SEE)
     number = float(value) if is_finite(value) else math.nan

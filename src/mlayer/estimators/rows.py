@@ -21,17 +21,11 @@ _COPIES = 4  # of a dense table that a fit makes
 
 @dataclass(frozen=True)
 class Rows:
-    """Different rows with positive weights of mean 1.
+    """Rows with positive weights of mean 1."""
 
-    Attributes:
-        x: (rows, inputs).
-        y: (rows, outputs), or (rows,) class indices.
-        weight: (rows,).
-    """
-
-    x: Array
-    y: NDArray[Any]
-    weight: Array
+    x: Array  # (rows, inputs)
+    y: NDArray[Any]  # (rows, outputs), or (rows,) class indices
+    weight: Array  # (rows,)
 
     def __len__(self) -> int:
         return len(self.x)

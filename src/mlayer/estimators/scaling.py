@@ -20,27 +20,17 @@ from mlayer.numerics.torch_memory import in_torch_memory
 
 @dataclass(frozen=True)
 class Scale:
-    """Columns to mean 0 and deviation 1.
+    """Columns to mean 0 and deviation 1."""
 
-    Attributes:
-        mean: (columns,).
-        deviation: (columns,); 1 where a column is constant (its size, if that is beyond 2^53).
-    """
-
-    mean: Array
-    deviation: Array
+    mean: Array  # (columns,)
+    deviation: Array  # (columns,); 1 where a column is constant (its size, if that is beyond 2^53)
 
     @classmethod
     def of(cls, values: Array, weight: Array, name: str) -> Scale:
         """The scale of the columns of ``values`` with weighted rows.
 
         Each column is first divided by the power of two next to its largest magnitude, which is exact, so
-        that squares neither overflow nor vanish.
-
-        Args:
-            values: (rows, columns), finite.
-            weight: (rows,), positive, with a finite sum.
-            name: of the argument that the values come from, for error messages.
+        that squares neither overflow nor vanish. ``name`` is that of the argument that they come from.
         """
         share = weight / weight.sum()
         exponent = _exponent(np.abs(values).max(axis=0, initial=0.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -17,19 +17,13 @@ from mlayer.nn import MLayer
 
 @dataclass(frozen=True)
 class SearchEffort:
-    """The cost that a search for alpha may have.
+    """The cost that a search for alpha may have."""
 
-    Attributes:
-        folds: of small tables, and of others. On tables of 1100 to 3000 rows one split chose the same alpha
-            as three folds, at a third of the time; on tables of some 400 rows its choice had a test loss up
-            to 14 % higher.
-        iterations: of a trial.
-        every: try all values and those between them; else walk downhill from the middle.
-    """
-
+    # of small tables, and of others: on tables of 1100 to 3000 rows one split chose the same alpha as three
+    # folds, at a third of the time; on tables of some 400 rows its choice had a test loss up to 14 % higher
     folds: tuple[int, int]
-    iterations: int
-    every: bool = False
+    iterations: int  # of a trial
+    every: bool = False  # try all values and those between them; else walk downhill from the middle
 
 
 EFFORTS = {
@@ -48,16 +42,13 @@ Maker = Callable[[], MLayer]
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen alpha, the held-out loss behind it, and the layer of the trial; losses by alpha.
-
-    ``errors`` are the absolute ones of each row when it was held out, (rows, outputs), NaN where it never
-    was; None for classes.
-    """
+    """A chosen alpha and the trial behind it."""
 
     alpha: float
-    loss: float
-    losses: dict[float, float]
-    layer: MLayer
+    loss: float  # on held-out rows
+    losses: dict[float, float]  # by alpha
+    layer: MLayer  # of the trial
+    # absolute, of each row when it was held out, (rows, outputs), NaN where it never was; None for classes
     errors: Tensor | None = None
 
 
@@ -75,15 +66,9 @@ def alphas_of(effort: str) -> tuple[float, ...]:
 
 
 def random_folds(y: Tensor, count: int, generator: torch.Generator) -> list[Tensor]:
-    """Masks of held-out rows; each class is spread evenly. One fold holds out a fifth.
-
-    Args:
-        y: (rows,) class indices, or targets.
-        count: folds.
-        generator: of the shuffling.
-    """
+    """Masks of held-out rows; each class is spread evenly. One fold holds out a fifth."""
     number = torch.empty(len(y), dtype=torch.long)
-    parts = max(count, 5) if count == 1 else count
+    parts = 5 if count == 1 else count
     groups = (
         [torch.arange(len(y))] if y.is_floating_point() else [(y == c).nonzero()[:, 0] for c in y.unique()]
     )
@@ -122,7 +107,7 @@ def choose_alpha(
     """
     watch = watch or Watch()
     alphas = alphas_of(effort)
-    trial = recipe.but(max_iter=min(EFFORTS[effort].iterations, recipe.max_iter))
+    trial = replace(recipe, max_iter=min(EFFORTS[effort].iterations, recipe.max_iter))
     losses: dict[float, float] = {}
     kept: list[tuple[MLayer, Tensor | None]] = []
 
@@ -134,7 +119,7 @@ def choose_alpha(
         watch.tell(len(losses) / len(alphas))
         best = min(losses.values(), default=math.inf)
         loss, layer, errors = _held_out_loss(
-            make, data, trial.but(alpha=alpha), folds, stop_at=min(best, to_beat), watch=watch
+            make, data, replace(trial, alpha=alpha), folds, stop_at=min(best, to_beat), watch=watch
         )
         if losses and watch.left == 0.0:
             return False  # cut short, it would not be a fair comparison
@@ -172,7 +157,7 @@ def _held_out_loss(
     for place, fold in enumerate(folds):
         layer = layer if not place else make()
         rows = data.part(~fold)
-        fit_layer(layer, rows, recipe, progress=Listener(watch, told=False))
+        fit_layer(layer, rows, recipe, progress=Listener(watch, shown=False))
         total += loss_on(layer, data.part(fold), recipe.loss) / len(folds)
         if errors is not None:
             errors[fold] = (outputs_of(layer, data.x[fold]) - data.y[fold]).abs()

@@ -25,6 +25,7 @@ from mlayer.estimators.continuation import (
 )
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
+from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale
 from mlayer.estimators.wandering import (
     has_shifted,
@@ -38,7 +39,6 @@ from mlayer.estimators.wandering import (
 from mlayer.estimators.watch import Listener, OutOfTimeError, Watch
 from mlayer.estimators.waves import (
     WaveFit,
-    WaveRows,
     bounded,
     find_waves,
     last_level_loss,
@@ -46,6 +46,7 @@ from mlayer.estimators.waves import (
     time_like,
     wave_layer,
 )
+from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
 from mlayer.training import TrainingResult
@@ -119,24 +120,20 @@ class SeriesPart:
         else:
             generator = torch.Generator().manual_seed(recipe.seed)
             splits = [(~fold, fold) for fold in selection.random_folds(rows.y, 3, generator)]
-        trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
         ours = theirs = level = 0.0
         for place, (train, test) in enumerate(splits):
             train_rows, test_rows = rows.part(train), rows.part(test)
             start, width = 0.4 + 0.6 * place / len(splits), 0.3 / len(splits)
             with watch.section(start, start + width):
                 waves = self._wave_search(train_rows, along)
-            ours += math.inf if waves is None else waves.loss(*test_rows.arrays)
-            rival = make().double()
+            ours += math.inf if waves is None else waves.loss(test_rows.rows)
             with watch.section(start + width, start + 2 * width):
-                fit_layer(
-                    rival, train_rows.some(_WAVE_RIVAL_ROWS, recipe.seed), trial, progress=Listener(watch)
-                )
+                rival = self._rival(make, train_rows, recipe)
             if not is_auto(wanted):  # named inputs stay in their range without waves
                 low, high = train_rows.x[:, along].amin(0), train_rows.x[:, along].amax(0)
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
             theirs += loss_on(rival, test_rows, recipe.loss)
-            level += last_level_loss(train_rows.arrays, test_rows.arrays, along)
+            level += last_level_loss(train_rows.rows, test_rows.rows, along)
         return self._wave_fit(found, data) if ours <= min(theirs, level) else None
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
@@ -145,7 +142,7 @@ class SeriesPart:
         if settled is False:
             return None
         watch, data = self._clock, data.double()
-        rows = WaveRows(*data.arrays)
+        rows = data.rows
         past = Past(rows, time, watch.check)
         with watch.section(0.0, 0.3):
             waves = self._waves_of_series(past, data)
@@ -185,9 +182,7 @@ class SeriesPart:
         )
         return self._wave_fit(end.model(way), data)
 
-    def _has_a_year(
-        self, known: dict[str, End], found: Persistence | None, rows: WaveRows, time: int
-    ) -> bool:
+    def _has_a_year(self, known: dict[str, End], found: Persistence | None, rows: Rows, time: int) -> bool:
         """Whether a year's wave, which early forecasts did not know, is sure by Schwarz's criterion too."""
         end = known.get(FOUND)
         if end is None or not is_determined(end):
@@ -198,7 +193,7 @@ class SeriesPart:
 
     @staticmethod
     def _persistence(
-        known: dict[str, End], waves: WaveFit | None, rows: WaveRows, past: Past
+        known: dict[str, End], waves: WaveFit | None, rows: Rows, past: Past
     ) -> Persistence | None:
         """The wandering of the level beside seasons that recur; waves that are chance then are dropped."""
         models = {season: end.base for season, end in known.items() if season != FOUND}
@@ -223,7 +218,7 @@ class SeriesPart:
 
         A level that has shifted lately is imitated by slow waves, which explode after the last row.
         """
-        along, rows = [past.moments.time], WaveRows(*data.arrays)
+        along, rows = [past.moments.time], data.rows
         waves = self._wave_search(data, along, unbounded=True)
         calm = None if waves is None else bounded(waves, rows, along)
         if waves is None or calm is None or len(calm.frequencies) == len(waves.frequencies):
@@ -258,19 +253,24 @@ class SeriesPart:
         time = past.moments.time
         if not set(range(data.x.shape[1])) - {time, *past.moments.groups}:
             return False
-        trial = recipe.but(solver="lbfgs", alpha=0.01, max_iter=min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter))
         ours = theirs = 0.0
         for origin in _RIVAL_ORIGINS:
             if origin not in past.losses or self._clock.left == 0.0:
                 continue
             before, after = (data.part(torch.from_numpy(each)) for each in past.split(origin))
-            rival = make().double()
-            chosen = before.some(_WAVE_RIVAL_ROWS, recipe.seed)
-            fit_layer(rival, chosen, trial, progress=Listener(self._clock))
+            rival = self._rival(make, before, recipe)
             after.x[:, time] = after.x[:, time].clamp(max=float(before.x[:, time].max()))
             theirs += loss_on(rival, after, recipe.loss)
             ours += past.losses[origin][way][0]
         return theirs < ours
+
+    def _rival(self, make: selection.Maker, rows: Tensors, recipe: Recipe) -> MLayer:
+        """A layer that is trained for a short while on some of the rows."""
+        iterations = min(_WAVE_RIVAL_ITERATIONS, recipe.max_iter)
+        trial = replace(recipe, solver="lbfgs", alpha=0.01, max_iter=iterations)
+        rival, chosen = make().double(), rows.some(_WAVE_RIVAL_ROWS, recipe.seed)
+        fit_layer(rival, chosen, trial, progress=Listener(self._clock))
+        return rival
 
     def _wave_inputs(self, x: torch.Tensor, wanted: Any) -> list[int]:
         """The inputs that waves may run along."""
@@ -298,11 +298,11 @@ class SeriesPart:
             self._clock.check()
 
         try:
-            found = find_waves(*data.arrays, along, tell)
+            found = find_waves(data.rows, along, tell)
         except OutOfTimeError:
             return None
         if found is not None and not unbounded:
-            found = bounded(found, WaveRows(*data.arrays), along)
+            found = bounded(found, data.rows, along)
         return found if found is not None and len(found.frequencies) else None
 
     def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:

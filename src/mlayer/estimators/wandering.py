@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from mlayer.estimators.continuation import PRICE_OF_A_DRIFT, Continuation, End, Moments
-from mlayer.estimators.waves import WaveFit, WaveRows, solved
+from mlayer.estimators.rows import Rows
+from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
 from mlayer.numerics.waves import schwarz
@@ -43,7 +44,7 @@ _NOISE = 1.25
 _PRICE_OF_A_CHANGE = 0.1
 
 
-def recurring(waves: WaveFit | None, data: WaveRows) -> WaveFit | None:
+def recurring(waves: WaveFit | None, data: Rows) -> WaveFit | None:
     """The waves with several cycles in the rows, solved again; None without any."""
     if waves is None:
         return None
@@ -56,17 +57,11 @@ def recurring(waves: WaveFit | None, data: WaveRows) -> WaveFit | None:
     return solved(replace(waves, frequencies=waves.frequencies[kept], inputs=waves.inputs[kept]), data)
 
 
-def is_year(waves: WaveFit, data: WaveRows, found: Persistence | None, day: float) -> bool:
+def is_year(waves: WaveFit, data: Rows, found: Persistence | None, day: float) -> bool:
     """Whether the waves of few cycles are those of the year, and the waves leave noise.
 
     Forecasts from the past, which knew less than a cycle of it, cannot judge such a wave. One of another
-    period may as well be a curved trend.
-
-    Args:
-        waves: with their coefficients.
-        data: the rows.
-        found: the wandering of the level.
-        day: in units of the input.
+    period may as well be a curved trend. A ``day`` is given in units of the input.
     """
     if found is None or found.wanders:
         return False
@@ -80,7 +75,7 @@ def is_year(waves: WaveFit, data: WaveRows, found: Persistence | None, day: floa
 
 
 def persistence_of(
-    models: Mapping[str, WaveFit], data: WaveRows, moments: Moments
+    models: Mapping[str, WaveFit], data: Rows, moments: Moments
 ) -> tuple[str, Persistence] | None:
     """The model whose residuals, as a walk or an autoregression, are described best; its name and theirs.
 
@@ -99,16 +94,12 @@ def persistence_of(
     return None if best is None else best[1:]
 
 
-def _residuals(model: WaveFit, data: WaveRows, moments: Moments) -> list[Array]:
+def _residuals(model: WaveFit, data: Rows, moments: Moments) -> list[Array]:
     """The series of residuals of each group, rows of one moment averaged."""
     left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
-    key = np.zeros(len(left), dtype=np.int64)
-    if moments.groups:
-        key = np.unique(data.x[:, moments.groups], axis=0, return_inverse=True)[1].reshape(-1)
     place = np.searchsorted(moments.values, data.x[:, moments.time])
     series: list[Array] = []
-    for group in range(int(key.max()) + 1):
-        rows = key == group
+    for rows in moments.series(data.x):
         counts = np.bincount(place[rows])
         series.append((np.bincount(place[rows], left[rows]) / np.maximum(counts, 1))[counts > 0])
     return series
@@ -178,7 +169,7 @@ def sound_ways(found: Persistence | None, end: End) -> Callable[[Continuation], 
     return sound
 
 
-def has_shifted(model: WaveFit, data: WaveRows, moments: Moments) -> bool:
+def has_shifted(model: WaveFit, data: Rows, moments: Moments) -> bool:
     """Whether the level of the last moments is one that the residuals have not had before."""
     left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
     place = np.searchsorted(moments.values, data.x[:, moments.time])

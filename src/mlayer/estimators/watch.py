@@ -40,11 +40,6 @@ class Watch:
         """Seconds, at least 0; None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is a limit."""
-        return self._end is not None
-
     @contextmanager
     def part(self, start: float, end: float, text: str, time_share: float = 1.0) -> Iterator[None]:
         """A part of the fit: its place on the bar, and the share of the time left that it may take."""
@@ -84,13 +79,11 @@ class Watch:
 class Listener:
     """Passes the training loop's progress to a watch; keeps the history in case the time runs out.
 
-    Args:
-        watch: the clock of the fit.
-        told: whether the progress of this run is that of the present part; else only the time is looked at.
+    ``shown``: whether the progress of this run is that of the present part; else only the time is looked at.
     """
 
-    def __init__(self, watch: Watch, *, told: bool = True) -> None:
-        self._watch, self._told = watch, told
+    def __init__(self, watch: Watch, *, shown: bool = True) -> None:
+        self._watch, self._shown = watch, shown
         self._total = 1
         self.history: list[Record] = []
         self.steps = 0
@@ -104,7 +97,7 @@ class Listener:
         """Called after some steps."""
         del epoch, loss
         self.steps = step
-        if self._told:
+        if self._shown:
             self._watch.tell(step / self._total)
         self._watch.check()
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from mlayer.estimators.rows import Rows
 from mlayer.nn import BlockDiagonal, MLayer
 from mlayer.numerics import find_waves as search
 from mlayer.numerics.arrays import Array, Indices
@@ -51,33 +52,17 @@ _INPUTS_WITH_PRODUCTS = 12
 
 
 @dataclass(frozen=True)
-class WaveRows:
-    """Standardized rows: x (rows, inputs), y (rows, outputs), weight (rows,)."""
-
-    x: Array
-    y: Array
-    weight: Array
-
-
-@dataclass(frozen=True)
 class WaveFit:
-    """A model of waves in standardized units.
+    """A model of waves in standardized units."""
 
-    Attributes:
-        frequencies: radians per unit of the input, (waves,).
-        inputs: which input each wave runs along, (waves,).
-        groups: inputs that the amplitudes depend on: those of two values, and time where seasons grow.
-        products: pairs of inputs whose product has a coefficient.
-        coefficients: in the order of :meth:`columns`, (columns, outputs).
-        score: Schwarz's criterion, lower is better.
-    """
-
-    frequencies: Array
-    inputs: Indices
+    frequencies: Array  # radians per unit of the input, (waves,)
+    inputs: Indices  # which input each wave runs along, (waves,)
+    # inputs that the amplitudes depend on: those of two values, and time where seasons grow
     groups: tuple[int, ...] = ()
-    products: tuple[tuple[int, int], ...] = ()
+    products: tuple[tuple[int, int], ...] = ()  # pairs of inputs whose product has a coefficient
+    # in the order of :meth:`columns`, (columns, outputs)
     coefficients: Array = field(default_factory=lambda: np.empty((0, 0)))
-    score: float = np.inf
+    score: float = np.inf  # Schwarz's criterion, lower is better
 
     @classmethod
     def linear(cls, coefficients: Array) -> WaveFit:
@@ -100,10 +85,10 @@ class WaveFit:
             np.multiply(waves[:, :, 0], x[:, g, None, None], out=waves[:, :, level])
         return result
 
-    def loss(self, x: Array, y: Array, weight: Array) -> float:
+    def loss(self, data: Rows) -> float:
         """The weighted mean of the squared errors."""
-        errors = np.square(self.columns(x) @ self.coefficients - y).mean(axis=1)
-        return float(weight @ errors / weight.sum())
+        errors = np.square(self.columns(data.x) @ self.coefficients - data.y).mean(axis=1)
+        return float(data.weight @ errors / data.weight.sum())
 
     def parameters(self, outputs: int, inputs: int) -> int:
         """The count of Schwarz's criterion, a frequency three times (see `numerics.waves.schwarz`)."""
@@ -121,51 +106,37 @@ def time_like(column: Array) -> bool:
     return bool(np.mean(np.abs(steps - middle) <= 0.01 * middle) > 0.8)
 
 
-def last_level_loss(
-    before: tuple[Array, Array, Array], after: tuple[Array, Array, Array], along: list[int]
-) -> float:
+def last_level_loss(before: Rows, after: Rows, along: list[int]) -> float:
     """The error of the simplest forecast: the other inputs linearly, on the level of the last tenth of rows.
 
     A wandering series has waves that fit its past well and its future worse than this does.
     """
-    (x, y, _), (later, truth, weight) = before, after
-    others = [j for j in range(x.shape[1]) if j not in along]
-    columns, later = (np.column_stack([np.ones(len(part)), part[:, others]]) for part in (x, later))
-    found = np.linalg.lstsq(columns, y, rcond=None)[0]
-    left = y - columns @ found
-    last = x[:, along[0]] >= np.quantile(x[:, along[0]], 1 - _LAST)
-    errors = np.square(truth - later @ found - left[last].mean(axis=0)).mean(axis=1)
-    return float(weight @ errors / weight.sum())
+    others = [j for j in range(before.x.shape[1]) if j not in along]
+    columns, later = (np.column_stack([np.ones(len(part)), part.x[:, others]]) for part in (before, after))
+    found = np.linalg.lstsq(columns, before.y, rcond=None)[0]
+    left = before.y - columns @ found
+    time = before.x[:, along[0]]
+    last = time >= np.quantile(time, 1 - _LAST)
+    errors = np.square(after.y - later @ found - left[last].mean(axis=0)).mean(axis=1)
+    return float(after.weight @ errors / after.weight.sum())
 
 
 def find_waves(
-    x: Array,
-    y: Array,
-    weight: Array,
-    along: list[int] | None = None,
-    tell: Callable[[float], None] = lambda _: None,
+    data: Rows, along: list[int], tell: Callable[[float], None] = lambda _: None
 ) -> WaveFit | None:
-    """The model of waves of y along the columns ``along`` of x, or None if there are no waves.
+    """The model of waves along these inputs of standardized rows, or None if there are no waves.
 
-    Args:
-        x: (rows, inputs), standardized.
-        y: (rows, outputs), standardized.
-        weight: (rows,), mean 1.
-        along: inputs that waves may run along; all if None.
-        tell: called with the part of the search that is done, from 0 to 1; it may raise to end it.
+    ``tell`` is called with the part of the search that is done, from 0 to 1; it may raise to end it.
     """
-    along = list(range(x.shape[1])) if along is None else along
-    if not along:
-        return None
     # Rows that hardly count must not suggest that faster waves could be distinguished from slow ones.
-    counts = weight > _NO_WEIGHT * weight.mean()
-    data = WaveRows(x[counts], y[counts], weight[counts])
+    counts = data.weight > _NO_WEIGHT * data.weight.mean()
+    data = Rows(data.x[counts], data.y[counts], data.weight[counts])
     groups = _groups(data.x, along)
     found = _frequencies(data, along, _MOST_WAVES, lambda part: tell(0.5 * part))
     for place, g in enumerate(groups[:_FEW_GROUPS]):
         tell(0.5 + 0.2 * place / _FEW_GROUPS)
         rows = data.x[:, g] == data.x[:, g].max()
-        part = WaveRows(data.x[rows], data.y[rows], data.weight[rows])
+        part = Rows(data.x[rows], data.y[rows], data.weight[rows])
         own = _frequencies(part, along, _MOST_WAVES // 2, lambda _: tell(0.5))
         found += [wave for wave in own if _is_new(wave, found, data.x)]
     if not found:
@@ -191,7 +162,7 @@ def _groups(x: Array, along: list[int]) -> list[int]:
 
 
 def _frequencies(
-    data: WaveRows, along: list[int], most: int, tell: Callable[[float], None]
+    data: Rows, along: list[int], most: int, tell: Callable[[float], None]
 ) -> list[tuple[float, int]]:
     """Pairs (frequency, input), the strongest first."""
     # Categories add up to the constant: a basis of the columns spares a decomposition in each step.
@@ -210,7 +181,7 @@ def _is_new(wave: tuple[float, int], found: list[tuple[float, int]], x: Array) -
     return all(a != wave[1] or abs(w - wave[0]) > _APART * resolved for w, a in found)
 
 
-def solved(model: WaveFit, data: WaveRows, columns: Array | None = None) -> WaveFit:
+def solved(model: WaveFit, data: Rows, columns: Array | None = None) -> WaveFit:
     """The model with its coefficients and Schwarz's criterion; its ``columns`` of the rows, if known."""
     columns = model.columns(data.x) if columns is None else columns
     found, squares = _least_squares(columns, data)[:2]
@@ -218,7 +189,7 @@ def solved(model: WaveFit, data: WaveRows, columns: Array | None = None) -> Wave
     return replace(model, coefficients=found, score=schwarz(squares, data.y.size, count))
 
 
-def _least_squares(columns: Array, data: WaveRows) -> tuple[Array, float, Array]:
+def _least_squares(columns: Array, data: Rows) -> tuple[Array, float, Array]:
     """Coefficients, weighted sum of squares, and a matrix F with F F^T the inverse of the normal equations'.
 
     Nearly equal frequencies would get huge opposite amplitudes: singular values below 1e-6 are dropped.
@@ -233,7 +204,7 @@ def _least_squares(columns: Array, data: WaveRows) -> tuple[Array, float, Array]
 
 
 def _with_groups(
-    best: WaveFit, data: WaveRows, groups: list[int], along: list[int], tell: Callable[[float], None]
+    best: WaveFit, data: Rows, groups: list[int], along: list[int], tell: Callable[[float], None]
 ) -> WaveFit:
     """Groups with a separate trend and waves: few are added one at a time while that pays, many at once."""
     inputs = data.x.shape[1]
@@ -260,7 +231,7 @@ def _with_groups(
     return best
 
 
-def _growing(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
+def _growing(best: WaveFit, data: Rows, along: list[int]) -> WaveFit:
     """The fit with amplitudes that change linearly along an input, where that pays."""
     for a in along:
         trial = replace(best, groups=(*best.groups, a))
@@ -269,7 +240,7 @@ def _growing(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
     return best
 
 
-def _refined(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> WaveFit:
+def _refined(best: WaveFit, data: Rows, tell: Callable[[float], None]) -> WaveFit:
     """All frequencies together to the nearest minimum, with the amplitudes of the groups.
 
     Variable projection with Kaufman's Jacobian, as in :mod:`mlayer.numerics.waves`.
@@ -304,7 +275,7 @@ def _refined(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
     return min(best, solved(moved(solution.x), data), key=lambda each: each.score)
 
 
-def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> WaveFit:
+def _thinned(best: WaveFit, data: Rows, tell: Callable[[float], None]) -> WaveFit:
     """The fit without the waves that do not pay, and with at most the largest number."""
     while len(best.frequencies):
         tell(0.9)
@@ -320,7 +291,7 @@ def _thinned(best: WaveFit, data: WaveRows, tell: Callable[[float], None]) -> Wa
     return best
 
 
-def bounded(best: WaveFit, data: WaveRows, along: list[int]) -> WaveFit:
+def bounded(best: WaveFit, data: Rows, along: list[int]) -> WaveFit:
     """The fit without those waves that leave the range of the targets beyond the rows."""
     target_range, x = np.ptp(data.y, axis=0), data.x
     if len(x) > _ROWS_OF_SWINGS:  # a random choice, which does not keep step with any wave

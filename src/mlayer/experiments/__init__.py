@@ -4,7 +4,7 @@ Each module has its configuration (`Config`, `SCALES`), the data it needs (`need
 (`headline`), its rows of the comparison (`EXPECTED`, `ROWS`) and its picture (`plot`): see
 `running.protocol.Experiment`. CONTRIBUTING.md names all files of a new one.
 
-    running/    protocol, registry, runner, comparison, provenance
+    running/    protocol, registry with the rows of all, runner, provenance
     shared/     what several experiments use: models, recipes, optimizers, colors
 """
 

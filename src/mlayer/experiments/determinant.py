@@ -130,7 +130,12 @@ def run(config: Config, context: RunContext) -> Results:
             problem, net, config, context, steps=config.dnn_steps, part="ours-dnn"
         )
     trained = partial(by_the_text, problem, epochs=config.epochs, test=config.test, context=context)
-    for name, model, examples, penalty in _headline_models(config):
+    penalties = {"m_layer": config.penalty, "dnn": 0.0}
+    penalties |= {f"m_layer_penalty_{penalty:g}": penalty for penalty in config.other_penalties}
+    for name, penalty in penalties.items():
+        dense = name == "dnn"
+        model: nn.Module = dnn(3, 4, 30, config.seed) if dense else m_layer(3, 9, config.seed)
+        examples = config.dnn_examples if dense else config.headline_examples
         results["headline"][name] = trained(model, examples, penalty=penalty, part=f"headline-{name}")
         context.keep(results)
     layer, examples = notebook_layer(3, 8, config.seed), config.notebook_examples
@@ -151,19 +156,6 @@ def _grid_points(config: Config, examples: int, context: RunContext) -> Iterator
         part = f"{kind} {label}, {examples} examples, seed {config.seed}".replace(",", "").replace(" ", "-")
         point = trained(model, examples, penalty=penalty, part=part)
         yield {"model": kind, "label": label, "seed": config.seed, **point}
-
-
-def _headline_models(config: Config) -> list[tuple[str, nn.Module, int, float]]:
-    """Names, models, examples and penalties, the text's M-layer first."""
-
-    def layer(name: str, penalty: float) -> tuple[str, nn.Module, int, float]:
-        return name, m_layer(3, 9, config.seed), config.headline_examples, penalty
-
-    return [
-        layer("m_layer", config.penalty),
-        ("dnn", dnn(3, 4, 30, config.seed), config.dnn_examples, 0.0),
-        *(layer(f"m_layer_penalty_{penalty:g}", penalty) for penalty in config.other_penalties),
-    ]
 
 
 def _grid_models(config: Config) -> list[tuple[str, str, nn.Module]]:
@@ -250,13 +242,9 @@ def plot(results: Results) -> Figure:
             for size, each in errors.items():
                 if len(each) > 1:  # every seed as a point, the line through the medians
                     left.scatter([size] * len(each), each, s=9, color=color, alpha=0.6 * shades[count])
-            middle, label = (
-                [statistics.median(errors[size]) for size in sizes],
-                f"{kind}, {names[count]} examples",
-            )
-            left.plot(
-                sizes, middle, marker=marker, linewidth=1, color=color, alpha=shades[count], label=label
-            )
+            middle = [statistics.median(errors[size]) for size in sizes]
+            style: dict[str, Any] = {"marker": marker, "color": color, "alpha": shades[count], "linewidth": 1}
+            left.plot(sizes, middle, label=f"{kind}, {names[count]} examples", **style)
     if notebook := results.get("notebook"):  # the permanent has none
         label = f"notebook, {notebook['examples']:,} examples"
         left.scatter([notebook["parameters"]], [notebook["test_mse"]], marker="x", color=ink(), label=label)

@@ -286,11 +286,6 @@ def headline(results: Results) -> dict[str, float]:
     return figures
 
 
-def _drawn(models: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The models of the picture: as in the table, no net that was not trained in full."""
-    return [model for model in models if kind != "dnn" or model["epochs"] >= TEXT_EPOCHS]
-
-
 def plot(results: Results) -> Figure:
     """Functions below each other, outputs of the models of each kind over them."""
     kinds = {"dnn": "DNN", "text": "M-layer, the text's recipe", "ours": "M-layer, ours"}
@@ -309,7 +304,9 @@ def plot(results: Results) -> Figure:
         axis.plot(x, entry["curve"], color=ink(), linewidth=3, alpha=0.25, label="function")
         for kind, label in kinds.items():
             color, line = styles[kind]
-            for k, model in enumerate(_drawn(entry[kind], kind)):
+            # As in the table, no net that was not trained in full.
+            drawn = [m for m in entry[kind] if kind != "dnn" or m["epochs"] >= TEXT_EPOCHS]
+            for k, model in enumerate(drawn):
                 full = f"{label}, {model['epochs']} epochs" if "epochs" in model else label
                 axis.plot(
                     x, model["curve"], color=color, linestyle=line, linewidth=1, label=None if k else full

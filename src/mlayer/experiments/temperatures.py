@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from mlayer.datasets import Series, temperatures
 from mlayer.errors import MissingDataError, MLayerError
 from mlayer.experiments.running.protocol import Results, RunContext
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, is_narrow, shade, soft
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
@@ -53,28 +53,20 @@ _ROLLING = {
     "climatology": "climatology",
     "seasonal_naive": "seasonal naive",
 }
-ROWS = (
-    PaperRow(
-        "Temperatures, last year: root mean squared error of ours, °C",
-        "a picture",
-        "temperatures.rmse",
-        ".2f",
-    ),
-    PaperRow("Temperatures, last year: harmonic regression", "", "temperatures.harmonic_rmse", ".2f"),
-    PaperRow("Temperatures, last year: climatology", "", "temperatures.climatology_rmse", ".2f"),
-    PaperRow("Temperatures, last year: seasonal naive", "", "temperatures.seasonal_naive_rmse", ".2f"),
-    PaperRow("Temperatures, last year: DNN", "", "temperatures.dnn_rmse", ".2f"),
-    PaperRow(
-        "Temperatures, last year: M-layer, notebook's recipe",
-        "a picture",
-        "temperatures.notebook_rmse",
-        ".2f",
-    ),
-    *(
-        PaperRow(
-            f"Temperatures, mean of five origins: {title}", "", f"temperatures.rolling_{name}_rmse", ".3f"
-        )
-        for name, title in _ROLLING.items()
+ROWS = paper_rows(
+    "Temperatures, ",
+    "temperatures",
+    (
+        ("last year: root mean squared error of ours, °C", "a picture", "rmse", ".2f", {}),
+        ("last year: harmonic regression", "", "harmonic_rmse", ".2f", {}),
+        ("last year: climatology", "", "climatology_rmse", ".2f", {}),
+        ("last year: seasonal naive", "", "seasonal_naive_rmse", ".2f", {}),
+        ("last year: DNN", "", "dnn_rmse", ".2f", {}),
+        ("last year: M-layer, notebook's recipe", "a picture", "notebook_rmse", ".2f", {}),
+        *(
+            (f"mean of five origins: {title}", "", f"rolling_{name}_rmse", ".3f", {})
+            for name, title in _ROLLING.items()
+        ),
     ),
 )
 

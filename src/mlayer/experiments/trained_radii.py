@@ -24,7 +24,7 @@ from mlayer.datasets import images as load_images
 from mlayer.experiments.robustness import EXPECTED as OF_THE_RELEASED_MODEL
 from mlayer.experiments.robustness import histograms, radii, radius_figures
 from mlayer.experiments.running.protocol import Results, RunContext
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.image_training import BuildLayer, train_images
 from mlayer.experiments.shared.over_seeds import grouped
@@ -45,24 +45,13 @@ ROWS = tuple(
     row
     for recipe, label in _LABELS.items()
     for n in (20, 30)
-    for row in (
-        PaperRow(
-            f"CIFAR-10, n = {n}, {label}: the paper's radius, median",
-            "about 1e-5" if n == 20 else "",
-            f"trained_radii.{recipe}.{n}.paper_median_radius",
-            ".2e",
-        ),
-        PaperRow(
-            f"CIFAR-10, n = {n}, {label}: our radius / the paper's, median of the first images",
-            "",
-            f"trained_radii.{recipe}.{n}.median_ratio",
-            ".0f",
-        ),
-        PaperRow(
-            f"CIFAR-10, n = {n}, {label}: our radius / the attack's, median of the first images",
-            "",
-            f"trained_radii.{recipe}.{n}.median_part_of_attack",
-            ".3f",
+    for row in paper_rows(
+        f"CIFAR-10, n = {n}, {label}: ",
+        f"trained_radii.{recipe}.{n}",
+        (
+            ("the paper's radius, median", "about 1e-5" if n == 20 else "", "paper_median_radius", ".2e", {}),
+            ("our radius / the paper's, median of the first images", "", "median_ratio", ".0f", {}),
+            ("our radius / the attack's, median of the first images", "", "median_part_of_attack", ".3f", {}),
         ),
     )
 )

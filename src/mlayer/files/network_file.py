@@ -99,7 +99,7 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
         network = nn.Sequential(
             *(
                 _built(entry, _below(tensors, place))
-                for place, entry in enumerate(_modules(where, header["modules"]))
+                for place, entry in enumerate(_modules(header["modules"]))
             )
         )
         notes = header["notes"]
@@ -109,16 +109,11 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str,
     except FileFormatError:
         raise
     except (DamagedError, MLayerError) as error:
-        raise FileFormatError(
-            where, _MUST_BE, f"something else ({in_one_line(error)})", "Get it again."
-        ) from None
+        came = f"something else ({in_one_line(error)})"
+        raise FileFormatError(where, _MUST_BE, came, "Get it again.") from None
     except (ValueError, KeyError, TypeError, RecursionError, RuntimeError) as error:
-        raise FileFormatError(
-            where,
-            _MUST_BE,
-            f"a damaged header ({type(error).__name__}: {in_one_line(error)})",
-            "Get it again.",
-        ) from None
+        came = f"a damaged header ({type(error).__name__}: {in_one_line(error)})"
+        raise FileFormatError(where, _MUST_BE, came, "Get it again.") from None
     return network.eval(), notes
 
 
@@ -181,7 +176,7 @@ def _below(tensors: dict[str, Tensor], place: int) -> dict[str, Tensor]:
     return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
 
 
-def _modules(where: Path, entries: Any) -> list[list[Any]]:
+def _modules(entries: Any) -> list[list[Any]]:
     if not isinstance(entries, list) or not 1 <= len(entries) <= _MOST_MODULES:
         raise DamagedError("no list of modules")
     for entry in entries:
@@ -214,9 +209,8 @@ def _built(entry: list[Any], tensors: dict[str, Tensor]) -> nn.Module:
     module: nn.Conv2d | nn.Linear
     if kind == "Conv2d":
         stride, padding = numbers
-        if not all(type(n) is int for n in numbers) or not 1 <= stride <= _LARGEST_STRIDE:
-            raise DamagedError(f"the module {str(entry)[:60]}")
-        if not 0 <= padding < _LARGEST_STRIDE:
+        whole = all(type(n) is int for n in numbers)
+        if not (whole and 1 <= stride <= _LARGEST_STRIDE and 0 <= padding < _LARGEST_STRIDE):
             raise DamagedError(f"the module {str(entry)[:60]}")
         size = (int(weight.shape[2]), int(weight.shape[3]))
         module = nn.Conv2d(inputs, outputs, size, stride, padding, bias=bias is not None, device="meta")

@@ -156,6 +156,7 @@ def _as_json(notes: Mapping[str, Any]) -> dict[str, Any]:
 def _config_of(layer: MLayer) -> dict[str, Any]:
     name = type(layer.structure).name
     built_in = STRUCTURES.get(name) is type(layer.structure)
+    given = type(getattr(layer.structure, "module", layer.structure)).__qualname__
     init = getattr(layer.init, "name", None)
     known = init in INITIALIZERS and layer.init == INITIALIZERS[init]()
     return {
@@ -163,16 +164,11 @@ def _config_of(layer: MLayer) -> dict[str, Any]:
         "matrix_bias": layer.free_matrix_bias is not None,
         "output_bias": layer.output_bias is not None,
         "embedding_bias": layer.embedding_bias is not None,
-        "structure": layer.structure.config() if built_in else {"name": _CUSTOM, "class": _class_name(layer)},
+        "structure": layer.structure.config() if built_in else {"name": _CUSTOM, "class": given},
         "init": init if known else None,
         "dtype": str(layer.readout.dtype).removeprefix("torch."),
         **({} if layer.on_overflow == "ignore" else {"on_overflow": layer.on_overflow}),
     }
-
-
-def _class_name(layer: MLayer) -> str:
-    module = getattr(layer.structure, "module", layer.structure)
-    return type(module).__qualname__
 
 
 def _digest(config: dict[str, Any], tensors: dict[str, Tensor], notes: Any = None) -> str:

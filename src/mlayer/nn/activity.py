@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -80,7 +81,9 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     gradients_wanted = torch.is_grad_enabled()
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "watcher")]
 
-    def watch(layer: Any, exponentials: Tensor) -> None:
+    def watch(layer: Any, outer: Callable[[Tensor], None] | None, exponentials: Tensor) -> None:
+        if outer is not None:  # one that watches around this one continues
+            outer(exponentials)
         if not watching or _recomputes():
             return
         if gradients_wanted and not torch.is_grad_enabled() and layer.training and _trains(layer):
@@ -94,17 +97,8 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
             penalties.append(activity_of(exponentials, kind))
 
     before = [layer.watcher for layer in layers]
-
-    def watcher(layer: Any, outer: Callable[[Tensor], None] | None) -> Callable[[Tensor], None]:
-        def both(exponentials: Tensor) -> None:
-            watch(layer, exponentials)
-            if outer is not None:  # one that watches around this one continues
-                outer(exponentials)
-
-        return both
-
     for layer, outer in zip(layers, before, strict=True):
-        layer.watcher = watcher(layer, outer)
+        layer.watcher = partial(watch, layer, outer)
     try:
         yield penalties
     finally:

@@ -7,6 +7,9 @@
     pencil            damped waves in evenly spaced samples, closer together than a spectrum resolves
     light_optimizers  torch's optimizers without the import of its compiler
     conformal         prediction intervals from errors on unseen rows
+    spread            intervals whose width depends on the row
+    horizon           intervals of forecasts, which grow with the horizon
+    persistence       how far the level of a series wanders
     find_waves        how many waves there are, and which: the one place where frequencies are found
 
 scipy is imported where it is used; the extras that need it name it.

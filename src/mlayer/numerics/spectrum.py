@@ -31,13 +31,9 @@ def highest_frequency(column: Array) -> float | None:
 
 
 def power(column: Array, residual: Array, weight: Array, highest: float) -> tuple[Array, Array]:
-    """Frequencies from one period over the extent of the column up to ``highest``, and their power.
+    """Frequencies from one period over the extent of an input up to ``highest``, and their power.
 
-    Args:
-        column: one input, (rows,).
-        residual: what is left to explain, (rows, outputs).
-        weight: of the rows.
-        highest: in radians per unit of the column.
+    They are in radians per unit of the column, (rows,); the residual, (rows, outputs), is left to explain.
     """
     from scipy.fft import next_fast_len
 

@@ -118,14 +118,17 @@ def solve(
     )
 
 
+def solve_again(problem: WaveProblem, waves: Waves, kept: Flags | slice = slice(None)) -> Waves:
+    """The same waves, or some of them, with the amplitudes that suit the rows of ``problem``."""
+    rates = waves.growth[kept], waves.frequencies[kept]
+    return solve(problem, *rates, waves.free_growth[kept], waves.free_frequencies[kept])
+
+
 def refine(problem: WaveProblem, waves: Waves, most: int = 60, *, loosely: bool = False) -> Waves:
     """All free rates together to the nearest minimum of the squared error; never worse than the start.
 
-    Args:
-        problem: what is fitted.
-        waves: the start.
-        most: evaluations of the error.
-        loosely: end at steps that hardly change Schwarz's criterion: for waves that are refined again.
+    The error is evaluated ``most`` times. ``loosely`` ends at steps that hardly change Schwarz's criterion:
+    for waves that are refined again.
     """
     try:
         from scipy.optimize import least_squares

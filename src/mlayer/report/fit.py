@@ -98,61 +98,53 @@ def _training(result: FitResult) -> str:
 def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
     classes, finite = result.model.target.classes, result.predictions.finite
     truth, outputs = result.truth[finite], result.predictions.outputs[finite]
-    pictures: list[tuple[Draw, str, str]] = []
+    pictures = [] if result.series is None else _series(result)
     metrics = ", ".join(f"{name} {readable(value)}" for name, value in result.metrics.items())
-    if result.series is not None:
-        pictures += _series(result)
+
+    def add(draw: Draw, words: str, caption: str) -> None:
+        pictures.append((draw, words, caption))
+
     if len(truth) and classes:
         guess = result.predictions.choices[finite]
-        pictures.append(
-            (
-                plots.confusion(truth, guess, classes),
-                f"Confusion matrix of {len(truth)} held-out rows: {metrics}",
-                "Confusion matrix, in rows; a brighter cell holds a larger share of its true class.",
-            )
+        add(
+            plots.confusion(truth, guess, classes),
+            f"Confusion matrix of {len(truth)} held-out rows: {metrics}",
+            "Confusion matrix, in rows; a brighter cell holds a larger share of its true class.",
         )
         if len(classes) == 2 and len(np.unique(truth)) == 2:
             words = f"ROC curve for the class {classes[1]}: {metrics}"
-            pictures.append(
-                (plots.roc(truth, outputs[:, 1]), words, f"ROC curve for the class {classes[1]}.")
-            )
+            add(plots.roc(truth, outputs[:, 1]), words, f"ROC curve for the class {classes[1]}.")
             rare = rarer_class(truth)
-            share = f"{(truth == rare).mean():.1%}"
-            words = f"Precision over recall for the class {classes[rare]}, {share} of the rows: {metrics}"
-            caption = (
-                f"Precision and recall for the class {classes[rare]}, {share} of the rows; dotted: chance."
+            of = f"the class {classes[rare]}, {(truth == rare).mean():.1%} of the rows"
+            add(
+                plots.precision_recall(truth == rare, outputs[:, rare]),
+                f"Precision over recall for {of}: {metrics}",
+                f"Precision and recall for {of}; dotted: chance.",
             )
-            pictures.append((plots.precision_recall(truth == rare, outputs[:, rare]), words, caption))
-        pictures.append(
-            (
-                plots.reliability(truth, outputs),
-                "Share of correct predictions against their predicted probability",
-                "Reliability: on the dotted line, a prediction of 0.8 is correct 8 times in 10.",
-            )
+        add(
+            plots.reliability(truth, outputs),
+            "Share of correct predictions against their predicted probability",
+            "Reliability: on the dotted line, a prediction of 0.8 is correct 8 times in 10.",
         )
     elif len(truth):
-        pictures += [
-            (
-                plots.predicted_against_true(truth, outputs),
-                f"Predicted against true values of {len(truth)} held-out rows: {metrics}",
-                "Predicted against true values of the held-out rows; dotted: perfect prediction.",
-            ),
-            (
-                plots.errors(truth, outputs),
-                f"Histogram of the errors of {len(truth)} held-out rows: {metrics}",
-                "Errors on the held-out rows.",
-            ),
-        ]
+        add(
+            plots.predicted_against_true(truth, outputs),
+            f"Predicted against true values of {len(truth)} held-out rows: {metrics}",
+            "Predicted against true values of the held-out rows; dotted: perfect prediction.",
+        )
+        add(
+            plots.errors(truth, outputs),
+            f"Histogram of the errors of {len(truth)} held-out rows: {metrics}",
+            "Errors on the held-out rows.",
+        )
     importance = {k: v for k, v in result.importance.items() if np.isfinite(v).all()}
     if len(importance) > 1:  # one bar compares nothing
         label = f"loss of {importance_metric(result.model)}" if classes else "increase in RMSE"
         best = ", ".join(sorted(importance, key=lambda name: -importance[name][0])[:3])
-        pictures.append(
-            (
-                plots.importance_bars(importance, label),
-                f"Importance of columns by shuffling; the most important: {best}",
-                "Importance: how much worse predictions get when a column of the held-out rows is shuffled.",
-            )
+        add(
+            plots.importance_bars(importance, label),
+            f"Importance of columns by shuffling; the most important: {best}",
+            "Importance: how much worse predictions get when a column of the held-out rows is shuffled.",
         )
     losses = [record["loss"] for record in result.history]
     # One line of the history is a dot, and a line without a fall shows rounding.
@@ -160,7 +152,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
         # An entry of the history can stand for several passes, as one of L-BFGS does.
         last, passes = result.history[-1], result.model.facts["epochs"]
         words = f"Loss over {passes} passes over the rows, {last['loss']:.3g} at the end"
-        pictures.append((plots.learning_curve(result.history, passes), words, "Loss during training."))
+        add(plots.learning_curve(result.history, passes), words, "Loss during training.")
     return pictures
 
 

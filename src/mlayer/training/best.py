@@ -19,25 +19,14 @@ Weights = dict[str, Tensor]
 
 
 class Best:
-    """Remembers the weights with the best monitored value; at first the start itself.
-
-    Attributes:
-        value: the best value, or None before the first.
-        epoch: epochs done when the weights were those that are kept; 0 is the start.
-        seen: the epoch in which the value was seen.
-        weights: those weights.
-    """
+    """Remembers the weights with the best monitored value; at first the start itself."""
 
     def __init__(self, monitor: str) -> None:
         self.larger_is_better = monitor in METRICS and METRICS[monitor][2]
-        self.value: float | None = None
-        self.epoch = 0
-        self.seen = 0
-        self.weights: Weights | None = None
-
-    def start_from(self, model: nn.Module) -> None:
-        """Keep the first weights, in case not even one epoch ends well."""
-        self.weights = copy_of(model)
+        self.value: float | None = None  # the best value, or None before the first
+        self.epoch = 0  # epochs done when the weights were those that are kept; 0 is the start
+        self.seen = 0  # the epoch in which the value was seen
+        self.weights: Weights | None = None  # those weights
 
     def better(self, value: float) -> bool:
         """Whether this is better than everything before."""

@@ -16,7 +16,7 @@ import ctypes
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial, partialmethod
 from types import (
     BuiltinFunctionType,
@@ -292,8 +292,8 @@ class _ObjectWalk:
         for name, parameter in module.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
         trained = [
-            [shared, p.requires_grad, self.read(_attributes_of_content(p)), *self._hooks_of(p)]
-            for p, shared in _by_id(module, names)
+            [names[id(p)], p.requires_grad, self.read(_attributes_of_content(p)), *self._hooks_of(p)]
+            for p in module.parameters()
         ]
         parts = [[name, *self._one_module(one, weights)] for name, one in module.named_modules()]
         return {"parts": parts, "parameters": trained}
@@ -341,11 +341,6 @@ def _stores_in_its_own_way(kind: type) -> bool:
     """Whether a class decides what of its objects is stored, and may leave something out."""
     names = ("__reduce_ex__", "__reduce__", "__getstate__")
     return any(getattr(kind, name, None) is not getattr(object, name, None) for name in names)
-
-
-def _by_id(module: nn.Module, names: Mapping[int, list[str]]) -> Iterator[tuple[nn.Parameter, list[str]]]:
-    for parameter in module.parameters():
-        yield parameter, names[id(parameter)]
 
 
 def _name(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,6 @@ from mlayer.training.settings import Loss
 
 # (outputs, targets) -> one number per example, (b,).
 EachExample = Callable[[Tensor, Tensor], Tensor]
-
-
-def cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
-    """-log softmax(outputs)[target].  (b, classes), (b,) -> (b,)"""
-    return cross_entropy(outputs, targets, reduction="none")
 
 
 def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -42,7 +38,10 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return mse_loss(outputs, _like(outputs, targets))
 
 
-LOSSES: dict[str, EachExample] = {"cross_entropy": cross_entropies, "squared_error": squared_errors}
+LOSSES: dict[str, EachExample] = {
+    "cross_entropy": partial(cross_entropy, reduction="none"),
+    "squared_error": squared_errors,
+}
 # Their means over a batch, each in one operation: at batch 32 of a small model operations are what costs.
 _MEANS: dict[str, EachExample] = {"cross_entropy": cross_entropy, "squared_error": mean_squared_error}
 # Name -> one number per example; what their mean becomes; whether larger is better.

@@ -110,20 +110,14 @@ def train_many(
     except ImportError:
         raise MissingPackageError("train_many", "joblib", "pip install 'mlayer[cluster]'") from None
     runs = _runs(settings, seeds)
-    if not _are_tensors(data):
-        raise ArgumentTypeError(
-            "data",
-            "tensors (x, y) or (x, y, weight)",
-            type(data).__name__,
-            "Runs in other processes cannot share a data loader.",
-        )
-    if validation is not None and not _are_tensors(validation):
-        raise ArgumentTypeError(
-            "validation",
-            "tensors (x, y) or (x, y, weight), or None",
-            type(validation).__name__,
-            "Runs in other processes cannot share a data loader.",
-        )
+    for name, given in (("data", data), ("validation", validation)):
+        if not _are_tensors(given) and not (name == "validation" and given is None):
+            raise ArgumentTypeError(
+                name,
+                "tensors (x, y) or (x, y, weight)" + (", or None" if name == "validation" else ""),
+                type(given).__name__,
+                "Runs in other processes cannot share a data loader.",
+            )
     if build is None:
         raise ArgumentTypeError("build", "a callable (settings) -> model", "None", "Give a function.")
     function("build", build, "(settings) -> model")

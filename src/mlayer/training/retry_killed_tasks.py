@@ -115,10 +115,7 @@ def _refused(argument: str, what: str) -> Iterator[None]:
 def all_done(tasks: Sequence[Any], n_jobs: int | None, found: dict[int, Any]) -> None:
     """Fill ``found`` with the results of joblib's tasks; one is missing if its process was killed every time.
 
-    Args:
-        tasks: made by ``joblib.delayed``; task i returns (i, result).
-        n_jobs: as joblib has it.
-        found: results by number, filled as they come.
+    Task i returns (i, result); results are filled in as they come.
     """
     for _ in range(_TOGETHER):
         missing = [task for i, task in enumerate(tasks) if i not in found]

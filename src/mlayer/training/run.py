@@ -89,7 +89,7 @@ class Run:
         self.message = ""
         self.history: list[Record] = []
         self.resumed_at: int | None = None
-        self._taken_up: Checkpoints | None = None  # from where, until the first step
+        self._resumed_from: Checkpoints | None = None  # until the first step
         self._about: dict[str, Any] = {}  # what makes this run, for checkpoints
 
     def result(self) -> TrainingResult:
@@ -121,7 +121,7 @@ class Run:
                 before = state["about"]
                 self._about |= self._held(before) | {k: before[k] for k in ("start", "data", "validation")}
             else:
-                self.best.start_from(self.model)
+                self.best.weights = copy_of(self.model)  # in case not even one epoch ends well
                 if checkpoints is not None:
                     checkpoints.write_first(self.state())
         if not self.world.alone:
@@ -228,8 +228,7 @@ class Run:
     def _held(self, before: dict[str, Any] | None = None) -> dict[str, Any]:
         """The fingerprint of what may hold counters and caches: callables and the model.
 
-        Args:
-            before: the same at an earlier moment of the run; what has changed since then is marked.
+        ``before`` is the same at an earlier moment of the run; what has changed since then is marked.
         """
         settings = self.settings.fingerprint()
         augment, structure = plain(self.augment), model_fingerprint(self.model)
@@ -339,12 +338,12 @@ class Run:
             if checkpoints is None:
                 raise
             raise self._unusable(checkpoints, error) from None
-        self._taken_up = checkpoints
+        self._resumed_from = checkpoints
 
     @contextmanager
     def a_step(self) -> Iterator[None]:
         """One step of the optimizer; the first shows whether what was loaded for it fits."""
-        checkpoints, self._taken_up = self._taken_up, None
+        checkpoints, self._resumed_from = self._resumed_from, None
         try:
             yield
         except _MISFITS as error:

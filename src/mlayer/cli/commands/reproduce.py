@@ -46,8 +46,7 @@ def command(  # noqa: PLR0917 - click gives them by name
         raise Mistake(f"{out} is a file; -o names a folder")
     if data is not None and not data.is_dir() and not download:
         raise Mistake(f"there is no folder {data}; --data names the one with the data, --download makes it")
-    from mlayer.experiments.running.comparison import compare
-    from mlayer.experiments.running.registry import experiment, needed_sets
+    from mlayer.experiments.running.registry import compare, experiment, needed_sets
     from mlayer.experiments.running.runner import reproduce, reproduce_all
     from mlayer.report.reproduction import SMOKE
 

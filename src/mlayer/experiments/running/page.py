@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlayer.experiments.running.comparison import compare
 from mlayer.experiments.running.protocol import Experiment
 from mlayer.experiments.running.records import not_a_result, read_record
-from mlayer.experiments.running.registry import EXPERIMENTS, experiment
+from mlayer.experiments.running.registry import EXPERIMENTS, compare, experiment
 from mlayer.experiments.running.summary import cards
 from mlayer.experiments.shared.pictures import Look, rendered
 from mlayer.report.page import Drawn

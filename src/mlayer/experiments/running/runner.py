@@ -254,14 +254,10 @@ def _seconds_of_parts(results: Any) -> float:
     >>> _seconds_of_parts({"rows": [{"seconds": 2.0, "stages": [{"seconds": 1.5}]}, {"seconds": 3}]})
     5.0
     """
-    if isinstance(results, dict):
-        own = results.get("seconds")
-        if isinstance(own, int | float):
-            return float(own)
-        return sum((_seconds_of_parts(value) for value in results.values()), 0.0)
-    if isinstance(results, list):
-        return sum((_seconds_of_parts(value) for value in results if isinstance(value, dict | list)), 0.0)
-    return 0.0
+    if isinstance(results, dict) and isinstance(results.get("seconds"), int | float):
+        return float(results["seconds"])
+    parts = results.values() if isinstance(results, dict) else results
+    return sum((_seconds_of_parts(part) for part in parts if isinstance(part, dict | list)), 0.0)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ class BuildWithDropout:
 
 
 def _apart(layer: MLayer, rate: float) -> tuple[nn.Linear, nn.Dropout, MLayer]:
-    """Z = U x + u and the layer that takes z, with dropout between them."""
+    """The embedding z = U x + u and the layer that takes z, with dropout between them."""
     assert layer.embedding is not None
     embed = nn.Linear(layer.in_features, layer.generator_count)
     of_features = MLayer(layer.generator_count, layer.out_features, layer.matrix_size, None)

@@ -38,12 +38,8 @@ class Augmentation:
 class Augment:
     """Bytes from :meth:`Augmentation.widened` to standardized floats: the ``augment`` of `train`.
 
-    Args:
-        how: what to do.
-        shape: (height, width, colors) of the images.
-        mean: (colors,), of pixel values in [0, 1]: what becomes 0; 0 itself if None.
-        deviation: (colors,): what becomes 1 above that; 1 itself if None.
-        white: the byte that stands for 1.
+    Of pixel values in [0, 1], of which 1 is the byte ``white``, the mean, (colors,), becomes 0 and the
+    deviation above it 1; without them pixels stay as they are. ``shape`` is (height, width, colors).
     """
 
     def __init__(

@@ -31,7 +31,7 @@ _WIDER = (16, 32, 70)
 
 
 class _ResidualBlock(nn.Module):
-    """Relu(x + two convolutions of x); the shortcut is a 1 x 1 convolution where the shape changes."""
+    """A ReLU of x plus two convolutions of x; the shortcut is a 1 x 1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, generator: torch.Generator) -> None:
         super().__init__()

@@ -19,11 +19,6 @@ class Full(Structure):
     similarities = "any invertible matrix"
     exact = True
 
-    @property
-    def parameter_shape(self) -> tuple[int, ...]:
-        """(n, n)"""
-        return self.size, self.size
-
     def dense(self, free: Tensor) -> Tensor:
         """The parameters are the matrices."""
         return free

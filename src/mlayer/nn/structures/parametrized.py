@@ -25,11 +25,6 @@ class Parametrized(Structure):
         instance("module", module, nn.Module, "a torch.nn.Module", "It maps (..., n, n) to (..., n, n).")
         self.module = module
 
-    @property
-    def parameter_shape(self) -> tuple[int, ...]:
-        """(n, n)"""
-        return self.size, self.size
-
     def dense(self, free: Tensor) -> Tensor:
         """The module's output for the parameters, checked for its shape."""
         matrices = self.module(free)

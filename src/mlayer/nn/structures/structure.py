@@ -18,8 +18,9 @@ Config = dict[str, Any]
 class Structure(nn.Module, ABC):
     """A family of n x n matrices with free parameters.
 
-    Subclasses give `parameter_shape` and `dense`; also `_free`, the inverse of `dense`, if weights are
-    to be set from matrices (:meth:`mlayer.MLayer.from_weights`, gauge transformations).
+    Subclasses give `dense`, and `parameter_shape` if a matrix has fewer parameters than entries; also
+    `_free`, the inverse of `dense`, if weights are to be set from matrices
+    (:meth:`mlayer.MLayer.from_weights`, gauge transformations).
 
     Args:
         size: n, rows of a matrix.
@@ -37,9 +38,9 @@ class Structure(nn.Module, ABC):
         self.size = positive_integer("size", size)
 
     @property
-    @abstractmethod
     def parameter_shape(self) -> tuple[int, ...]:
-        """Shape of the free parameters of one matrix."""
+        """Shape of the free parameters of one matrix; (n, n) here."""
+        return self.size, self.size
 
     @abstractmethod
     def dense(self, free: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ The theory is in docs/theory/formulas.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from graphlib import TopologicalSorter
 from typing import TypeVar
 
 # A word is a product in a fixed order; its letters are the numbers of the variables, or ONE.
@@ -75,7 +76,7 @@ class Board:
 
 
 def add(total: dict[_Key, Fraction], other: Mapping[_Key, Fraction], factor: Fraction) -> None:
-    """Total += factor * other, in place; zeros are dropped."""
+    """Add factor * other to the total, in place; zeros are dropped."""
     for key, value in other.items():
         new = total.get(key, Fraction(0)) + factor * value
         if new:
@@ -86,18 +87,33 @@ def add(total: dict[_Key, Fraction], other: Mapping[_Key, Fraction], factor: Fra
 
 def heights(board: Board) -> list[int]:
     """Longest path out of each state."""
-    height = [-1] * board.size
-    for start in range(board.size):
-        stack = [start]
-        while stack:
-            i = stack[-1]
-            waiting = [j for j in board.edges.get(i, ()) if height[j] < 0]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            height[i] = 1 + max((height[j] for j in board.edges.get(i, ())), default=-1)
-            stack.pop()
+    height = [0] * board.size
+    after = {i: board.edges.get(i, ()) for i in range(board.size)}
+    for i in TopologicalSorter(after).static_order():  # what a state leads to comes before it
+        height[i] = 1 + max((height[j] for j in after[i]), default=-1)
     return height
+
+
+def powers_from(board: Board, start: int, variables: int) -> Iterator[dict[int, dict[Powers, Fraction]]]:
+    """Row ``start`` of M^k / k! as polynomials by state, for k = 0, 1, ... up to the last that is not 0."""
+    row: dict[int, dict[Powers, Fraction]] = {start: {(0,) * variables: Fraction(1)}}
+    length = 0
+    while row:
+        yield row
+        length += 1
+        after: dict[int, dict[Powers, Fraction]] = {}
+        for i, polynomial in row.items():
+            for j, form in board.edges.get(i, {}).items():
+                for letter, coefficient in form.items():
+                    times = {_times(powers, letter): value for powers, value in polynomial.items()}
+                    add(after.setdefault(j, {}), times, coefficient / length)
+        row = {j: polynomial for j, polynomial in after.items() if polynomial}
+
+
+def _times(powers: Powers, letter: int) -> Powers:
+    if letter == ONE:
+        return powers
+    return (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :])
 
 
 def renumbered(board: Board, states: Iterable[int]) -> Board:

@@ -26,6 +26,7 @@ from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
 from mlayer.symbolic.compile.to_layer import Block
 from mlayer.symbolic.parse.expressions import read_variables, sympy_module
+from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.lists import is_listed
 from mlayer.symbolic.parse.truth_table import values_of_logic, values_of_text
 
@@ -74,10 +75,9 @@ def boolean_plan(expressions: Any, variables: Any, *, largest: int = LARGEST) ->
         )
     functions = list(expressions) if isinstance(expressions, list) else [expressions]
     if not functions:
-        raise ArgumentError("expressions", "one or more", "none", "For example 'a & b'.")
+        raise formula_error("one or more", "none", "For example 'a & b'.")
     if len(functions) * 2**count > _MOST_ROWS:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"functions with at most {_MOST_ROWS} rows of truth tables in all",
             f"{len(functions)} functions of {2**count} rows",
             "Use several layers.",
@@ -126,8 +126,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
         found = {tuple(_bit(bit) for bit in _tuple(key)): value for key, value in function.items()}
         missing = [row for row in _rows(count) if row not in found]
         if missing or len(found) != 2**count:
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"a truth table with all {2**count} rows",
                 f"{len(found)} rows" + (f", without {missing[0]}" if missing else ""),
                 "Give a value for every combination of inputs.",
@@ -135,8 +134,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
         return tuple(_bit(found[row]) for row in _rows(count))
     if callable(function) and not isinstance(function, type | torch.nn.Module):
         if not takes(function, count):
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"a function of the {count} variables",
                 "one that cannot be called with that many",
                 "Each argument is the value of a variable, in their order.",
@@ -144,8 +142,7 @@ def table_of(function: Any, symbols: Sequence[Any]) -> Table:
         return tuple(_bit(_called(function, row)) for row in _rows(count))
     if is_listed(function):
         if len(function) != 2**count:
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"a truth table of {2**count} values for {count} variables",
                 f"{len(function)}",
                 "Rows in counting order, the first variable the most significant.",
@@ -163,8 +160,7 @@ def _called(function: Callable[..., Any], row: Sequence[int]) -> Any:
     try:
         return function(*(bool(bit) for bit in row))
     except Exception as error:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             "a function of Booleans",
             f"one that raises {type(error).__name__}: {in_one_line(error)}",
             "It is called with the value of each variable, in their order.",
@@ -248,6 +244,4 @@ def _bit(value: Any) -> int:
         number = None
     if number is not None:
         return number
-    raise ArgumentError(
-        "expressions", "a function with values 0 and 1", brief(value), "Use from_polynomial for numbers."
-    )
+    raise formula_error("a function with values 0 and 1", brief(value), "Use from_polynomial for numbers.")

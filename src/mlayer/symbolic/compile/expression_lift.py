@@ -19,7 +19,7 @@ _UNIT = Fraction(1)
 
 
 def from_expressions(
-    expressions: Sequence[Any], letters: Mapping[Any, int], most: int, pad_in_front: bool
+    expressions: Sequence[Any], letters: Mapping[Any, int], pad_in_front: bool, most: int
 ) -> Board:
     """A board that follows the sums and products of sympy polynomials as they are written."""
     wiring = _Wiring(letters, most, pad_in_front)

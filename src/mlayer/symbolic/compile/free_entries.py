@@ -6,12 +6,12 @@ Outputs that are combinations of such entries need readouts but no states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import cast
 
-from mlayer.symbolic.compile.board import ONE, Board, Polynomial, Powers, Readout, add
+from mlayer.symbolic.compile.board import Board, Polynomial, Powers, Readout, add, powers_from
 from mlayer.symbolic.compile.minimal import Span
 from mlayer.symbolic.compile.step_budget import Effort
 
@@ -92,33 +92,10 @@ def combination(
 
 def entries_from(board: Board, start: int, variables: int) -> dict[int, dict[Powers, Fraction]] | None:
     """Row `start` of exp(M) as polynomials; None if they have too many terms."""
-    zero = (0,) * variables
-    total: dict[int, dict[Powers, Fraction]] = {start: {zero: Fraction(1)}}
-    step: dict[int, dict[Powers, Fraction]] = {start: {zero: Fraction(1)}}
-    length = 0
-    while step:
-        length += 1
-        after: dict[int, dict[Powers, Fraction]] = {}
-        for i, polynomial in step.items():
-            for j, form in board.edges.get(i, {}).items():
-                _accumulate(after.setdefault(j, {}), polynomial, form, Fraction(1, length))
-        step = {j: polynomial for j, polynomial in after.items() if polynomial}
-        for j, polynomial in step.items():
+    total: dict[int, dict[Powers, Fraction]] = {}
+    for row in powers_from(board, start, variables):
+        for j, polynomial in row.items():
             add(total.setdefault(j, {}), polynomial, Fraction(1))
         if sum(len(entry) for entry in total.values()) > _MOST_TERMS:
             return None
     return total
-
-
-def _accumulate(
-    total: dict[Powers, Fraction],
-    polynomial: Mapping[Powers, Fraction],
-    form: Mapping[int, Fraction],
-    by: Fraction,
-) -> None:
-    for letter, coefficient in form.items():
-        times = {
-            powers if letter == ONE else (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :]): value
-            for powers, value in polynomial.items()
-        }
-        add(total, times, by * coefficient)

@@ -19,10 +19,7 @@ _ZERO, _UNIT = Fraction(0), Fraction(1)
 def wired(outputs: Sequence[Words], cut: Callable[[Word], int], most: int) -> Board:
     """Two tries, of prefixes from one source and of suffixes to one sink, met by the letters between.
 
-    Args:
-        outputs: for each output its words and their coefficients.
-        cut: word -> how many of its letters belong to the prefix; the next one is the bridge.
-        most: states allowed.
+    ``cut`` says how many letters of a word belong to the prefix; the next one is the bridge.
     """
     board = Board(constants=[_ZERO] * len(outputs))
     root = board.state()

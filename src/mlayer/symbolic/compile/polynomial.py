@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from mlayer.checks import positive_integer
-from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.nn.arguments import as_dtype
+from mlayer.symbolic.compile.board import Board, Readout
 from mlayer.symbolic.compile.search import smallest, too_large
 from mlayer.symbolic.compile.step_budget import Effort
 from mlayer.symbolic.compile.to_layer import Block, layer_of
@@ -25,6 +25,7 @@ from mlayer.symbolic.parse.expanded_size import (
     extent_of,
 )
 from mlayer.symbolic.parse.expressions import read_expressions, read_variables, sympy_module
+from mlayer.symbolic.parse.formula_error import formula_error
 
 # Of the matrix: the compiled kernel knows nilpotent matrices up to this size.
 LARGEST = 1024
@@ -54,7 +55,7 @@ class PolynomialPlan:
 
     @property
     def matrix_size(self) -> int:
-        """N."""
+        """n, the size of M."""
         return max(1, sum(block.size for block in self.blocks))
 
     @property
@@ -118,8 +119,7 @@ def plan(expressions: Any, variables: Any, *, largest: int = LARGEST) -> Polynom
     try:
         return _checked_plan(expressions, variables, largest)
     except RecursionError:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             "nested less deeply",
             "one that goes beyond Python's stack",
             "Write it with fewer parentheses, or as a smaller power.",
@@ -218,18 +218,14 @@ def _check_kinds(kinds: Iterable[Rates], outputs: int, variables: int, largest: 
     if len(turns) > 1 and least - 1 > largest:  # one may be without growth and frequency, and constant
         raise too_large(largest, f"{least - 1} or more")
     if len(turns) * outputs * variables > MOST_POWERS:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"of at most {MOST_POWERS} different waves times outputs times variables",
             f"{len(turns)} waves, {outputs} outputs, {variables} variables",
-            "Split it over several layers.",
         )
 
 
-def _with_constants_inside(board: Any) -> Any:
+def _with_constants_inside(board: Board) -> Board:
     """A constant times a wave is read on the diagonal of exp(M), which holds the wave itself."""
-    from mlayer.symbolic.compile.board import Readout
-
     if board.size == 0:
         board.state()
     for m, value in enumerate(board.constants):

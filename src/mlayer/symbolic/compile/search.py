@@ -14,6 +14,7 @@ from mlayer.symbolic.compile.free_entries import with_spare_entries
 from mlayer.symbolic.compile.lifts import derivatives, in_order, padded, sharing, variable_orders, wired
 from mlayer.symbolic.compile.minimal import minimal
 from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
+from mlayer.symbolic.parse.formula_error import formula_error
 
 # States before reduction: beyond this the exact elimination takes minutes.
 _MOST_BEFORE_REDUCTION = 1500
@@ -113,8 +114,7 @@ def _spared(
 
 def too_large(largest: int, got: str) -> ArgumentError:
     """The error for a matrix that would be too large."""
-    return ArgumentError(
-        "expressions",
+    return formula_error(
         f"small enough for a matrix of size {largest} (`largest`)",
         f"a polynomial that needs size {got}",
         "Write it with common factors, split it over several layers, or raise `largest`.",
@@ -163,7 +163,7 @@ def _as_written(
     forms: Sequence[Any], letters: dict[Any, int], front: bool, most: int, effort: Effort
 ) -> Board:
     del effort  # the states alone
-    return from_expressions(forms, letters, most, front)
+    return from_expressions(forms, letters, front, most)
 
 
 def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterator[tuple[str, Sequence[Any]]]:

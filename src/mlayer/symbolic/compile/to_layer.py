@@ -13,6 +13,7 @@ from torch import Tensor
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.symbolic.compile.board import ONE, Board, heights
+from mlayer.symbolic.parse.formula_error import formula_error
 
 Entries = dict[tuple[int, int, int], Fraction]  # matrix, row, column -> number
 _LEAST = 2.0**-1022  # below, a double has fewer digits
@@ -52,11 +53,9 @@ def layer_of(
     n = max(1, sum(block.size for block in blocks))
     outputs = len(constants)
     if (variables + 1 + outputs) * n * n > MOST_WEIGHTS:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"small enough for a layer of {MOST_WEIGHTS} weights",
             f"{variables} variables and {outputs} outputs, a matrix of size {n} for each",
-            "Split it over several layers.",
         )
     T = torch.zeros(variables + 1, n, n, dtype=torch.float64)  # the last one is B
     S = torch.zeros(outputs, n, n, dtype=torch.float64)
@@ -168,7 +167,7 @@ def dense(board: Board, variables: int, outputs: int) -> tuple[Tensor, Tensor]:
 
 
 def as_weight(value: Fraction, exponent: int = 0) -> float:
-    """Value 2^exponent as a double, or an error if it is too large for one, or too small."""
+    """The value times 2^exponent as a double, or an error if it is too large for one, or too small."""
     try:
         number = math.ldexp(float(value), exponent) if abs(exponent) < 900 else math.nan
     except OverflowError:
@@ -192,8 +191,7 @@ def _in(dtype: torch.dtype, tensor: Tensor) -> Tensor:
 
 
 def _out_of_range(what: str) -> ArgumentError:
-    return ArgumentError(
-        "expressions",
+    return formula_error(
         "made of coefficients that the weights of a layer can hold",
         f"a weight that is {what}",
         "Scale the variables, take a smaller degree, or give dtype=torch.float64.",

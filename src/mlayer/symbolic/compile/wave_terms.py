@@ -13,6 +13,7 @@ from typing import Any
 
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expanded_size import MOST_TERMS
+from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.rationals import exact, not_real
 
 # The variables of k . x, in order, with the real and imaginary parts of their factors; without those of 0.
@@ -128,8 +129,7 @@ class _Reader:
         product: dict[Rates, Any] = {}
         self.products += len(one) * len(other)
         if self.products > _MOST_PRODUCTS:
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"multiplied out with at most {_MOST_PRODUCTS} products of exp, sin and cos",
                 "more",
                 "Use smaller powers.",
@@ -139,23 +139,19 @@ class _Reader:
                 key = _sum(rates, more)
                 product[key] = product.get(key, self.ring.zero) + p * q
         if sum(len(p) for p in product.values()) > MOST_TERMS:
-            raise ArgumentError(
-                "expressions",
-                f"of at most {MOST_TERMS} terms",
-                "more when multiplied out",
-                "Use several smaller layers.",
+            raise formula_error(
+                f"of at most {MOST_TERMS} terms", "more when multiplied out", "Use several smaller layers."
             )
         return product
 
     def _wave(self, name: str, expression: Any) -> dict[Rates, Any]:
-        """E^(i y) and e^y for the argument y: linear plus a constant, which becomes a factor."""
+        """The waves e^(i y) or e^y of the argument y: linear plus a constant, which becomes a factor."""
         import sympy
 
         parts = self.read(expression.args[0])
         argument = parts.get(_STILL, self.ring.zero)
         if set(parts) > {_STILL} or any(sum(powers) > 1 for powers in argument.monoms()):
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"polynomials times {', '.join(_WAVES)} of linear forms",
                 str(expression),
                 "An M-layer has no exact form of it; use from_function for an approximation.",
@@ -191,8 +187,7 @@ class _Reader:
         return total
 
     def _refusal(self, expression: Any) -> ArgumentError:
-        return ArgumentError(
-            "expressions",
+        return formula_error(
             f"polynomials, and polynomials times {', '.join(_WAVES)} of linear forms",
             str(expression),
             "An M-layer has no exact form of it; use from_function for an approximation.",

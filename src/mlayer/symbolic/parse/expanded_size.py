@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import comb, lcm
 from typing import Any
 
-from mlayer.errors import ArgumentError
+from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.rationals import exact, too_long
 
 MOST_TERMS = 20_000
@@ -43,19 +43,16 @@ def check_extent(expression: Any, count: int) -> Extent:
 def check_terms(terms: int) -> None:
     """Raise if there are too many terms: of one expression, or of all outputs of a layer."""
     if terms > MOST_TERMS:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"of at most {MOST_TERMS} terms when multiplied out",
             "10^12 or more" if terms >= _MANY else f"up to {terms}",
-            "Split it over several layers.",
         )
 
 
 def check_powers(terms: int, variables: int) -> None:
     """Raise if all terms of a layer, each with a power for every variable, take too long to go through."""
     if terms * variables > MOST_POWERS:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"of at most {MOST_POWERS} terms times variables",
             f"up to {terms} terms in {variables} variables",
             "Leave out variables that do not occur, or split it over several layers.",

@@ -15,6 +15,7 @@ from typing import Any
 
 from mlayer.checks import brief, instance
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.grammar import MOST_CHARACTERS, Grammar, Node, tree_of
 from mlayer.symbolic.parse.lists import is_listed, listed
 from mlayer.symbolic.parse.rationals import (
@@ -115,7 +116,7 @@ def read_expressions(expressions: Any, symbols: Sequence[Any]) -> list[Any]:
     by_name = {symbol.name: symbol for symbol in symbols}
     found = [_read(given, by_name) for given in expressions]
     if not found:
-        raise ArgumentError("expressions", "one or more", "none", "For example 'x*y + 1'.")
+        raise formula_error("one or more", "none", "For example 'x*y + 1'.")
     return found
 
 
@@ -230,12 +231,9 @@ class _Converter:
             return self._checked(base**power)
         sign, size = self._size(power)
         if sign and size > 20:
-            raise ArgumentError(
-                "expressions", "limited to powers below a million", f"**({power})", "See `largest`."
-            )
+            raise formula_error("limited to powers below a million", f"**({power})", "See `largest`.")
         if power.is_Rational and int(power.q).bit_length() > _LONGEST_ROOT:  # sympy looks for exact roots
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"limited to powers whose denominators are below 2^{_LONGEST_ROOT}",
                 f"**({power})",
                 "Write a third as (1/3).",
@@ -286,8 +284,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _too_many(count: int) -> ArgumentError:
-    return ArgumentError(
-        "expressions", f"at most {MOST_EXPRESSIONS}, one for each output", str(count), "Use several layers."
+    return formula_error(
+        f"at most {MOST_EXPRESSIONS}, one for each output", str(count), "Use several layers."
     )
 
 
@@ -300,12 +298,11 @@ def _split(term: Any) -> tuple[Fraction, Any]:
 
 
 def _division(came: str) -> ArgumentError:
-    return ArgumentError("expressions", "without division by 0", came, "Write the limit that is meant.")
+    return formula_error("without division by 0", came, "Write the limit that is meant.")
 
 
 def _unknown(names: str, by_name: dict[str, Any]) -> ArgumentError:
-    return ArgumentError(
-        "expressions",
+    return formula_error(
         f"in the variables {_some(list(by_name))}",
         f"an unknown symbol: {names}",
         "List it in `variables`, or give its value with .subs.",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlayer.errors import ArgumentError
+from mlayer.symbolic.parse.formula_error import formula_error
 
 MOST_CHARACTERS = 100_000
 # Of parentheses, powers and products in sums inside each other; each takes a few frames of Python's stack.
@@ -61,12 +62,7 @@ class _Parser:
     def __init__(self, text: str, grammar: Grammar) -> None:
         self.text, self.grammar = text, grammar
         if len(text) > MOST_CHARACTERS:
-            raise ArgumentError(
-                "expressions",
-                f"at most {MOST_CHARACTERS} characters long",
-                f"{len(text)} characters",
-                "Split it over several layers.",
-            )
+            raise formula_error(f"at most {MOST_CHARACTERS} characters long", f"{len(text)} characters")
         self.tokens = self._tokens()
         self.at = 0
         self.depth = 0
@@ -96,8 +92,7 @@ class _Parser:
         """The expression at this place, with all operators of at least this level."""
         self.depth += 1
         if self.depth > MOST_NESTED:
-            raise ArgumentError(
-                "expressions",
+            raise formula_error(
                 f"nested at most {MOST_NESTED} deep",
                 f"deeper at character {self._place() + 1}",
                 "Write it with fewer parentheses.",
@@ -171,4 +166,4 @@ class _Parser:
         if len(self.text) <= _SHOWN:
             came += f" of {self.text!r}" if rest else f": {self.text!r}"
         hint = f"Write for example {self.grammar.example}."
-        return ArgumentError("expressions", f"made of {self.grammar.wanted}", came, hint)
+        return formula_error(f"made of {self.grammar.wanted}", came, hint)

@@ -14,6 +14,7 @@ from numbers import Integral, Rational, Real
 from typing import Any
 
 from mlayer.errors import ArgumentError
+from mlayer.symbolic.parse.formula_error import formula_error
 
 _DIGITS = 60
 # Of numerator and denominator: 616 digits, the square of the largest double.
@@ -36,9 +37,7 @@ def exact(number: Any) -> Fraction:
     # A binary number as it is.
     value = number if number.is_Float else number.evalf(_DIGITS)
     if not (value.is_Float or value.is_Rational) or not value.is_finite:
-        raise ArgumentError(
-            "expressions", "made of real, finite coefficients", str(number), "Give numbers, not symbols."
-        )
+        raise formula_error("made of real, finite coefficients", str(number), "Give numbers, not symbols.")
     if value.is_Rational:
         return bounded(Fraction(int(value.p), int(value.q)))
     sign, mantissa, exponent, bits = value._mpf_
@@ -66,8 +65,7 @@ def bits_of(number: Fraction) -> int:
 
 def too_long() -> ArgumentError:
     """The error for a number that would take long to work with, and that no layer can hold."""
-    return ArgumentError(
-        "expressions",
+    return formula_error(
         f"made of numbers below 10^{_LARGEST_EXPONENT}, with as small denominators",
         "a longer one, as written or when evaluated",
         "The weights of a layer are at most 1.8e308.",
@@ -117,9 +115,7 @@ def plain_number(value: Any) -> Fraction | None:
 
 def not_real(came: str) -> ArgumentError:
     """The error for a number that is complex, infinite or NaN."""
-    return ArgumentError(
-        "expressions", "made of real, finite numbers", came, "M-layers compute real functions."
-    )
+    return formula_error("made of real, finite numbers", came, "M-layers compute real functions.")
 
 
 def rational(number: Fraction) -> Any:

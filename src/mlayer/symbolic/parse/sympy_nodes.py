@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentTypeError
+from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.rationals import MOST_BITS, not_real, too_long
 
 # Shared parts counted as often as they occur: a polynomial of 20,000 short terms.
@@ -74,15 +75,10 @@ def _nodes(expression: Any) -> Any:
         node, level = left.pop()
         count += 1
         if count + len(left) > MOST_NODES:
-            raise ArgumentError(
-                "expressions", f"of at most {MOST_NODES} nodes", "more", "Split it over several layers."
-            )
+            raise formula_error(f"of at most {MOST_NODES} nodes", "more")
         if level > MOST_LEVELS:
-            raise ArgumentError(
-                "expressions",
-                f"nested at most {MOST_LEVELS} deep",
-                "a deeper one",
-                "Write it with less nesting.",
+            raise formula_error(
+                f"nested at most {MOST_LEVELS} deep", "a deeper one", "Write it with less nesting."
             )
         yield node
         if not isinstance(node, sympy.Symbol | sympy.Number):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.grammar import Grammar, Node, tree_of
 from mlayer.symbolic.parse.sympy_nodes import check_logic
 
@@ -88,11 +89,8 @@ def _of_node(node: Node, columns: Mapping[str, Column]) -> Column:
                 value = _JOINED[word](value, _of_node(part, columns))
             return value
         case _:
-            raise ArgumentError(
-                "expressions",
-                f"made of {_LOGIC.wanted}",
-                repr(node.words[0]),
-                f"For example {_LOGIC.example}.",
+            raise formula_error(
+                f"made of {_LOGIC.wanted}", repr(node.words[0]), f"For example {_LOGIC.example}."
             )
 
 
@@ -108,9 +106,6 @@ def _of_logic(function: Any, columns: Mapping[str, Column]) -> Column:
 
 
 def _unknown(names: str, known: Iterable[str]) -> ArgumentError:
-    return ArgumentError(
-        "expressions",
-        f"in the variables {', '.join(known)}",
-        f"an unknown symbol: {names}",
-        "List it in `variables`.",
+    return formula_error(
+        f"in the variables {', '.join(known)}", f"an unknown symbol: {names}", "List it in `variables`."
     )

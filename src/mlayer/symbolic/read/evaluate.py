@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import Array
+from mlayer.symbolic.parse.formula_error import formula_error
 
 _FUNCTIONS = {
     "exp": np.exp,
@@ -48,8 +48,7 @@ def values_of(expression: Any, columns: Mapping[Any, Array]) -> Any:
         return values_of(expression.base, columns) ** power
     function = _FUNCTIONS.get(type(expression).__name__)
     if function is None:
-        raise ArgumentError(
-            "expressions",
+        raise formula_error(
             f"made of numbers, variables, + - * / ** and {', '.join(_FUNCTIONS)}",
             str(expression),
             "Other functions have no values here.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
 from math import comb, factorial
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import Array
-from mlayer.symbolic.compile.board import ONE, Board, heights
+from mlayer.symbolic.compile.board import ONE, Board, add, heights, powers_from
 from mlayer.symbolic.read.formula import LayerWeights
 
 Complex = NDArray[np.complex128]
@@ -28,21 +29,12 @@ _LARGEST_CONDITION = 1e7
 
 def acyclic_board(weights: LayerWeights) -> Board | None:
     """The layer as a board, if the pattern of its M has no cycle (M is then nilpotent); else None."""
-    n = len(weights.B)
     pattern = (weights.T != 0).any(0) | (weights.B != 0)
-    into = pattern.sum(0)
-    ready = [j for j in range(n) if into[j] == 0]
-    seen = 0
-    while ready:
-        i = ready.pop()
-        seen += 1
-        for j in np.flatnonzero(pattern[i]):
-            into[j] -= 1
-            if into[j] == 0:
-                ready.append(int(j))
-    if seen < n:
+    try:
+        TopologicalSorter({i: np.flatnonzero(row).tolist() for i, row in enumerate(pattern)}).prepare()
+    except CycleError:
         return None
-    board = Board(size=n)
+    board = Board(size=len(pattern))
     for i, j in np.argwhere(pattern):
         form = {a: Fraction(float(T[i, j])) for a, T in enumerate(weights.T) if T[i, j]}
         if weights.B[i, j]:
@@ -58,55 +50,30 @@ def polynomials_of_board(board: Board, weights: LayerWeights) -> list[dict[tuple
     rows = [np.flatnonzero((S != 0).any(1)) for S in weights.S]
     edges = sum(len(row) for row in board.edges.values())
     terms = comb(variables + depth, variables)
-    if terms * (edges + n) > _MOST_WORK * 10:
-        raise ArgumentError(
+
+    def too_many(terms: str) -> ArgumentError:
+        return ArgumentError(
             "layer",
             "one whose polynomial can be written down",
-            f"one of degree {depth} in {variables} inputs: up to {terms} terms",
+            f"one of degree {depth} in {variables} inputs{terms}",
             "Give `degree` (and data) for an approximation of lower degree.",
         )
+
+    if terms * (edges + n) > _MOST_WORK * 10:
+        raise too_many(f": up to {terms} terms")
     results: list[dict[tuple[int, ...], Fraction]] = []
-    zero = (0,) * variables
     for m, S in enumerate(weights.S):
-        total: dict[tuple[int, ...], Fraction] = {zero: Fraction(float(weights.V[m]))}
-        # From the end: the vector of all (M^k / k!) S_m[i], for each row i that is read.
+        total: dict[tuple[int, ...], Fraction] = {}
+        add(total, {(0,) * variables: Fraction(float(weights.V[m]))}, Fraction(1))
         for i in rows[m]:
-            vector: dict[int, dict[tuple[int, ...], Fraction]] = {int(i): {zero: Fraction(1)}}
-            length = 0
-            while vector:
-                for j, polynomial in vector.items():
+            for row in powers_from(board, int(i), variables):
+                if sum(len(p) for p in row.values()) > _MOST_WORK // 10:
+                    raise too_many(" with too many terms")
+                for j, polynomial in row.items():
                     if S[i, j]:
-                        factor = Fraction(float(S[i, j]))
-                        for powers, value in polynomial.items():
-                            total[powers] = total.get(powers, Fraction(0)) + factor * value
-                length += 1
-                vector = _step(board, vector, Fraction(1, length))
-                if sum(len(p) for p in vector.values()) > _MOST_WORK // 10:
-                    raise ArgumentError(
-                        "layer",
-                        "one whose polynomial can be written down",
-                        f"one of degree {depth} in {variables} inputs with too many terms",
-                        "Give `degree` (and data) for an approximation of lower degree.",
-                    )
-        results.append({powers: value for powers, value in total.items() if value})
+                        add(total, polynomial, Fraction(float(S[i, j])))
+        results.append(total)
     return results
-
-
-def _step(
-    board: Board, vector: dict[int, dict[tuple[int, ...], Fraction]], by: Fraction
-) -> dict[int, dict[tuple[int, ...], Fraction]]:
-    after: dict[int, dict[tuple[int, ...], Fraction]] = {}
-    for i, polynomial in vector.items():
-        for j, form in board.edges.get(i, {}).items():
-            target = after.setdefault(j, {})
-            for letter, coefficient in form.items():
-                factor = by * coefficient
-                for powers, value in polynomial.items():
-                    key = powers
-                    if letter != ONE:
-                        key = (*powers[:letter], powers[letter] + 1, *powers[letter + 1 :])
-                    target[key] = target.get(key, Fraction(0)) + factor * value
-    return after
 
 
 # ---- Waves. ------------------------------------------------------------------------------------------
@@ -114,19 +81,12 @@ def _step(
 
 @dataclass(frozen=True)
 class WaveBlock:
-    """A block of M in a basis of common invariant subspaces: rates times the identity plus a nilpotent part.
+    """A block of M in a basis of invariant subspaces: rates times the identity plus a nilpotent part."""
 
-    Attributes:
-        rates: of each input, (inputs,).
-        bias: the rate without inputs.
-        nilpotent: what is left, of each input and then of the bias, (inputs + 1, size, size).
-        readout: (outputs, size, size).
-    """
-
-    rates: Complex
-    bias: complex
-    nilpotent: Complex
-    readout: Complex
+    rates: Complex  # of each input, (inputs,)
+    bias: complex  # the rate without inputs
+    nilpotent: Complex  # what is left, of each input and then of the bias, (inputs + 1, size, size)
+    readout: Complex  # (outputs, size, size)
 
     def values(self, points: Array) -> Complex:
         """The part of the outputs at points (count, inputs) that the block gives, (count, outputs)."""

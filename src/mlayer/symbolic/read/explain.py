@@ -18,7 +18,7 @@ from mlayer.symbolic.draw_board import figure, plainly
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.lists import listed
 from mlayer.symbolic.read.extrapolation_test import Ends, worst_ends
-from mlayer.symbolic.read.formula import Formula, evaluate
+from mlayer.symbolic.read.formula import Formula, evaluate, rms
 from mlayer.symbolic.read.to_sympy import read_formula, split_data
 
 _PROBES = 1000
@@ -108,20 +108,20 @@ class Explanation:
         """The shares of the model and of the data that the formula explains, and whether to believe it."""
         model = evaluate(self.layer, self.points)
         of_model = _share(self.formula(self.points) - model, model)
-        said = f"the formula explains {_percent(of_model)} of the model's variation"
+        share = f"the formula explains {_percent(of_model)} of the model's variation"
         if self.targets is None or self.data_error is None or self.model_data_error is None:
             believe = self.formula.exact or of_model > _BELIEVABLE
-            return f"{said}: {'it can stand for the model here' if believe else _SKETCH}"
+            return f"{share}: {'it can stand for the model here' if believe else _SKETCH}"
         of_data = _share(self.formula(self.points) - self.targets, self.targets)
         of_own = _share(model - self.targets, self.targets)
-        said += f" and {_percent(of_data)} of the data's"
+        share += f" and {_percent(of_data)} of the data's"
         if of_data < _USELESS:
-            return f"{said}: there is little to believe"
+            return f"{share}: there is little to believe"
         rounding = _ROUNDING * float(self.targets.std())
         as_good = self.data_error <= _AS_GOOD * self.model_data_error + rounding
         if as_good and of_model > _NEAR_THE_MODEL:
-            return f"{said}, as much as the model itself: {self._reach}"
-        return f"{said} (the model itself: {_percent(of_own)}): {_SKETCH}"
+            return f"{share}, as much as the model itself: {self._reach}"
+        return f"{share} (the model itself: {_percent(of_own)}): {_SKETCH}"
 
     @cached_property
     def ends(self) -> Ends | None:
@@ -227,10 +227,10 @@ def explain(
     return Explanation(
         layer,
         formula,
-        _rms(read - model),
+        rms(read - model),
         float(np.abs(read - model).max()),
-        None if targets is None else _rms(read - targets),
-        None if targets is None else _rms(model - targets),
+        None if targets is None else rms(read - targets),
+        None if targets is None else rms(model - targets),
         points,
         targets,
         names,
@@ -279,10 +279,6 @@ def _capped(expression: Any, found: Explanation) -> str:
     spread = Formula((sum(rest),), found.formula.variables, "", 0.0)(found.points).std()
     shown = sympy_module().Add(*ordered[:_MOST_TERMS])
     return f"{shown} + {len(rest)} smaller terms (deviation {spread:.3g}; all with --json or --latex)"
-
-
-def _rms(difference: Array) -> float:
-    return float(np.sqrt(np.mean(difference**2)))
 
 
 def _shortened(expression: Any) -> str:

@@ -63,11 +63,7 @@ class Ends:
 def worst_ends(expression: Any, variables: list[Any], points: Array, target: Array) -> Ends | None:
     """The input whose ends are predicted worst, or None if no input has ends that can be held out.
 
-    Args:
-        expression: the formula, in sympy.
-        variables: its symbols.
-        points: (count, variables).
-        target: (count,).
+    The points, (count, variables), have a column for each of the variables of the formula.
     """
     if len(points) > _MOST_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(points), _MOST_ROWS, replace=False))

@@ -6,6 +6,9 @@ quadratic forms (norms, distances) are in `mlayer.symbolic.read.fit_roots`. For 
 exp(k x), tanh(k x + b), log(x + b), 1 / (x + b) and a Gaussian bump, times a number and with a constant,
 from a grid of starts. All numbers are then refitted to y, and the best law by Schwarz's criterion is
 proposed: `mlayer.symbolic.read.to_sympy` compares it with a polynomial or waves.
+
+A product of powers alone, such as m v^2 / r, is a linear model in logarithms, so the columns that matter and
+their exponents come from the same selection as the terms of a polynomial.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import numpy as np
 
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.read.fit_polynomial import decimal_or_fraction
 from mlayer.symbolic.read.fit_roots import rooted
 from mlayer.symbolic.read.formula import Formula
 from mlayer.symbolic.read.parameters import FormulaNumbers, Solution
+from mlayer.symbolic.read.term_selection import select
 
 _FEWEST = 20  # rows
 _MOST_INPUTS = 6
@@ -79,6 +84,38 @@ def fitted_law(points: Array, targets: Array, symbols: list[Any]) -> Formula | N
     if not math.isfinite(residual):
         return None
     return Formula((expression,), tuple(symbols), "law", residual)
+
+
+def fitted_power_law(points: Array, targets: Array, symbols: list[Any]) -> Formula | None:
+    """The product of powers of positive columns that fits one positive target, or None if there is none."""
+    if targets.shape[1] != 1 or len(points) < _FEWEST or (targets <= 0).any():
+        return None
+    usable = [k for k in range(points.shape[1]) if (points[:, k] > 0).all() and np.ptp(points[:, k]) > 0]
+    if not usable:
+        return None
+    logs = np.column_stack([np.ones(len(points)), np.log(points[:, usable])])
+    target = np.log(targets[:, 0])
+    chosen = select(logs, target, _FLOOR * max(float(target.std()), 1e-300))
+    powers = {}
+    for place, value, error in zip(chosen.terms, chosen.coefficients, chosen.errors, strict=True):
+        if place == 0:
+            continue
+        near = round(2 * value) / 2
+        if abs(near - value) > max(_NEAR, 3 * error) or abs(near) > _LARGEST_EXPONENT:
+            return None  # not the exponents of a law
+        if near:
+            powers[usable[place - 1]] = near
+    if not powers:
+        return None
+    product = np.prod([points[:, k] ** a for k, a in powers.items()], axis=0)
+    factor = float(product @ targets[:, 0] / (product @ product))
+    left = targets[:, 0] - factor * product
+    error = math.sqrt(float(left @ left) / max(1, len(left) - 1) / float(product @ product))
+    sympy = sympy_module()
+    expression = decimal_or_fraction(factor, error)
+    for k, a in powers.items():
+        expression *= symbols[k] ** sympy.Rational(round(2 * a), 2)
+    return Formula((expression,), tuple(symbols), "power law", math.sqrt(float(np.mean(left**2))))
 
 
 def _score(mean: float, count: int, numbers: int) -> float:
@@ -184,9 +221,9 @@ def _exponential(terms: list[Any], values: list[float], inputs: list[Any]) -> An
         elif exponent:
             return sympy.Integer(0)  # not the exponent of a law
         if len(inputs) == 1 and x in known and known.get(x**2, 0.0) < 0:
-            slope, bend = known.pop(x), known.pop(x**2)
-            factor *= math.exp(min(700.0, -(slope**2) / (4 * bend)))
-            inside += bend * (x + slope / (2 * bend)) ** 2
+            slope, curvature = known.pop(x), known.pop(x**2)
+            factor *= math.exp(min(700.0, -(slope**2) / (4 * curvature)))
+            inside += curvature * (x + slope / (2 * curvature)) ** 2
     inside += sum(value * term for term, value in known.items())
     return factor * power * sympy.exp(inside)
 
@@ -243,18 +280,14 @@ def _shifted(x: Any, column: Array, target: Array) -> Iterator[Any]:
     """log(x + b), 1 / (x + b), sqrt(x + b)."""
     sympy = sympy_module()
     low, width = float(column.min()), float(np.ptp(column))
-    shapes: list[tuple[Any, Any]] = [(np.log, sympy.log), (np.reciprocal, _one_over), (np.sqrt, sympy.sqrt)]
-    for values, symbol in shapes:
+    shapes: list[tuple[Any, Any]] = [(np.log, sympy.log), (np.reciprocal, lambda u: 1 / u)]
+    for values, symbol in (*shapes, (np.sqrt, sympy.sqrt)):
 
         def shape(b: float, of: Any = values) -> Array:
             return np.asarray(of(column - low + b * width))
 
         for b, factor, level in _best_starts(_SHIFTS, shape, target, True, 1):
             yield factor * symbol(x + (b * width - low)) + level
-
-
-def _one_over(u: Any) -> Any:
-    return 1 / u
 
 
 def _steps(x: Any, column: Array, target: Array) -> Iterator[Any]:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array, Flags
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.exact import term
-from mlayer.symbolic.read.formula import Formula, LayerWeights, combined
-from mlayer.symbolic.read.taylor import check_size, shifted, taylor
+from mlayer.symbolic.read.formula import Formula, LayerWeights
+from mlayer.symbolic.read.taylor import check_size, is_small, shifted, taylor
 from mlayer.symbolic.read.term_selection import select, snapped
 
 _HIGHEST_DEGREE = 8
@@ -51,8 +50,7 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
     point = np.where(inside, 0.0, points.mean(0))
     if degree is None:
         degrees = [d for d in range(1, _HIGHEST_DEGREE + 1) if _affordable(variables, d, layer.matrix_size)]
-        if not degrees:
-            degrees = [1]
+        degrees = degrees or [1]
     else:
         check_size(variables, degree, layer.matrix_size)
         degrees = [degree]
@@ -82,22 +80,18 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
             break
     expressions, square = [], 0.0
     for m, found in enumerate(best):
-        if found is None:  # pragma: no cover - degrees is never empty
-            raise ArgumentError("degree", "0 or more", str(degree), "For example 3.")
+        assert found is not None  # there is a degree
         candidates = found[-1]
         columns = _columns(points, candidates)
         chosen = select(columns, targets[:, m], floors[m], worth)
         values = snapped(columns, targets[:, m], chosen, floors[m], worth)
         fit = columns[:, chosen.terms] @ np.array(values)
         square += float(((fit - targets[:, m]) ** 2).mean())
-        expressions.append(
-            combined(
-                [
-                    decimal_or_fraction(value, error) * term(candidates[k], symbols)
-                    for k, value, error in zip(chosen.terms, values, chosen.errors, strict=True)
-                ]
-            )
+        written = (
+            decimal_or_fraction(value, error) * term(candidates[k], symbols)
+            for k, value, error in zip(chosen.terms, values, chosen.errors, strict=True)
         )
+        expressions.append(sympy_module().Add(*written))
     return Formula(tuple(expressions), tuple(symbols), "taylor", math.sqrt(square / len(best)))
 
 
@@ -127,11 +121,7 @@ def _held_out_error(  # noqa: PLR0917 - one caller
 
 
 def _affordable(variables: int, degree: int, n: int) -> bool:
-    try:
-        check_size(variables, degree, n)
-    except ArgumentError:
-        return False
-    return math.comb(variables + degree, degree) <= 3000
+    return math.comb(variables + degree, degree) <= 3000 and is_small(variables, degree, n)
 
 
 def _candidates(polynomial: dict[tuple[int, ...], float], points: Array, count: int) -> list[tuple[int, ...]]:

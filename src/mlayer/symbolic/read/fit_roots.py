@@ -39,10 +39,7 @@ Input = tuple[Any, Array]
 def rooted(inputs: Sequence[Input], target: Array, price: float) -> Iterator[Any]:
     """Expressions with numbers near those of a fit, the best first.
 
-    Args:
-        inputs: pairs of a symbol and its column.
-        target: of the columns' length.
-        price: of a term, in units of count * log(mean square).
+    The price of a term is given in units of count * log(mean square).
     """
     sign = 1 if np.median(target) > 0 else -1
     right = sign * target > 0
@@ -105,13 +102,13 @@ def _written(
     sympy = sympy_module()
     exponent = sympy.Rational(*power)
     terms = [sympy.Mul(*(symbols[k] for k in place)) for place in places]
-    yield from _with_factor(terms, list(numbers), exponent)
+    yield _with_factor(terms, list(numbers), exponent)
     squares = _squares(places, numbers, symbols)
     if squares:
-        yield from _with_factor([term for term, _ in squares], [value for _, value in squares], exponent)
+        yield _with_factor([term for term, _ in squares], [value for _, value in squares], exponent)
 
 
-def _with_factor(terms: list[Any], numbers: list[float], exponent: Any) -> Iterator[Any]:
+def _with_factor(terms: list[Any], numbers: list[float], exponent: Any) -> Any:
     """The sum to the power, divided by the number that most of its terms share."""
     alike = [sum(abs(abs(one) - abs(other)) <= _CLOSE * abs(one) for other in numbers) for one in numbers]
     leading = max(range(len(numbers)), key=lambda k: (terms[k] != 1, numbers[k] > 0, alike[k], -k))
@@ -120,7 +117,7 @@ def _with_factor(terms: list[Any], numbers: list[float], exponent: Any) -> Itera
         (1 if value > 0 else -1) * term if k == leading else value / unit * term
         for k, (term, value) in enumerate(zip(terms, numbers, strict=True))
     )
-    yield unit ** float(exponent) * whole**exponent
+    return unit ** float(exponent) * whole**exponent
 
 
 def _squares(

@@ -18,9 +18,9 @@ import numpy as np
 from mlayer.nn import MLayer
 from mlayer.numerics import pencil
 from mlayer.numerics.arrays import Array, Flags
-from mlayer.numerics.waves import WaveProblem, Waves, refine, solve
+from mlayer.numerics.waves import WaveProblem, Waves, refine, solve, solve_again
 from mlayer.symbolic.parse.expressions import sympy_module
-from mlayer.symbolic.read.formula import Formula, combined, evaluate, weights_of
+from mlayer.symbolic.read.formula import Formula, evaluate, weights_of
 from mlayer.symbolic.read.term_selection import near_fraction
 
 _MOST_WAVES = 8
@@ -109,14 +109,9 @@ def _search(proposals: Array, problem: WaveProblem, floor: float) -> Waves | Non
                 best = (score, one)
         if len(waves) == 1:
             return best[1] if best is not None else None
-        kept = np.arange(len(waves)) != int(np.argmin(_deviations(waves, problem.x)))
-        waves = solve(
-            problem,
-            waves.growth[kept],
-            waves.frequencies[kept],
-            waves.free_growth[kept],
-            waves.free_frequencies[kept],
-        )
+        cosine, sine = _parts(waves, problem.x)
+        deviations = (cosine * waves.cosines[:, 0] + sine * waves.sines[:, 0]).std(0)
+        waves = solve_again(problem, waves, np.arange(len(waves)) != int(np.argmin(deviations)))
 
 
 def _parts(waves: Waves, points: Array) -> tuple[Array, Array]:
@@ -125,22 +120,12 @@ def _parts(waves: Waves, points: Array) -> tuple[Array, Array]:
     return size * np.cos(angle), size * np.sin(angle)
 
 
-def _deviations(waves: Waves, points: Array) -> Array:
-    cosine, sine = _parts(waves, points)
-    return np.asarray((cosine * waves.cosines[:, 0] + sine * waves.sines[:, 0]).std(0))
-
-
 def _refined(problem: WaveProblem, waves: Waves) -> Waves:
     if len(problem.x) <= _MOST_ROWS:
         return refine(problem, waves)
     # Enough rows to aim with; the amplitudes are those of all rows.
     few = problem.take(np.random.default_rng(0).choice(len(problem.x), _MOST_ROWS, replace=False))
-    aimed = refine(few, _again(few, waves))
-    return _again(problem, aimed)
-
-
-def _again(problem: WaveProblem, waves: Waves) -> Waves:
-    return solve(problem, waves.growth, waves.frequencies, waves.free_growth, waves.free_frequencies)
+    return solve_again(problem, refine(few, solve_again(few, waves)))
 
 
 def _snapped(waves: Waves, problem: WaveProblem, floor: float) -> Waves:
@@ -154,9 +139,9 @@ def _snapped(waves: Waves, problem: WaveProblem, floor: float) -> Waves:
         width = max(3 * math.sqrt(base / count) / lever, 1e-9 * abs(rate))
         options = [near_fraction(rate, width)]
         over_pi = near_fraction(rate / math.pi, width / math.pi)
-        # Periods of days, weeks and months are such multiples; 21 pi / 22 is nobody's.
-        told = over_pi is not None and Fraction(over_pi).limit_denominator(100).denominator <= _PARTS_OF_PI
-        options.append(over_pi * math.pi if over_pi is not None and told else None)
+        # Periods of days, weeks and months are such multiples; 21 pi / 22 is none.
+        if over_pi is not None and Fraction(over_pi).limit_denominator(100).denominator <= _PARTS_OF_PI:
+            options.append(over_pi * math.pi)
         for option in options:
             rates = [waves.growth.copy(), waves.frequencies.copy()]
             free: list[Flags] = [waves.free_growth.copy(), waves.free_frequencies.copy()]
@@ -177,8 +162,8 @@ def _expression(waves: Waves, symbols: list[Any], problem: WaveProblem) -> Any:
     terms = [_decimal(float(waves.linear[0, 0]), max(3 * noise, least))]
     cosines, sines = _parts(waves, problem.x)
     for k, (growth, frequency) in enumerate(zip(waves.growth, waves.frequencies, strict=True)):
-        angle = combined([_rate(w) * s for w, s in zip(frequency, symbols, strict=True)])
-        size = sympy.exp(combined([_rate(g) * s for g, s in zip(growth, symbols, strict=True)]))
+        angle = sympy.Add(*(_rate(w) * s for w, s in zip(frequency, symbols, strict=True)))
+        size = sympy.exp(sympy.Add(*(_rate(g) * s for g, s in zip(growth, symbols, strict=True))))
         pair = float(waves.cosines[k, 0]), float(waves.sines[k, 0])
         weakest = math.sqrt(min((cosines[:, k] ** 2).mean(), (sines[:, k] ** 2).mean()))
         error = max(3 * noise / max(weakest, 1e-300), least)
@@ -189,7 +174,7 @@ def _expression(waves: Waves, symbols: list[Any], problem: WaveProblem) -> Any:
             amplitude, phase = math.hypot(*pair), math.atan2(-pair[1], pair[0])
             shown = _decimal(phase, error / amplitude)
             terms.append(size * _decimal(amplitude, error) * sympy.cos(angle + shown))
-    return combined(terms)
+    return sympy.Add(*terms)
 
 
 def _rate(value: float) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -76,19 +75,12 @@ def symbols_for(layer: MLayer, variables: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The weights of a layer in double precision, its embedding multiplied in.
+    """The weights of a layer in double precision, its embedding multiplied in."""
 
-    Attributes:
-        T: (inputs, n, n).
-        B: (n, n).
-        S: (outputs, n, n).
-        V: (outputs,).
-    """
-
-    T: Array
-    B: Array
-    S: Array
-    V: Array
+    T: Array  # (inputs, n, n)
+    B: Array  # (n, n)
+    S: Array  # (outputs, n, n)
+    V: Array  # (outputs,)
 
 
 @torch.no_grad()
@@ -120,6 +112,11 @@ def evaluate(layer: MLayer, x: Array) -> Array:
     """The layer at points, a chunk at a time.  (count, inputs) -> (count, outputs)"""
     points = torch.as_tensor(x, dtype=layer.readout.dtype, device=layer.readout.device)
     return np.concatenate([layer(chunk).double().cpu().numpy() for chunk in points.split(4096)])
+
+
+def rms(difference: Array) -> float:
+    """The root of the mean square."""
+    return float(np.sqrt(np.mean(difference**2)))
 
 
 def default_tolerance(layer: MLayer) -> float:
@@ -164,8 +161,3 @@ def number(value: float, tolerance: float) -> Any:
         return sympy.Integer(0)
     digits = max(1, min(17, math.ceil(math.log10(abs(value) / tolerance)))) if tolerance > 0 else 17
     return sympy.Float(f"{value:.{digits}g}", max(15, digits))
-
-
-def combined(terms: Sequence[Any]) -> Any:
-    """A sum."""
-    return sympy_module().Add(*terms)

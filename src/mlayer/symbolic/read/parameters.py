@@ -149,17 +149,12 @@ class FormulaNumbers:
     def rounded(self, points: Array, target: Array, found: Solution, floor: float) -> Any:
         """The expression with simple fractions where the fit allows, else with the digits that count.
 
-        Args:
-            points: (count, variables).
-            target: (count,).
-            found: of :meth:`solve`.
-            floor: root mean square below which a residual counts as 0.
+        A residual whose root mean square is below ``floor`` counts as 0.
         """
         allowed = math.hypot(found.residual, floor) * (1 + _SIGMAS**2 / len(target))
         shown: list[Any] = []
-        for more in range(
-            2, _MOST_DIGITS
-        ):  # numbers that go together need more digits than their errors leave
+        # Numbers that go together need more digits than their errors leave.
+        for more in range(2, _MOST_DIGITS):
             shown = [self._shown(v, e, more) for v, e in zip(found.values, found.errors, strict=True)]
             if self._residual(points, target, shown) <= allowed:
                 break

@@ -24,14 +24,10 @@ _MOST_PRODUCTS = 300_000
 
 @dataclass(frozen=True)
 class Monomials:
-    """All monomials up to a degree, by degree, and where products of them stand.
+    """All monomials up to a degree, by degree, and where products of them stand."""
 
-    Attributes:
-        powers: powers[d] is the list of monomials of degree d.
-        index: index[r, s][i, j] is the place of powers[r][i] * powers[s][j] in powers[r + s].
-    """
-
-    powers: list[list[tuple[int, ...]]]
+    powers: list[list[tuple[int, ...]]]  # powers[d] is the list of monomials of degree d
+    # index[r, s][i, j] is the place of powers[r][i] * powers[s][j] in powers[r + s]
     index: dict[tuple[int, int], NDArray[np.int64]]
 
 
@@ -57,24 +53,25 @@ def monomials(variables: int, degree: int) -> Monomials:
     return Monomials(powers, index)
 
 
-def check_size(variables: int, degree: int, n: int) -> None:
-    """An error before memory is taken for too many monomials."""
-    count = math.comb(variables + degree, degree)
-    if count * n * n > _MOST_NUMBERS or _products(variables, degree) > _MOST_PRODUCTS:
-        raise ArgumentError(
-            "degree",
-            f"small enough for {variables} inputs",
-            f"{degree}, which gives {count} monomials",
-            "Choose a smaller degree.",
-        )
-
-
-def _products(variables: int, degree: int) -> int:
-    return sum(
+def is_small(variables: int, degree: int, n: int) -> bool:
+    """Whether the expansion of an n x n matrix to this degree fits into time and memory."""
+    products = sum(
         math.comb(variables + r - 1, r) * math.comb(variables + s - 1, s)
         for r in range(degree + 1)
         for s in range(degree + 1 - r)
     )
+    return math.comb(variables + degree, degree) * n * n <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
+
+
+def check_size(variables: int, degree: int, n: int) -> None:
+    """An error before memory is taken for too many monomials."""
+    if not is_small(variables, degree, n):
+        raise ArgumentError(
+            "degree",
+            f"small enough for {variables} inputs",
+            f"{degree}, which gives {math.comb(variables + degree, degree)} monomials",
+            "Choose a smaller degree.",
+        )
 
 
 def taylor(weights: LayerWeights, point: Array, degree: int) -> list[dict[tuple[int, ...], float]]:
@@ -86,7 +83,8 @@ def taylor(weights: LayerWeights, point: Array, degree: int) -> list[dict[tuple[
     norm = float(np.linalg.norm(M0, 1)) + sum(float(np.linalg.norm(T, 1)) for T in weights.T)
     squarings = max(0, math.ceil(math.log2(max(norm, 1e-300) * 2)))
     constant, linear = M0 / 2**squarings, weights.T / 2**squarings
-    E = _unit(table, n)
+    E = [np.zeros((len(some), n, n)) for some in table.powers]
+    E[0][0] = np.eye(n)
     for k in range(_SERIES, 0, -1):  # Horner: E = 1 + X E / k
         E = _times_linear(table, constant, linear, E, k)
         E[0][0] += np.eye(n)
@@ -102,12 +100,6 @@ def taylor(weights: LayerWeights, point: Array, degree: int) -> list[dict[tuple[
         values[(0,) * variables] += float(weights.V[m])
         results.append(values)
     return results
-
-
-def _unit(table: Monomials, n: int) -> list[Array]:
-    E = [np.zeros((len(some), n, n)) for some in table.powers]
-    E[0][0] = np.eye(n)
-    return E
 
 
 def _times_linear(table: Monomials, constant: Array, linear: Array, E: list[Array], k: int) -> list[Array]:

@@ -25,32 +25,20 @@ _HOPELESS = 2.0
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen terms.
+    """The chosen terms."""
 
-    Attributes:
-        terms: numbers of the columns.
-        coefficients: of those terms.
-        errors: their standard errors.
-        residual: root mean square of what is left.
-        score: lower is better.
-    """
-
-    terms: list[int]
-    coefficients: Array
-    errors: Array
-    residual: float
-    score: float
+    terms: list[int]  # numbers of the columns
+    coefficients: Array  # of those terms
+    errors: Array  # their standard errors
+    score: float  # lower is better
 
 
 def select(columns: Array, target: Array, floor: float, worth: float | None = None) -> Selection:
-    """The best set of columns for a target.
+    """The best set of columns, (count, terms), for a target, (count,).
 
-    Args:
-        columns: (count, terms).
-        target: (count,).
-        floor: root mean square below which a residual counts as 0.
-        worth: what a term must gain in the logarithm of the error, where the target has no noise and any
-            number of points would support a term; None: by Schwarz's criterion, for noise.
+    A residual whose root mean square is below ``floor`` counts as 0. Where the target has no noise and any
+    number of points would support a term, ``worth`` is what a term must gain in the logarithm of the error;
+    None: by Schwarz's criterion, for noise.
     """
     count, total = columns.shape
     scales = np.sqrt((columns**2).mean(0))
@@ -75,7 +63,6 @@ def select(columns: Array, target: Array, floor: float, worth: float | None = No
                 columns_used,
                 chosen / scales[columns_used],
                 spread / scales[columns_used],
-                math.sqrt(square / count),
                 score,
             )
         if not places:
@@ -109,15 +96,8 @@ def snapped(
 ) -> list[float]:
     """The coefficients with those near a simple fraction moved there, the others refitted.
 
-    Args:
-        columns: (count, terms).
-        target: (count,).
-        selection: the terms and their coefficients.
-        floor: root mean square below which a residual counts as 0.
-        worth: as for :func:`select`; a fraction may cost as much as a term is worth.
-
-    Returns:
-        one number a term. Fractions come as exactly the double nearest to them.
+    Columns, target, floor and worth are those of :func:`select`; a fraction may cost as much as a term is
+    worth. Fractions come as exactly the double nearest to them.
     """
     values = selection.coefficients.copy()
     count = len(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
@@ -17,17 +18,16 @@ from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.exact import WaveBlock, acyclic_board, polynomials_of_board, term, wave_blocks
-from mlayer.symbolic.read.fit_laws import fitted_law
+from mlayer.symbolic.read.fit_laws import fitted_law, fitted_power_law
 from mlayer.symbolic.read.fit_polynomial import fitted_polynomial
-from mlayer.symbolic.read.fit_power_law import fitted_power_law
 from mlayer.symbolic.read.fit_waves import fitted_waves
 from mlayer.symbolic.read.formula import (
     Formula,
     LayerWeights,
-    combined,
     default_tolerance,
     evaluate,
     number,
+    rms,
     symbols_for,
     weights_of,
 )
@@ -113,20 +113,20 @@ def read_formula(
                 "M is neither nilpotent nor a sum of waves times nilpotent blocks.",
             )
     trained = method == "auto" and points is not None and targets is not None
+    x, y = cast(Array, points), cast(Array, targets)
     if formula is not None and formula.method == "waves" and trained:
         # A trained layer keeps traces of what it did not need; the data decide which waves count.
-        fewer = fitted_waves(layer, cast(Array, points), cast(Array, targets), symbols, tolerance)
-        own = math.sqrt(float(np.mean((formula(points) - cast(Array, targets)) ** 2)))
-        if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(cast(Array, targets))):
+        fewer = fitted_waves(layer, x, y, symbols, tolerance)
+        own = rms(formula(x) - y)
+        if fewer is not None and fewer.residual <= 1.05 * own + 1e-7 * float(np.std(y)):
             formula = fewer
         # Slow waves of huge amplitudes can describe a power over the range of the data, and nothing beyond.
-        law = fitted_power_law(cast(Array, points), cast(Array, targets), symbols)
+        law = fitted_power_law(x, y, symbols)
         if law is not None and law.residual <= _NO_WORSE * own:
             formula = law
     if formula is None:
         formula = _approximate(layer, weights, symbols, points, targets, method, degree, tolerance)
     if trained and degree is None and formula.method not in ("polynomial", "power law"):
-        x, y = cast(Array, points), cast(Array, targets)
         if formula.method in ("waves", "fit") and (x != x[0]).any():
             rival = fitted_polynomial(layer, weights, x, y, symbols, None, tolerance)
             formula = _simpler(rival, formula, x, y)
@@ -134,12 +134,7 @@ def read_formula(
         formula = formula if law is None else _simpler(law, formula, x, y)
     if factor:
         sympy = sympy_module()
-        formula = Formula(
-            tuple(sympy.factor(one) for one in formula.expressions),
-            formula.variables,
-            formula.method,
-            formula.residual,
-        )
+        formula = replace(formula, expressions=tuple(sympy.factor(one) for one in formula.expressions))
     return formula
 
 
@@ -256,7 +251,7 @@ def _approximate(  # noqa: PLR0917 - one caller
 
 def _simpler(rival: Formula, formula: Formula, points: Array, targets: Array) -> Formula:
     """The rival if it is no worse with fewer numbers, or much nearer to the targets; else the formula."""
-    own, theirs = (math.sqrt(float(np.mean((each(points) - targets) ** 2))) for each in (formula, rival))
+    own, theirs = (rms(each(points) - targets) for each in (formula, rival))
     floor = 1e-7 * float(targets.std())
     if theirs <= max(_MUCH_NEARER * own, floor) < own:
         return rival
@@ -283,7 +278,7 @@ def _exact(
                 rounded = number(float(coefficient), small * scale)
                 residual = max(residual, abs(float(Fraction(str(rounded)) - coefficient)))
                 terms.append(rounded * term(powers, symbols))
-            expressions.append(combined(terms))
+            expressions.append(sympy_module().Add(*terms))
         return Formula(tuple(expressions), tuple(symbols), "polynomial", residual)
     return _waves(layer, weights, symbols, small, points)
 
@@ -313,7 +308,7 @@ def _waves(
         formula = Formula(tuple(expressions), tuple(symbols), "waves", 0.0)
         error = float(np.abs(formula(probes) - wanted).max())
         if error <= allowed:
-            return Formula(formula.expressions, formula.variables, "waves", error)
+            return replace(formula, residual=error)
     return None
 
 
@@ -339,8 +334,8 @@ def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: floa
         first = next((w for w in turning if w), 0.0)
         if first < 0:
             continue
-        growth = combined([number(g, small * speed) * s for g, s in zip(k.real, symbols, strict=True)])
-        phase = combined([number(w, small * speed) * s for w, s in zip(turning, symbols, strict=True)])
+        growth = sympy.Add(*(number(g, small * speed) * s for g, s in zip(k.real, symbols, strict=True)))
+        phase = sympy.Add(*(number(w, small * speed) * s for w, s in zip(turning, symbols, strict=True)))
         for powers, value in outputs[m].items():
             amplitude = value * np.exp(b) * (2 if first else 1)
             if abs(amplitude) <= small * scale:
@@ -354,7 +349,7 @@ def _wave_sum(blocks: Any, m: int, symbols: list[Any], small: float, speed: floa
             terms.append(number(amplitude.real, small * scale) * factor)
         else:
             terms.append(factor * cosine(amplitude, phase, small * scale))
-    return combined(terms)
+    return sympy.Add(*terms)
 
 
 def cosine(amplitude: complex, phase: Any, tolerance: float) -> Any:
