@@ -53,10 +53,10 @@ def load_authors_model(
         raise FileFormatError(
             path, "a .npy file of one float vector", f"something else ({in_one_line(error)})", _GET
         ) from None
-    sizes = [math.prod(shape) for shape in LAYOUT.values()]
-    if vector.dtype.kind != "f" or vector.shape != (sum(sizes),):
+    total = sum(math.prod(shape) for shape in LAYOUT.values())
+    if vector.dtype.kind != "f" or vector.shape != (total,):
         came = f"{vector.dtype} of shape {vector.shape}"
-        raise FileFormatError(path, f"a vector of {sum(sizes)} floats", came, _GET)
+        raise FileFormatError(path, f"a vector of {total} floats", came, _GET)
     if verify and hashlib.sha256(Path(path).read_bytes()).hexdigest() != SHA256:
         raise FileFormatError(
             path,
@@ -64,10 +64,14 @@ def load_authors_model(
             "another file of its layout",
             "Pass verify=False to read it anyway.",
         )
+    pieces: dict[str, Tensor] = {}
+    start = 0
+    for name, shape in LAYOUT.items():
+        stop = start + math.prod(shape)
+        pieces[name] = torch.from_numpy(vector[start:stop].astype(np.float64)).reshape(shape)
+        start = stop
     if not np.isfinite(vector).all():
         raise FileFormatError(path, "a vector of finite numbers", "NaN or infinity", _GET)
-    parts = torch.from_numpy(vector.astype(np.float64)).split(sizes)
-    pieces = {name: part.reshape(LAYOUT[name]) for name, part in zip(LAYOUT, parts, strict=True)}
     layer = MLayer.from_weights(
         pieces["generators"],
         pieces["readout"].permute(2, 0, 1),
@@ -80,7 +84,6 @@ def load_authors_model(
 
 
 _GET = "Get cifar10_model.npy from the authors' release."
-_ONE_LAYER = "Dump the weights of one M-layer and its neighbors."
 
 
 def load_keras_npz(
@@ -116,8 +119,12 @@ def load_keras_npz(
     d, n = generators.shape[:2]
     matrix_bias = _one(path, arrays, "matrix_bias")
     if matrix_bias is not None and matrix_bias.numel() != n * n:
-        must_be = f"a dump with a matrix_bias of {n * n} entries"
-        raise FileFormatError(path, must_be, f"shape {tuple(matrix_bias.shape)}", _ONE_LAYER)
+        raise FileFormatError(
+            path,
+            f"a dump with a matrix_bias of {n * n} entries",
+            f"shape {tuple(matrix_bias.shape)}",
+            "Dump the weights of one M-layer and its neighbors.",
+        )
     kernels = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "kernel"}
     biases = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "bias"}
     read = _choose(
@@ -183,7 +190,12 @@ def _owner(name: str) -> str:
 def _one(path: PathLike, arrays: dict[str, Tensor], leaf: str) -> Tensor | None:
     found = [array for name, array in arrays.items() if _leaf(name) == leaf]
     if len(found) > 1:
-        raise FileFormatError(path, f"a dump with one {leaf}", f"{len(found)}", _ONE_LAYER)
+        raise FileFormatError(
+            path,
+            f"a dump with one {leaf}",
+            f"{len(found)}",
+            "Dump the weights of one M-layer and its neighbors.",
+        )
     return found[0] if found else None
 
 
