@@ -18,7 +18,7 @@ from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared import polynomials, spectral, wave_baselines
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.polynomials import PolynomialProblem
-from mlayer.numerics.waves import WaveProblem, solve
+from mlayer.numerics.find_waves import find_waves
 
 
 def test_parameter_counts_of_the_paper() -> None:
@@ -144,8 +144,8 @@ def test_sets_of_a_problem(polynomial: str) -> None:
 def test_the_spectral_layer_is_the_sum_of_the_waves() -> None:
     t = np.arange(800) / 400
     y = 0.5 + np.exp(-0.4 * t) * np.cos(25.3 * t + 1) + 2 * np.cos(40.7 * t)
-    problem = WaveProblem(t[:, None], y[:, None], np.ones((800, 1)), np.ones(800))
-    waves = solve(problem, np.array([[-0.4], [0.0]]), np.array([[25.3], [40.7]]))
+    waves = find_waves(t, y, fixed=np.ones((800, 1)), damped=True)
+    assert waves is not None
     model = spectral.spectral_layer(waves, 6)
     assert parameter_count(model) == 115
     later = np.arange(2000) / 400
