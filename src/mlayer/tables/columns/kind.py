@@ -118,6 +118,10 @@ class Column(ABC):
         """Encodings of all values that it can take, (values, len(features)); None if they are not a few."""
         return None
 
+    def to_absent(self, series: Series) -> Floats | None:
+        """How far cells are from the number that stands for a missing one, (rows,); None if there is none."""
+        del series
+
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers of the cells, if they may be codes of categories; None if they cannot."""
         del series

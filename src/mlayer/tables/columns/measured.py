@@ -239,6 +239,14 @@ class Number(_Measured):
             return min(self.high, self.most) - max(self.low, self.least)
         return super().extent
 
+    def to_absent(self, series: Series) -> Floats | None:
+        """The differences; infinite for missing cells, which do not move."""
+        return (
+            np.abs(np.nan_to_num(self.parse(series).values - self.absent, nan=np.inf))
+            if self.absent
+            else None
+        )
+
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers, unless they are amounts or cells were missing."""
         return None if self.decimal or self.flag else self.parse(series).values
