@@ -121,6 +121,7 @@ class Column(ABC):
     def to_absent(self, series: Series) -> Floats | None:
         """How far cells are from the number that stands for a missing one, (rows,); None if there is none."""
         del series
+        return None
 
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers of the cells, if they may be codes of categories; None if they cannot."""
