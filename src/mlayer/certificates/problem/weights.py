@@ -63,7 +63,7 @@ class Weights:
 
     @cached_property
     def lost(self) -> Array:
-        """What the products U_ia scale_i may have lost by vanishing, where T_a may be as large.  (m, d0)"""
+        """Bounds of what vanishing took from the products U_ia scale_i; T_a may be as large.  (m, d0)"""
         embedding = np.abs(self.U0)
         vanishing = (embedding > 0) & (self.scale[:, None] > 0) & (embedding * self.scale[:, None] < _LEAST)
         return np.where(vanishing, _LEAST, 0.0)
