@@ -119,7 +119,7 @@ class Column(ABC):
         return None
 
     def to_absent(self, series: Series) -> Floats | None:
-        """Distances of cells from the number that stands for a missing one, (rows,); None if there is none."""
+        """Distances of cells from the number that stands for a missing one, (rows,); None without one."""
         del series
         return None
 
