@@ -306,3 +306,8 @@ def test_every_kind_of_level_ends_where_the_class_does(norm: str, kind: str) -> 
         verdict = checks.check([0.0], 0, claims)
         assert verdict.accepted == accepted, verdict.reason
         assert accepted or "lower bound of the margin is not positive" in verdict.reason
+    if kind == "touching":  # half the second derivative is -exp(x) / 2: no smaller shift makes it convex
+        eps = math.log(1.2) / 2
+        level = {**level, "shift": [0.5 * math.exp(eps) - 1e-6], "point": [eps]}
+        rivals = {"1": {"left": [-1.0], "right": [1.0], "levels": [level]}}
+        assert "convex" in checks.check([0.0], 0, {**claims, "eps": eps, "rivals": rivals}).reason
