@@ -141,6 +141,17 @@ def vanishing(random: Random) -> Case:
     return Case(weights.layer(), np.zeros((1, 3)), {"norm": random.choice(["linf", "l2"])})
 
 
+def vanishing_products(random: Random) -> Case:
+    """U times the unit is below the range of float64, or denormal; the generators are as large."""
+    weights = draft(random, m=int(random.integers(1, 3)))
+    unit = random.uniform(100, 150, len(weights.U))
+    scale = 10.0**-unit
+    weights.U = weights.U * 10.0 ** (unit - random.uniform(318, 328))[:, None]
+    weights.T, weights.u = weights.T * 10.0 ** random.uniform(295, 305), 0 * weights.u
+    x = inputs(random, weights) * scale
+    return Case(weights.layer(), x, {"scale": torch.from_numpy(scale), "norm": random.choice(["linf", "l2"])})
+
+
 def small_weights(random: Random) -> Case:
     weights = draft(random)
     weights.T *= 10.0 ** -random.uniform(0, 25)
@@ -375,6 +386,7 @@ FAMILIES: dict[str, Callable[[Random], Case]] = {
         canceling_outputs,
         tied,
         vanishing,
+        vanishing_products,
         small_weights,
         large_weights,
         saturated,

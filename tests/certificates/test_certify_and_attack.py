@@ -11,7 +11,9 @@ import pytest
 import torch
 
 import mlayer
+from certificate_drafts import draft
 from certificate_layers import random_layer
+from certificate_truth import changes_class, stored
 from mlayer.certificates import CertifiedLoss, Certifier, attack, certify
 from mlayer.certificates.problem.expansion import Row
 from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingPackageError
@@ -281,6 +283,21 @@ def test_a_tie_has_radius_zero_and_is_no_success() -> None:
     assert bool((found.radius == 0).all())
     assert not bool(found.success.any())
     assert found.target.equal(labels)
+
+
+def test_examples_far_from_the_origin_are_examples() -> None:
+    """The terms of M cancel there: what float64 sees below zero may be their rounding."""
+    for seed in range(6, 12):
+        random = np.random.default_rng(seed)
+        weights = draft(random, n=2, m=5)
+        weights.T, weights.B = np.triu(weights.T, 1), np.triu(weights.B, 1)
+        layer, exact = weights.layer(), stored(weights.layer())
+        x = torch.from_numpy(random.standard_normal((2, 5)) + 10.0 ** random.uniform(5, 9))
+        labels = layer(x).argmax(1)
+        found = attack(layer, x, labels, norm="l2", starts=1)
+        assert bool(found.success.all())
+        for row, label in zip(found.adversarial.tolist(), labels.tolist(), strict=True):
+            assert changes_class(exact, row, label)
 
 
 def test_attack_against_foolbox() -> None:

@@ -6,6 +6,7 @@ import ast
 import math
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 from certificate_layers import KINDS, random_layer
 from mlayer import MLayer
 from mlayer.certificates import Certifier, checker
-from mlayer.certificates.checker import Checker, ProofError, digest, read_proof
+from mlayer.certificates.checker import Checker, Layer, ProofError, ProofRegion, digest, read_proof
 from mlayer.certificates.checker.balls import (
     exponential_tail,
     matrix,
@@ -275,3 +276,38 @@ def test_the_root_of_no_number_is_no_bound() -> None:
     with pytest.raises(ProofError):
         upper_root(flint.arb("nan"))
     assert upper_root(flint.arb(-1)) == 0
+
+
+LEVELS: dict[tuple[str, str], Callable[[float], dict[str, Any]]] = {
+    ("linf", "linear"): lambda _: {},
+    ("linf", "quadratic"): lambda eps: {"shift": [0.5 + 1e-9], "shift_ridge": 0.0, "point": [eps]},
+    ("linf", "touching"): lambda eps: {
+        "shift": [0.5 * math.exp(eps) + 1e-9],
+        "shift_ridge": 0.0,
+        "point": [eps],
+    },
+    ("l2", "linear"): lambda _: {},
+    ("l2", "quadratic"): lambda eps: {"shift": 0.5 + 0.5 / eps},
+}
+
+
+@pytest.mark.parametrize(("norm", "kind"), LEVELS)
+def test_every_kind_of_level_ends_where_the_class_does(norm: str, kind: str) -> None:
+    """1.2 - exp(x) against 0 at x = 0: each of these proofs is exact, and the true radius is log 1.2."""
+    layer = Layer(1, 1, 1, 2, [0.0], [1.0], [1.0], [0.0], [-1.0, 0.0], [1.2, 0.0])
+    region = {"norm": norm, "scale": [1.0], "low": None, "high": None}
+    frame = {**region, "weights": [1.0], "gauge": [1.0], "ridge": 0.0, "delta_F": 1 + 1e-12}
+    checks = Checker(layer, ProofRegion(norm, [1.0]), {"weights": layer.digest, "frame": frame})
+    for share, accepted in ((1 - 1e-6, True), (1 + 1e-6, False)):
+        eps = math.log(1.2) * share
+        level = {"kind": kind, "mu": 1e-12, **LEVELS[norm, kind](eps)}
+        rivals = {"1": {"left": [-1.0], "right": [1.0], "levels": [level]}}
+        claims = {"x": digest([0.0]), "label": 0, "eps": eps, "bits": 128, "rivals": rivals}
+        verdict = checks.check([0.0], 0, claims)
+        assert verdict.accepted == accepted, verdict.reason
+        assert accepted or "lower bound of the margin is not positive" in verdict.reason
+    if kind == "touching":  # half the second derivative is -exp(x) / 2: no smaller shift makes it convex
+        eps = math.log(1.2) / 2
+        level = {**level, "shift": [0.5 * math.exp(eps) - 1e-6], "point": [eps]}
+        rivals = {"1": {"left": [-1.0], "right": [1.0], "levels": [level]}}
+        assert "convex" in checks.check([0.0], 0, {**claims, "eps": eps, "rivals": rivals}).reason

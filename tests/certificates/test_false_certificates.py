@@ -98,6 +98,17 @@ def test_features_that_cancel_rigorously(name: str, method: Any) -> None:
         one_sided_truth(layer, 0, radius)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_units_so_small_that_products_vanish(method: Any, norm: Any) -> None:
+    """3 - exp(u t x) against 0, x in units s: u s is 0 or denormal, and t as large as u s is small."""
+    for u, s, t in ((1e-170, 1e-170, 1e300), (1e-160, 1e-170, 1e305), (1.45 * 2.0**-537, 2.0**-537, 1e306)):
+        layer = scalar([[u], [1.0]], [t, 0.0], [-1.0, 0.0], [3.0, 0.0])
+        truth = math.log(math.log(3)) - sum(map(math.log, (u, s, t)))
+        radius = certified(layer, 0, method=method, norm=norm, scale=s)
+        assert radius == 0 or math.log(radius) < truth
+
+
 def test_canceled_products_within_wider_embeddings() -> None:
     """More inputs than features: slopes are covered by what the sum would be without cancellation."""
     rng = np.random.default_rng(0)

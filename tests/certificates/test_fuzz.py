@@ -23,6 +23,8 @@ from mlayer.errors import ArgumentError
 
 METHODS = methods.names()
 FAR = (1.0, 1e4, 1e60, 1e200)  # what stands for an infinite radius
+LARGE = 1e9  # within radii beyond, steps that move M by about these are tried, too
+MOVES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 QUICK = [(name, seed) for seed in range(3) for name in FAMILIES]
 LONG = 100  # seeds of each family
 
@@ -73,6 +75,20 @@ def directions(case: Case, row: int, label: int, random: np.random.Generator) ->
     return [unit.tolist() for unit in result]
 
 
+def typical_step(case: Case, scale: list[float]) -> float:
+    """A step that moves M by about 1, by logarithms: products of weights and units may vanish."""
+    with np.errstate(divide="ignore"):
+        U = (
+            np.eye(case.x.shape[1])
+            if case.layer.embedding is None
+            else case.layer.embedding.mT.double().numpy(force=True)
+        )
+        sizes = np.log10(np.abs(U)) + np.log10(scale)[:, None]
+        sizes = sizes + np.log10(case.layer.generators.double().abs().amax((1, 2)).numpy(force=True))
+    exponent = -float(sizes.max(initial=-math.inf))
+    return 10.0**exponent if exponent < 300 else 1.0
+
+
 def violations(case: Case, seed: int, methods: tuple[str, ...]) -> list[str]:
     """The certified claims that are false."""
     random = np.random.default_rng(seed)
@@ -84,6 +100,7 @@ def violations(case: Case, seed: int, methods: tuple[str, ...]) -> list[str]:
     weights, m = stored(case.layer), case.x.shape[1]
     scale = case.options.get("scale", torch.ones(m)).tolist()
     box = case.options.get("box")
+    natural = [move * typical_step(case, scale) for move in MOVES]
     tried: set[tuple[int, float]] = set()
     found: list[str] = []
 
@@ -94,6 +111,8 @@ def violations(case: Case, seed: int, methods: tuple[str, ...]) -> list[str]:
                 continue
             tried.add((row, radius))
             label, sizes = int(labels[row]), FAR if math.isinf(radius) else (radius, 0.6 * radius)
+            if radius > LARGE:
+                sizes = (*sizes, *(size for size in natural if size <= radius))
             for direction in directions(case, row, label, random):
                 for size in sizes:
                     point = step_to(case.x[row].tolist(), direction, size, scale, _box(box, m))

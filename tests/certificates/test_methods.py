@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from types import ModuleType
 from typing import Any, Literal
@@ -10,14 +11,18 @@ import pytest
 import torch
 
 from certificate_layers import random_layer
-from mlayer.certificates import attack, certify
+from mlayer.certificates import Certifier, attack, certify
 from mlayer.certificates.bounds import methods
+from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.problem.expansion import Row
+from mlayer.certificates.problem.region import make_region
+from mlayer.certificates.solve.strategy import certified_at, radius_of
 from mlayer.errors import ArgumentError
 
 
 def test_every_row_has_its_file() -> None:
     for row in methods.METHODS:
-        module = row.load()
+        module = row.load(row.norms[0])
         if row.closed_form:
             assert callable(getattr(module, f"{row.name}_radius"))
         elif row.offered:
@@ -66,6 +71,31 @@ def test_a_new_bound_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) ->
     assert "halved" not in best.method
     checked = certify(layer, x[:1], labels[:1], method="halved", fit_steps=0, rigorous=True)
     torch.testing.assert_close(checked.radius, found[:1], rtol=1e-2, atol=0)
+
+
+def test_a_bound_made_for_one_norm_proves_nothing_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a bound is taken from the table, not only where its name is checked."""
+    layer, x, labels = random_layer("full", 5)
+    model = Certifier(layer, norm="l2", fit_steps=0)._model
+    row = Row(model, x[0].numpy(), int(labels[0]))
+    bounds = Bounds(row.pair(row.runner_up))
+    for use in (lambda: bounds.tangent(bounds.second, 0.1), lambda: bounds.caps, lambda: bounds.deep_caps):
+        with pytest.raises(ArgumentError, match="is made for, linf; got 'l2'"):
+            use()
+    boxed = make_region(layer.in_features, "linf", None, None)
+    with pytest.raises(ArgumentError, match="region must be of the norm of the model's constants, 'l2'"):
+        Row(model, x[0].numpy(), int(labels[0]), boxed)
+    every = tuple(dataclasses.replace(method, norms=("linf",)) for method in methods.METHODS)
+    monkeypatch.setattr(methods, "METHODS", every)
+    for method in (*(one.name for one in every if one.offered), "best"):
+        row = Row(model, x[0].numpy(), int(labels[0]))
+        with pytest.raises(ArgumentError, match="is made for, linf; got 'l2'"):
+            radius_of(row, method)
+        with pytest.raises(ArgumentError, match="is made for, linf; got 'l2'"):
+            certified_at(row, method, 0.1)
+        for eps in (None, 0.1):
+            with pytest.raises(ArgumentError, match=r"is made for, linf|method must be one of"):
+                certify(layer, x, labels, norm="l2", method=method, eps=eps, fit_steps=0)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

@@ -181,3 +181,31 @@ def test_a_radius_that_was_asked_for_is_not_rounded(eps: float) -> None:
 def test_a_radius_beyond_float32() -> None:
     found = certify_table(by_threshold(None), lines(), eps=1e300)
     assert not found.frame["radius"].any()
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_no_radius_reaches_the_number_for_a_missing_cell(norm: str) -> None:
+    """-999 counts as missing: a cell that moves there is another row, whatever the layer says of numbers."""
+    frame = pd.DataFrame({"a": [*np.linspace(1, 10, 29), 300.0, -999.0, -999.0], "b": np.linspace(0, 1, 32)})
+    schema, _ = learn_schema(frame)
+    assert schema.features == ("a", "a is missing", "b")
+    frame.loc[4, "a"] = -700.0  # counts as about -90, as outliers do; its own distance matters
+    layer = from_polynomial(["0", "2 - 5 * x1"], "x0 x1 x2").double()
+    model, rows = TableModel(layer, schema, Target("ill", "classification", ("no", "yes"))), frame.iloc[3:6]
+    units = {"a": 10.0, "b": 1.0}
+    found = certify_table(model, rows, norm=norm, units=units, proof=True)
+    reach = (rows["a"].to_numpy() + 999) / 10
+    np.testing.assert_allclose(found.frame["radius"], reach, rtol=1e-9)
+    for radius, same in ((found.frame["radius"], True), (reach, False)):
+        moved = model.predict(rows.assign(a=rows["a"] - 10 * np.asarray(radius))).labels
+        assert (moved == found.frame["prediction"]).all() == same
+    at = certify_table(model, rows, norm=norm, units=units, eps=50.0)
+    assert at.frame["radius"].tolist() == [50.0, 0.0, 50.0]
+    assert found.certificates.proof is not None
+    checked = check_table(model, rows, found.certificates.proof.as_lists(), norm=norm, units=units)
+    np.testing.assert_allclose([row.radius for row in checked.rows], reach, rtol=1e-9)
+    quantity = TableModel(
+        from_polynomial(["x0 - 5000 * x1"], "x0 x1 x2").double(), schema, Target("y", "regression", ())
+    )
+    ends = interval_table(quantity, rows, eps=50.0, units=units).frame
+    np.testing.assert_allclose(ends["upper"] - ends["lower"], [1000.0, np.inf, 1000.0], rtol=1e-9)

@@ -10,7 +10,7 @@ import pytest
 
 from mlayer.tables.columns import Category, Date, Number, infer_column
 from mlayer.tables.columns.date_notations import as_days, date_format
-from mlayer.tables.columns.measured import duration
+from mlayer.tables.columns.durations import duration
 from mlayer.tables.fit.split import drives
 
 DAYS = [date(2023, 12, 31), date(2024, 1, 1), date(2024, 2, 29), date(2024, 7, 15), date(2025, 11, 8)]

@@ -14,12 +14,15 @@ batch, on another processor or in the layer's own precision.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from mlayer.certificates.networks.network import Network
 from mlayer.certificates.problem.region import Region
+from mlayer.nn.layer import MLayer
+
+Attacked = MLayer | Network
 
 # Effort of the search: rounds of direction and radius, then bisections along the last direction. What is
 # found is evaluated in any case.
@@ -30,30 +33,6 @@ _REACH = 3.0
 _CHUNK = 2048  # pairs of row and rival in one batch
 # The rounding error of a margin is taken to be below this many units in the last place of its parts.
 _ROUNDINGS = 4.0
-
-
-class Attacked(Protocol):
-    """The part of a model that the attack uses: an MLayer has it, and a network that ends in one."""
-
-    in_features: int
-    out_features: int
-
-    @property
-    def readout(self) -> Tensor:
-        """S, (classes, n, n)."""
-
-    @property
-    def output_bias(self) -> Tensor | None:
-        """V, (classes,)."""
-
-    def matrix(self, x: Tensor) -> Tensor:
-        """M at inputs."""
-
-    def exponential(self, x: Tensor) -> Tensor:
-        """exp(M) at inputs."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The outputs."""
 
 
 @dataclass
@@ -81,15 +60,28 @@ def smallest_margin(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, eps: float) -> Tensor:
     """Bounds of the rounding of `margins` in the precision eps: beyond them a sign is certain.  (rows,)
 
-    exp(M) is known to a relative eps ||M|| or so, and the margin sums |S_i - S_j| |exp(M)| and the biases.
+    exp(M) is known to a relative eps ||M|| or so, by the absolute values of the terms of M, which may cancel.
+    The margin sums |S_i - S_j| |exp(M)| and the biases.
     """
     with torch.no_grad():
-        norm = layer.matrix(x).abs().sum(-2).amax(-1)
+        norm = _absolute_terms(layer, x).sum(-2).amax(-1)
         size = torch.einsum("kij,bij->bk", layer.readout.abs(), layer.exponential(x).abs())
         if layer.output_bias is not None:
             size = size + layer.output_bias.abs()
         size = size.gather(1, labels[:, None])[:, 0] + size.gather(1, rivals[:, None])[:, 0]
         return _ROUNDINGS * eps * (2 + norm) * size
+
+
+def _absolute_terms(layer: Attacked, x: Tensor) -> Tensor:
+    """M(x) from the absolute values of its terms.  (rows, n, n)"""
+    last, sizes = (layer, x) if isinstance(layer, MLayer) else (layer.layer, layer.features(x))
+    sizes = sizes.abs()
+    if last.embedding is not None:
+        sizes = sizes @ last.embedding.abs().mT
+        if last.embedding_bias is not None:
+            sizes = sizes + last.embedding_bias.abs()
+    terms = torch.tensordot(sizes, last.generators.abs(), 1)
+    return terms if last.matrix_bias is None else terms + last.matrix_bias.abs()
 
 
 def value_and_gradient(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:

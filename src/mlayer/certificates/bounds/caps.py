@@ -109,7 +109,8 @@ class Caps:
             # The center in exact arithmetic is the rounded one.
             rounded = np.divide(at - row.x, unit, out=np.zeros_like(at), where=unit > 0)
             moved_by = float(np.sqrt(w @ (rounded - center - view.center) ** 2))
-            radius, center, moved = view.radius + moved_by * INFLATE, rounded, row.moved(at)
+            radius = (view.radius + moved_by * INFLATE) * row.model.white.reach  # of y
+            center, moved = rounded, row.moved(at)
             if not moved.computable or isinstance(moved.derivatives, JetPath):
                 return False  # no good eigenvectors there: not worth the time
             order = self._again(moved.pair(order.pair.rival))
@@ -165,7 +166,9 @@ def _levels(deep: float, rest: float, shrinkage: float) -> float:
 
 
 def cap(cut: Minorant, low: Array, high: Array, w: Array) -> tuple[Array, float]:
-    """Center and radius of a ball in y around the part of the box where the linear function is <= 0.
+    """Center and radius of a ball around the part of the box where the linear function is <= 0.
+
+    The ball is one of sum_i w_i delta_i^2; in y it is larger by `Whitened.reach`.
 
     For every nu >= 0: with v_i the distance from the corner where the function is least, D minus its minimum,
     and the center at distance c_i = max(0, u_i / 2 - nu a_i / (2 w_i)) from that corner, u_i the widths,

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from mlayer.errors import ArgumentError
+
 STRATEGY = "best"  # not a bound: tries them, the cheap ones first
 
 
@@ -41,8 +43,15 @@ class Method:
     offered: bool
     theorem: int
 
-    def load(self) -> Any:
-        """The bound's file."""
+    def load(self, norm: str) -> Any:
+        """The bound's file, for regions of this norm; refused if the bound is made for others."""
+        if norm not in self.norms:
+            raise ArgumentError(
+                "norm",
+                f"one of those that {self.name!r} is made for, {', '.join(self.norms)}",
+                repr(norm),
+                "Use another method.",
+            )
         return import_module(f"mlayer.certificates.bounds.{self.module}")
 
 

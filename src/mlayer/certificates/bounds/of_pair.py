@@ -12,7 +12,6 @@ from mlayer.certificates.bounds.methods import method_named
 from mlayer.certificates.bounds.protocol import TaylorBound
 from mlayer.certificates.bounds.quadratic_terms import BoxQuadratic
 from mlayer.certificates.bounds.second_order import SecondOrder
-from mlayer.certificates.bounds.tangent import tangent
 from mlayer.certificates.bounds.third_order import ThirdOrder
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Pair
@@ -34,8 +33,12 @@ class Bounds:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            self._built[name] = method_named(name).load().build(self)
+            self._built[name] = self._file(name).build(self)
         return self._built[name]
+
+    def _file(self, name: str) -> Any:
+        """The file of a bound that is made for the norm of the region."""
+        return method_named(name).load(self.pair.row.region.norm)
 
     @property
     def second(self) -> SecondOrder:
@@ -80,7 +83,7 @@ class Bounds:
                 return -math.inf
             box = BoxQuadratic(self.pair, low, high, _TANGENT_FIT_ROUNDS, curvature, extra=extra)
             self._tangents[order.name] = eps, box
-        found = tangent(self.pair, box, low, high, radius)
+        found = self._file("tangent").tangent(self.pair, box, low, high, radius)
         if found is None:
             return -math.inf
         return found.linear.minimum(low, high)
@@ -88,12 +91,16 @@ class Bounds:
     @cached_property
     def caps(self) -> Caps:
         """Caps within caps (theorem 8), from the third order."""
-        return Caps(self.third, self.second.box, _third_order_elsewhere)
+        return self._caps(self.third)
 
     @cached_property
     def deep_caps(self) -> Caps:
         """The same from the fourth order, which is used again only where the third falls short."""
-        return Caps(self.fourth, self.second.box, _third_order_elsewhere, FourthOrder)
+        return self._caps(self.fourth, FourthOrder)
+
+    def _caps(self, first: TaylorBound, deeper: type[FourthOrder] | None = None) -> Caps:
+        found: Caps = self._file("caps").Caps(first, self.second.box, _third_order_elsewhere, deeper)
+        return found
 
 
 def _third_order_elsewhere(pair: Pair) -> ThirdOrder:

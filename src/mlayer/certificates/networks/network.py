@@ -79,10 +79,6 @@ class Network(nn.Module):
 
     # What the attack reads of a layer, at the features that reach it.
 
-    def matrix(self, x: Tensor) -> Tensor:
-        """M at an input of the network."""
-        return self.layer.matrix(self.features(x))
-
     def exponential(self, x: Tensor) -> Tensor:
         """exp(M) at an input of the network."""
         return self.layer.exponential(self.features(x))

@@ -232,7 +232,8 @@ def _paper_delta(weights: Weights, norm: str) -> float:
     total = np.zeros(n * n)
     for begin in range(0, len(rows), _CHUNK):
         part = rows[begin : begin + _CHUNK]
-        A = np.abs(part @ flat) + rounding * (np.abs(part) @ np.abs(flat))
+        lost = 2 * weights.lost[begin : begin + _CHUNK]
+        A = np.abs(part @ flat) + (rounding * np.abs(part) + lost) @ np.abs(flat)
         total += A.sum(0) if norm == "linf" else (A**2).sum(0)
     if norm == "l2":
         total = np.sqrt(total) + 1e-150  # what squares that vanish could have been

@@ -23,6 +23,7 @@ from mlayer.certificates.problem.model import (
     rounded_up_exp,
 )
 from mlayer.certificates.problem.region import Region
+from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import Array
 
 
@@ -42,6 +43,11 @@ class Row:
         """The region is the model's by default; M and E are M(x) and exp(M(x)), if they are known."""
         self.model, self.x, self.label = model, x, label
         self.region = model.region if region is None else region
+        if self.region.norm != model.region.norm:
+            raise ArgumentError(
+                "region", f"of the norm of the model's constants, {model.region.norm!r}",
+                repr(self.region.norm), "Compute them for it.",
+            )  # fmt: skip
         self.M = model.weights.matrix(x) if M is None else M
         self.E = exponentials(self.M) if E is None else E
         self.known: dict[int, Pair] = {}  # pairs with numbers that were computed for many rows at once

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,8 @@ from mlayer.nn.layer import MLayer
 from mlayer.numerics.arrays import Array
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
+# Products below it are right to no relative error: they may be denormal, or taken as 0.
+_LEAST = 2.0**-1021
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,25 @@ class Weights:
     @cached_property
     def sizes(self) -> Array:
         """Bounds of sum_a |U_ia| ||T_a||_F: of ||A_i||_F, and of the terms that add up to it.  (m,)"""
-        norms = np.array([frobenius(t) for t in self.T0])
-        result: Array = (np.abs(self.U0) * self.scale[:, None]) @ norms * (1 + 1e-9) + VANISHED
+        embedding = np.abs(self.U0) * self.scale[:, None] + self.lost
+        result: Array = embedding @ self._norms * (1 + 1e-9) + VANISHED
         return result
+
+    @cached_property
+    def _norms(self) -> Array:
+        return np.array([frobenius(t) for t in self.T0])
+
+    @cached_property
+    def lost(self) -> Array:
+        """Bounds of what vanishing took from the products U_ia scale_i; T_a may be as large.  (m, d0)"""
+        embedding = np.abs(self.U0)
+        vanishing = (embedding > 0) & (self.scale[:, None] > 0) & (embedding * self.scale[:, None] < _LEAST)
+        return np.where(vanishing, _LEAST, 0.0)
 
     @cached_property
     def forming_error(self) -> Array:
         """Bounds of ||sum_a rows_ia T_a - A_i||_F, A_i the exact matrices of the inputs.  (m,)"""
-        error: Array = (len(self.T0) + 4) * UNIT * self.sizes + VANISHED
+        error: Array = (len(self.T0) + 4) * UNIT * self.sizes + 2 * (self.lost @ self._norms) + VANISHED
         return error
 
     @property
@@ -89,7 +102,8 @@ class Weights:
         B, T0, U0, u = self._absolute
         features = np.abs(x)[:, None] @ U0 + u
         sizes = B.reshape(-1) + (features @ T0.reshape(len(T0), -1))[:, 0]
-        result: Array = (sum(self.U0.shape) + 8) * UNIT * frobenius_each(sizes) + VANISHED
+        vanished = len(self.U0) * _LEAST * float(self._norms.sum())  # of products of x and U
+        result: Array = (sum(self.U0.shape) + 8) * UNIT * frobenius_each(sizes) + vanished + VANISHED
         return result
 
     def digest(self) -> str:
@@ -129,7 +143,9 @@ def weights_of(layer: MLayer, region: Region) -> Weights:
         T, rows = np.tensordot(scaled, T0, 1), np.eye(m)
     else:
         T, rows = T0, scaled
-    return Weights(B, T0, U0, u, array(layer.readout), V, T, rows, region.scale.numpy())
+    weights = Weights(B, T0, U0, u, array(layer.readout), V, T, rows, region.scale.numpy())
+    # What nothing depends on may be of any size.
+    return weights if weights.depends else replace(weights, T=np.zeros_like(T), rows=np.zeros_like(rows))
 
 
 def within_range(weights: Weights) -> None:
@@ -139,7 +155,7 @@ def within_range(weights: Weights) -> None:
     """
     rows, T = float(np.abs(weights.rows).max(initial=0.0)), float(np.abs(weights.T).max(initial=0.0))
     for what, size in (("embedding", rows), ("generators", T), ("embedding times generators", rows * T)):
-        if rows and T and not _SMALLEST <= size <= _LARGEST:
+        if size and not _SMALLEST <= size <= _LARGEST:
             raise ArgumentError(
                 "layer",
                 f"one with {what}, in units of scale, between {_SMALLEST:.0e} and {_LARGEST:.0e} in size",

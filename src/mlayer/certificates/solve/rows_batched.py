@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlayer.certificates.bounds.first_order import first_order_lower
-from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form
+from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named
 from mlayer.certificates.bounds.remainder import readout_remainders
 from mlayer.certificates.bounds.second_order_together import quick_second_order
 from mlayer.certificates.derivatives.polynomial_degree import FinitePath
@@ -152,6 +152,7 @@ def _first_order(row: Row, eps: float) -> tuple[Indices, int]:
     """Settle the rivals that the first order certifies; the places of the others, and the likeliest rival."""
     margins = _margins(row)
     linear = margins.linear_term(eps)
+    method_named("first_order").load(row.region.norm)  # refuses norms that it is not made for
     easy = first_order_lower(margins, linear, eps) > 0
     row.settled = eps, dict.fromkeys(margins.classes[easy].tolist(), "first_order")
     aims = np.where(linear < 0, margins.margin / np.where(linear < 0, -linear, 1.0), np.inf)

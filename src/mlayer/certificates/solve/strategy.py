@@ -55,7 +55,7 @@ class Answer:
 
 
 def _closed_form(row: Row, name: str) -> float:
-    found: float = getattr(method_named(name).load(), f"{name}_radius")(row)
+    found: float = getattr(method_named(name).load(row.region.norm), f"{name}_radius")(row)
     return found
 
 

@@ -2,7 +2,8 @@
 
 A radius of 1 lets every number and date of a row move by its unit at once. By default the unit of
 a column is its range in the table of the fit, so that a radius is a fraction of what was seen. Categories,
-yes or no, and what says that a cell is missing are held still: half a category means nothing.
+yes or no, and what says that a cell is missing are held still: half a category means nothing. No radius
+reaches the number that stands for a missing cell in its column, such as -999: there the row is another one.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class Question:
         labels: the true class where it is known, else the predicted one.
         scale: what a radius of 1 means for each input of the layer; 0 holds it still.
         rounding: (rows,), the radius that rounding of cells to the layer's inputs may take.
+        limit: (rows,), a radius of cells within which none becomes the number for a missing one.
         predicted: classes by number.
         truth: classes by number, -1 where unknown.
         units: what a radius of 1 means, by column.
@@ -153,6 +155,7 @@ class Question:
     labels: torch.Tensor
     scale: torch.Tensor
     rounding: torch.Tensor
+    limit: torch.Tensor
     predicted: np.ndarray[Any, np.dtype[np.int64]]
     truth: np.ndarray[Any, np.dtype[np.int64]]
     units: Mapping[str, float]
@@ -161,7 +164,8 @@ class Question:
 
     def of_cells(self, radius: torch.Tensor) -> torch.Tensor:
         """The radius of cells for which the layer's inputs move by at most ``radius``.  (rows,)"""
-        return ((radius - self.rounding) * (1 - 2 * self.precision - _ROUNDED)).clamp_min(0.0)
+        found = ((radius - self.rounding) * (1 - 2 * self.precision - _ROUNDED)).clamp_min(0.0)
+        return torch.minimum(found, self.limit)
 
     def of_inputs(self, eps: float) -> float:
         """The radius of the inputs of any row whose cells move by eps."""
@@ -178,6 +182,16 @@ def cell_rounding(model: TableModel, inputs: torch.Tensor) -> torch.Tensor:
     kind = torch.finfo(inputs.dtype)
     # Denormal numbers are as far apart as the smallest of them, or all of them are taken as 0.
     return kind.eps * inputs.double().abs() + days + kind.smallest_normal
+
+
+def reach_of_absent(model: TableModel, frame: DataFrame, units: Mapping[str, float]) -> torch.Tensor:
+    """A radius, slightly below the least, at which a cell becomes the number for a missing one.  (rows,)"""
+    least = torch.full((len(frame),), torch.inf, dtype=torch.float64)
+    for column in model.schema.columns:
+        unit, away = units.get(column.name, 0.0), column.to_absent(frame[column.name])
+        if away is not None and unit > 0:
+            least = torch.minimum(least, torch.from_numpy(away) / unit)
+    return least * (1 - _ROUNDED)
 
 
 def _deciding(model: TableModel) -> MLayer:
@@ -249,6 +263,7 @@ def question(
         labels=torch.from_numpy(np.where(truth >= 0, truth, predicted)),
         scale=scale,
         rounding=_lost(model, inputs, scale, norm),
+        limit=reach_of_absent(model, frame, moving),
         predicted=predicted,
         truth=truth,
         units=moving,
@@ -304,10 +319,13 @@ def certify_table(
         progress=progress,
         workers=workers,
     )
-    radius = asked.of_cells(found.radius) if eps is None else found.certified.double() * eps
-    found = replace(
-        found, radius=radius, certified=found.certified & (radius > 0 if eps is None else True), eps=eps
-    )
+    if eps is None:
+        radius = asked.of_cells(found.radius)
+        certified = found.certified & (radius > 0)
+    else:
+        certified = found.certified & (asked.limit > eps)
+        radius = certified.double() * eps
+    found = replace(found, radius=radius, certified=certified, eps=eps)
     classes = np.asarray(model.target.classes, dtype=object)
     columns: dict[str, Any] = row_labels(model, frame) | {"prediction": classes[asked.predicted]}
     if (asked.truth >= 0).any():

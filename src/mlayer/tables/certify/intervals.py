@@ -1,7 +1,8 @@
 """Intervals for the rows of a regression table: within these changes the prediction stays in [lower, upper].
 
 Numbers and dates move by up to eps times their unit, all at once; the columns that are named take each of
-their categories, or both truth values; the others are held still.
+their categories, or both truth values; the others are held still. A row in which a cell may become the number
+that stands for a missing one, such as -999, has no bound.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from torch import Tensor
 from mlayer.certificates.arguments import as_radius
 from mlayer.certificates.boxes import bounds
 from mlayer.errors import ArgumentError
-from mlayer.tables.certify.certify_table import cell_rounding, column_scale, column_units, row_labels
+from mlayer.tables.certify.certify_table import (
+    cell_rounding,
+    column_scale,
+    column_units,
+    reach_of_absent,
+    row_labels,
+)
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns
 
@@ -117,6 +124,8 @@ def interval_table(
         remarks = [*remarks, *said]
     # Of a changed row it may be the layer's value or the limited one.
     least, most = np.concatenate(lower), np.concatenate(upper)
+    within = (reach_of_absent(model, frame, moving) <= eps).numpy()
+    least, most = np.where(within, -np.inf, least), np.where(within, np.inf, most)
     columns |= {
         "lower": np.fmin(np.fmin(least, model.limited(least)), answers),
         "upper": np.fmax(np.fmax(most, model.limited(most)), answers),

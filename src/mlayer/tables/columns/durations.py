@@ -74,3 +74,15 @@ def are_clocks(texts: Iterable[str]) -> bool:
         return True
     of_a_day = len(short) == len(shown) and all(int(found["hours"]) < 24 for found in short)
     return of_a_day and any("0" in (found["hours"][:-1], found["minutes"][0]) for found in short)
+
+
+def duration(days: float) -> str:
+    """A period in words, in the unit that suits it.
+
+    >>> duration(7.0), duration(0.5), duration(0.01)
+    ('7.0 days', '12.0 hours', '14.4 minutes')
+    """
+    for unit, length in (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440)):
+        if days >= 1.75 * length:
+            return f"{days / length:.1f} {unit}"
+    return f"{days * 86400:.1f} seconds"

@@ -118,6 +118,11 @@ class Column(ABC):
         """Encodings of all values that it can take, (values, len(features)); None if they are not a few."""
         return None
 
+    def to_absent(self, series: Series) -> Floats | None:
+        """Distances of cells from the number that stands for a missing one, (rows,); None without one."""
+        del series
+        return None
+
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers of the cells, if they may be codes of categories; None if they cannot."""
         del series

@@ -39,7 +39,7 @@ from mlayer.tables.columns.date_notations import (
     is_format,
     number_notation,
 )
-from mlayer.tables.columns.durations import CLOCK
+from mlayer.tables.columns.durations import CLOCK, duration
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
 from mlayer.tables.columns.stand_ins import absent_number, are_codes, codes_repeat
 from mlayer.tables.remarks import Remark
@@ -239,6 +239,11 @@ class Number(_Measured):
             return min(self.high, self.most) - max(self.low, self.least)
         return super().extent
 
+    def to_absent(self, series: Series) -> Floats | None:
+        """The differences; infinite for missing cells, which do not move."""
+        away = np.abs(self.parse(series).values - self.absent)
+        return np.where(np.isnan(away), np.inf, away) if self.absent else None
+
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers, unless they are amounts or cells were missing."""
         return None if self.decimal or self.flag else self.parse(series).values
@@ -370,18 +375,6 @@ class Date(_Measured):
         order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
         first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
         return "; ".join(filter(None, [first, self._filled]))
-
-
-def duration(days: float) -> str:
-    """A period in words, in the unit that suits it.
-
-    >>> duration(7.0), duration(0.5), duration(0.01)
-    ('7.0 days', '12.0 hours', '14.4 minutes')
-    """
-    for unit, length in (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440)):
-        if days >= 1.75 * length:
-            return f"{days / length:.1f} {unit}"
-    return f"{days * 86400:.1f} seconds"
 
 
 def far_out(values: Floats) -> tuple[int, float, float]:
