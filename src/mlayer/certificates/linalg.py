@@ -74,8 +74,8 @@ def norms_by_powers(A: Array, squarings: int) -> Array:
     """Proved upper bounds of the spectral norms, ||A||_2 <= ||P||_F^(1 / p), P a product of p factors.  (...)
 
     P is A, A A^T, its square, ...: the larger p, the nearer, at the cost of a product for each doubling. Of a
-    factor of norm ||B||_F <= 1 the computed B B^T is off by at most n u <= 4 n^2 u ||B||_2^2 where ||B||_F is
-    at least 1/2. What is not finite is infinite.
+    factor with 1/2 <= ||B||_F < 1 the computed B B^T has an error of at most n u <= 4 n^2 u ||B||_2^2. Where
+    A is not finite the bound is infinite.
     """
     n = A.shape[-1]
     B = A.reshape(-1, n, n)

@@ -94,7 +94,7 @@ class SecondOrder:
         return self._ceiling[1]
 
     def coarse_rest(self, radius: float, order: int) -> float:
-        """What is beyond the terms of an order, 2 or 3, by the remainder from few nodes; 0 if unknown."""
+        """A bound of the terms beyond an order, 2 or 3, by the remainder from few nodes; 0 if unknown."""
         if self.pair.coarse is None:
             return 0.0
         remainder = ReadoutRemainder(self.pair, self.pair.coarse)
