@@ -24,6 +24,7 @@ from mlayer.certificates.bounds.remainder import (
     exponential_tail,
     norm_remainder,
     readout_remainders,
+    set_coarse,
 )
 from mlayer.certificates.bounds.second_order import SecondOrder
 from mlayer.certificates.bounds.second_order_together import quick_second_order
@@ -31,7 +32,7 @@ from mlayer.certificates.bounds.third_order import ThirdOrder
 from mlayer.certificates.derivatives.divided_differences import differences
 from mlayer.certificates.derivatives.jets import JetPath
 from mlayer.certificates.derivatives.spectral import SpectralPath, symmetrized, usable_eigenvectors
-from mlayer.certificates.linalg import proves_positive
+from mlayer.certificates.linalg import norms_by_powers, proves_positive
 from mlayer.certificates.problem.expansion import Pair, Row
 from mlayer.certificates.solve.rows_batched import rows_together
 
@@ -101,7 +102,8 @@ def test_remainders_hold(kind: str, norm: str) -> None:
     for row in rows_of(kind, 11, norm=norm):
         model = row.model
         pair = row.pair((row.label + 1) % len(row.outputs))
-        readout, (coarse,) = ReadoutRemainder(pair), readout_remainders([pair], coarse=True)
+        set_coarse([pair])
+        readout, coarse = ReadoutRemainder(pair), ReadoutRemainder(pair, pair.coarse)
         for eps in (0.02, 0.3, 1.0):
             for _ in range(3):
                 step = random.choice([-1.0, 1.0], len(row.x))
@@ -133,12 +135,31 @@ def test_remainders_of_several_rivals_are_those_of_each() -> None:
             np.testing.assert_allclose(found.coefficients, ReadoutRemainder(pair).coefficients, rtol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-200, 1e200])
+def test_norms_by_powers_are_above_singular_values_and_near(size: float) -> None:
+    random = np.random.default_rng(2)
+    A = random.standard_normal((6, 7, 7))
+    A[0] = np.eye(7)  # all singular values alike: the largest distance
+    A[1] = np.diag(np.ones(6), 1)  # its powers vanish
+    A[2] = A[2] @ A[2].T
+    A[3] = 0.0
+    true = np.linalg.svd(A, compute_uv=False)[:, 0]
+    for squarings in (0, 1, 4, 7):
+        found = norms_by_powers(A * size, squarings) / size
+        assert (true <= found).all()
+        assert (found <= true * 7 ** (0.5 / 2**squarings) * (1 + 1e-8)).all()
+    A[4, 0, 0], A[5, 1, 2] = np.inf, np.nan
+    found = norms_by_powers(A, 4)
+    assert np.isinf(found[4:]).all()
+    assert np.isfinite(found[:4]).all()
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_cells_hold_a_function_of_known_curvature(count: int) -> None:
     """Sin(3 s) on [0, 1], whose second derivative is at most 9 in size."""
     nodes = np.linspace(0.0, 1.0, 6)
     h = nodes[1]
-    found = _cells(np.sin(3 * nodes), np.full(5, h * h / 8 * 9), count)
+    found = _cells(np.sin(3 * nodes)[None], np.full((1, 5), h * h / 8 * 9), count)[0]
     assert found.shape == (5 * count,)
     fine = np.sin(3 * np.linspace(0.0, 1.0, 5 * count * 20 + 1))
     for k, bound in enumerate(found):

@@ -10,6 +10,7 @@ import torch
 
 import mlayer
 from mlayer.certificates import Certifier
+from mlayer.certificates.bounds import remainder
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import top_eigenvalue
 from mlayer.certificates.problem.model import gradients
@@ -84,3 +85,25 @@ def test_a_rival_settled_by_the_frobenius_norm_holds_at_random_corners() -> None
         with torch.no_grad():
             outputs = certifier.layer(x[certified][:, None] + eps * torch.from_numpy(signs))
         assert bool((outputs.argmax(-1) == labels[certified][:, None]).all())
+
+
+def test_fine_remainders_only_where_the_coarse_one_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    radii = certifier(x, labels).radius
+    fine: list[int] = []
+    remainders = remainder._coefficients
+
+    def counted(pairs: Any, *sizes: int) -> Any:
+        if sizes == remainder._FINE:
+            fine.append(len(pairs))
+        return remainders(pairs, *sizes)
+
+    monkeypatch.setattr(remainder, "_coefficients", counted)
+    settled = 0
+    for row in range(ROWS):
+        part = slice(row, row + 1)
+        fine.clear()
+        found = certifier(x[part], labels[part], eps=0.9 * float(radii[row]))
+        assert bool(found.certified)
+        settled += found.method == ("third_order",) and not fine
+    assert settled >= 3  # rows that the third order certifies by the coarse remainder alone

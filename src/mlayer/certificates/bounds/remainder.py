@@ -10,19 +10,18 @@ import math
 import numpy as np
 
 from mlayer.certificates.derivatives.jets import sorted_pairs
-from mlayer.certificates.linalg import INFLATE, UNIT, top_eigenvalue
+from mlayer.certificates.linalg import INFLATE, UNIT, norms_by_powers
 from mlayer.certificates.problem.expansion import Pair
 from mlayer.certificates.problem.margins import Margins, Number
 from mlayer.certificates.problem.model import exponentials, rounded_up_exp
 from mlayer.numerics.arrays import Array
 
-# Any numbers give a bound; these decide how much is lost to the error of the rule and to the last
-# coefficient.
-_NODES = 13  # of a(s) and b(s) on [0, 1]
-_CELLS = 384  # of the double integral, in each direction
+# Any numbers give a bound; these decide how much is lost to the error of the rule, to the powers that stand
+# for norms, and to the last coefficient: nodes of a(s) and b(s) on [0, 1]; cells of the double integral, in
+# each direction; squarings of `norms_by_powers`.
+_FINE = 13, 384, 7
 # The same for a first look, at a third of the cost: a tenth more than the other on the authors' model.
-_FEW_NODES = 5
-_FEW_CELLS = 192
+_COARSE = 5, 192, 4
 _ORDERS = 14  # inner orders m with their own coefficient; later ones share the last
 
 
@@ -73,7 +72,7 @@ class ReadoutRemainder:
 
     def __init__(self, pair: Pair, coefficients: Array | None = None) -> None:
         self.pair, self._delta_2 = pair, pair.row.model.constants.delta_2
-        self.coefficients = _coefficients([pair], _NODES, _CELLS)[0] if coefficients is None else coefficients
+        self.coefficients = _coefficients([pair], *_FINE)[0] if coefficients is None else coefficients
 
     def __call__(self, radius: float, K: int) -> float:
         """R_K for |y| <= radius."""
@@ -100,15 +99,23 @@ class ReadoutRemainder:
         return float(self.coefficients[m] * self._delta_2**m / math.factorial(m))
 
 
-def readout_remainders(pairs: list[Pair], coarse: bool = False) -> list[ReadoutRemainder]:
-    """The remainders of several rivals of one row, computed together; ``coarse``: from few nodes."""
-    sizes = (_FEW_NODES, _FEW_CELLS) if coarse else (_NODES, _CELLS)
-    found = _coefficients(pairs, *sizes) if pairs else []
-    return [ReadoutRemainder(pair, one) for pair, one in zip(pairs, found, strict=True)]
+def readout_remainders(pairs: list[Pair]) -> list[ReadoutRemainder]:
+    """The remainders of several rivals of one row, computed together."""
+    if not pairs:
+        return []
+    return [ReadoutRemainder(*one) for one in zip(pairs, _coefficients(pairs, *_FINE), strict=True)]
 
 
-def _coefficients(pairs: list[Pair], nodes: int, cells: int) -> list[Array]:
-    """Upper bounds of c_0, c_1, ... of theorem 4 for several rivals of one row, without c_0."""
+def set_coarse(pairs: list[Pair]) -> None:
+    """Coefficients from few nodes, for those rivals of one row that have none yet."""
+    new = [pair for pair in pairs if pair.coarse is None]
+    if new:
+        for pair, found in zip(new, _coefficients(new, *_COARSE), strict=True):
+            pair.coarse = found
+
+
+def _coefficients(pairs: list[Pair], nodes: int, cells: int, squarings: int) -> Array:
+    """Upper bounds of c_0, c_1, ... of theorem 4 for several rivals of one row, without c_0.  (k, orders)"""
     row = pairs[0].row
     model, constants = row.model, row.model.constants
     M, mu, n, d, count = row.M_gauge, row.mu, len(row.M), len(model.T_gauge), len(pairs)
@@ -131,54 +138,50 @@ def _coefficients(pairs: list[Pair], nodes: int, cells: int) -> list[Array]:
     forms = np.stack([flat[0] @ model.right_products.T, flat[1] @ model.left_products.T])
     forms = forms.reshape(2, count, nodes, -1)[..., sorted_pairs(d)[1]]
     sizes = np.linalg.norm(grams, axis=(-2, -1)) * math.sqrt(n)
-    norms = np.sqrt(top_eigenvalue(forms) + entries * sizes) * INFLATE
+    norms = np.sqrt(norms_by_powers(forms, squarings) + entries * sizes) * INFLATE
     # Between nodes: linear interpolation plus at most h^2 / 8 times the largest second derivative.
     h = times[1]
     curvature = h * h / 8 * constants.delta_2 * rounded_up_exp(rate * h) * INFLATE
     seconds = [M @ (M @ V), (Z @ M) @ M]
     a_curvature, b_curvature = (curvature * np.linalg.norm(A, axis=(-2, -1))[:, :-1] for A in seconds)
-    result, per_interval = [], cells // (nodes - 1)
+    off = (row.unit + row.off) * np.sqrt([[pair.nuclear] for pair in pairs]) * growth
     factor = np.exp(shift * np.arange(1, cells + 1) / cells) * INFLATE  # the largest on each cell
-    for k, pair in enumerate(pairs):
-        off = (row.unit + row.off) * math.sqrt(pair.nuclear) * growth
-        a = factor * _cells(norms[0, k] + off, a_curvature[k], per_interval)
-        b = factor * _cells(norms[1, k] + off, b_curvature[k], per_interval)
-        result.append(_integrate(a, b, mu))
-    return result
+    a = factor * _cells(norms[0] + off, a_curvature, cells // (nodes - 1))
+    b = factor * _cells(norms[1] + off, b_curvature, cells // (nodes - 1))
+    return _integrals(a, b, mu)
 
 
-def _integrate(a: Array, b: Array, mu: float) -> Array:
-    """The double integrals, from bounds of a and b on cells."""
-    count = len(a)
-    diagonal = np.convolve(a, b)[:count] / count**2  # cells with equal i + j share their tau
-    k = np.arange(count)
-    tau = 1 - np.stack([k, k + 1, k + 2]) / count
-    tau = np.maximum(tau, 0.0)
-    coefficients = np.zeros(_ORDERS + 1)
-    growth, power = np.exp(mu * tau), np.ones_like(tau)
-    for m in range(1, _ORDERS + 1):
-        power = power * tau
-        if mu >= 0:  # convex on the cell: its mean is at most the mean over the four corners
-            values = growth * power
-            kernel = (values[0] + 2 * values[1] + values[2]) / 4
-        else:
-            kernel = growth[2] * power[0]
-        coefficients[m] = float(diagonal @ kernel) * INFLATE
+def _integrals(a: Array, b: Array, mu: float) -> Array:
+    """The double integrals, from bounds of a and b on cells.  (k, cells), (k, cells) -> (k, orders)"""
+    count = a.shape[1]
+    # Cells with equal i + j share their tau.
+    diagonals = np.stack([np.convolve(*both)[:count] for both in zip(a, b, strict=True)]) / count**2
+    tau = np.maximum(1 - np.arange(count + 2) / count, 0.0)
+    growth = np.exp(mu * tau)
+    powers = np.cumprod(np.broadcast_to(tau, (_ORDERS, count + 2)), axis=0)
+    if mu >= 0:  # convex on the cell: its mean is at most the mean over the four corners
+        values = growth * powers
+        kernels = (values[:, :-2] + 2 * values[:, 1:-1] + values[:, 2:]) / 4
+    else:
+        kernels = growth[2:] * powers[:, :-2]
+    coefficients = np.zeros((len(a), _ORDERS + 1))
+    # One product for each pair: its numbers do not depend on the others.
+    coefficients[:, 1:] = (diagonals[:, None] @ kernels.T)[:, 0] * INFLATE
     return coefficients
 
 
 def _cells(nodes: Array, curvature: Array, count: int) -> Array:
-    """Upper bounds of a function on fine cells, ``count`` in an interval, from its values at the nodes.
+    """Upper bounds of functions on fine cells, ``count`` in an interval, from the values at the nodes.
 
     Args:
-        nodes: the values.
+        nodes: the values, (k, nodes).
         curvature: for each interval, by how much the function may be above the line in its middle.
         count: of cells.
     """
     share = np.arange(count + 1) / count
-    line = nodes[:-1, None] * (1 - share) + nodes[1:, None] * share
+    line = nodes[:, :-1, None] * (1 - share) + nodes[:, 1:, None] * share
     # Above the line by at most that times 4 t (1 - t), largest where the cell is nearest to the middle.
     nearest = np.clip(0.5, share[:-1], share[1:])
     arc = 4 * nearest * (1 - nearest)
-    result: Array = (np.maximum(line[:, :-1], line[:, 1:]) + curvature[:, None] * arc).reshape(-1)
-    return result
+    result: Array = np.maximum(line[..., :-1], line[..., 1:]) + curvature[..., None] * arc
+    return result.reshape(len(nodes), -1)

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mlayer.certificates.bounds.quadratic_terms import BallQuadratic, BoxQuadratic
 from mlayer.certificates.bounds.remainder import ReadoutRemainder, norm_curvature, norm_remainder
 from mlayer.certificates.problem.expansion import Pair
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 # where many radii are tried only to see which are promising.
 _REFIT = 1.003
 _REFIT_LOOSELY = 1.15
+# The remainder is mostly a tenth below the one from few nodes: where it would have to be less than this part,
+# it is not computed.
+_FINE_SHARE = 0.85
 
 
 class SecondOrder:
@@ -36,6 +41,7 @@ class SecondOrder:
         self._fitted_at = 0.0
         self._remainder: ReadoutRemainder | None = None
         self._level = math.nan, math.nan  # the last eps and `plain_level` there
+        self._ceiling = math.nan, math.nan  # likewise
 
     def quadratic_terms(self, eps: float) -> float:
         """Lower bound of the linear and quadratic terms over the region."""
@@ -62,7 +68,37 @@ class SecondOrder:
 
     def wants_readout(self, eps: float) -> bool:
         """Whether `quickly_passes` will compute the remainder with the readout inside."""
-        return self._remainder is None and 0 < self.plain_level(eps) <= self._plain_rest(eps)
+        return (
+            self._remainder is None
+            and self._readout_may_do(eps)
+            and 0 < self.plain_level(eps) <= self._plain_rest(eps)
+        )
+
+    def _readout_may_do(self, eps: float) -> bool:
+        """Whether the remainder may be small enough, by the one from few nodes."""
+        least = _FINE_SHARE * self.coarse_rest(self.pair.row.radius(eps), 2)
+        return self.ceiling(eps) > least and self.plain_level(eps) > least
+
+    def ceiling(self, eps: float) -> float:
+        """The linear and quadratic terms in a corner: no lower bound of them is above."""
+        if self._ceiling[0] != eps:
+            pair, row = self.pair, self.pair.row
+            if row.region.norm == "l2":
+                length = float(np.linalg.norm(pair.slopes))
+                step = pair.slopes * (-eps / length if length > 0 else 0.0)
+            else:
+                low, high = row.interval(eps)
+                step = np.where(pair.slopes > 0, low, high)
+            y = step @ row.model.white.rows
+            self._ceiling = eps, pair.margin + float(pair.first @ y) + float(y @ pair.second @ y)
+        return self._ceiling[1]
+
+    def coarse_rest(self, radius: float, order: int) -> float:
+        """A bound of the terms beyond an order, 2 or 3, by the remainder from few nodes; 0 if unknown."""
+        if self.pair.coarse is None:
+            return 0.0
+        remainder = ReadoutRemainder(self.pair, self.pair.coarse)
+        return remainder(radius, order + 1) + self.pair.tensor_slack(radius, order)
 
     def set_readout(self, remainder: ReadoutRemainder) -> None:
         """Take a remainder that was computed together with those of other rivals."""
@@ -107,9 +143,11 @@ class SecondOrder:
             level = pair.margin - pair.value_slack(eps)
             if level + pair.linear_term(eps) - pair.fall * radius**2 - rest > 0:
                 return True
-        level = self.plain_level(eps)
+        if self.ceiling(eps) > rest and self.plain_level(eps) > rest:
+            return True
         # The readout's remainder is more expensive: only where it can help.
-        return level > rest or (level > 0 and level > self.rest(radius))
+        may_do = self.ceiling(eps) > 0 and self._readout_may_do(eps) and self.plain_level(eps) > 0
+        return may_do and self.plain_level(eps) > self.rest(radius)
 
     def _plain_rest(self, eps: float) -> float:
         radius = self.pair.row.radius(eps)

@@ -31,18 +31,19 @@ def quick_second_order(
     level: Array = margins.margin - margins.value_slack(eps) - slack
     low, high = row.interval(eps)
     slopes, rows = margins.slopes, white.rows
-    # |y|^2 <= reach^2 sum w_i delta_i^2: with this shift the form is convex.
-    d = (fall * white.reach**2 * INFLATE)[:, None] * white.w  # (k, m)
+    # |y|^2 <= reach^2 sum w_i delta_i^2: with the shift d = c w the form is convex.
+    c, w = fall * white.reach**2 * INFLATE, white.w
     point = np.where(slopes > 0, low, high)
     y = point @ rows
     Hy = (H @ y[:, :, None])[:, :, 0]
-    gradient = slopes + 2 * (Hy @ rows.T) + d * (2 * point - (low + high))
-    constant = d @ (low * high) - (y * Hy).sum(1) - (d * point**2).sum(1)
+    bent = np.where(slopes > 0, w * (low - high), w * (high - low))  # w (2 point - (low + high))
+    gradient = slopes + 2 * Hy @ rows.T + c[:, None] * bent
+    constant = c * (float(w @ (low * high)) - np.where(slopes > 0, low**2, high**2) @ w) - (y * Hy).sum(1)
     least = np.minimum(gradient * low, gradient * high).sum(1)
     # Of these sums, relative to the sums of absolute values.
     reach = np.maximum(np.abs(low), np.abs(high))
     size = float(row.model.row_norms @ reach)
-    sums = np.abs(slopes) @ reach + 4 * (d @ reach**2) + 4 * np.linalg.norm(H, axis=(1, 2)) * size**2
+    sums = np.abs(slopes) @ reach + 4 * c * float(w @ reach**2) + 4 * np.linalg.norm(H, axis=(1, 2)) * size**2
     touching = constant + least - (len(low) + H.shape[1] + 16) * UNIT * sums
     without: Array = level + touching
     return without - norm_remainder(margins, radius, 3), without

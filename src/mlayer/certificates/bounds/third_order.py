@@ -5,6 +5,7 @@ docs/theory/certificates.md, theorem 5.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,12 @@ class ThirdOrder:
 
     def _rest_with(self, norm: float, radius: float) -> float:
         return norm * radius**3 + self.second.remainder(radius, 4) + self.pair.tensor_slack(radius, 3)
+
+    def coarse_rest(self, radius: float) -> float:
+        """Such a bound by the remainder from few nodes; infinite where that is unknown."""
+        if self.pair.coarse is None:
+            return math.inf
+        return self._known_norm * radius**3 + self.second.coarse_rest(radius, 3)
 
     def rests(self, radius: float) -> Iterator[float]:
         """Such bounds, from cheap to expensive; the last one is `rest`."""

@@ -9,11 +9,14 @@ the rule of scaling and squaring: Taylor at a small t, then
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mlayer.numerics.arrays import Array
 
 Complex = NDArray[np.complex128]
 Indices = NDArray[np.intp]
@@ -43,9 +46,21 @@ def sorted_tuples(n: int, order: int) -> tuple[Indices, Indices]:
     return np.stack(np.unravel_index(unique, (n,) * order)), place.reshape((n,) * order)
 
 
-def _divided(numbers: Complex, by: float) -> Complex:
-    """The quotients by a real number: real and imaginary parts apart, which is faster."""
-    return (numbers.view(np.float64) / by).view(np.complex128)
+@lru_cache(maxsize=4)
+def _flat_places(n: int) -> tuple[Indices, ...]:
+    """Places in flat arrays over sorted tuples: of pairs of pairs, of the triples and pairs in quadruples."""
+    (i, j, k, m), triples, pairs = sorted_tuples(n, 4)[0], sorted_tuples(n, 3)[1], sorted_tuples(n, 2)[1]
+    of_pairs = pairs[i, j] * (n * (n + 1) // 2) + pairs[k, m]
+    return of_pairs, triples[i, j, k], triples[j, k, m], i * n + j, k * n + m, i, m
+
+
+@lru_cache(maxsize=4)
+def _weights(order: int) -> Array:
+    """1 / (p + q + order)! for p + q < terms, else 0.  (terms, terms)"""
+    p = np.arange(_TERMS)
+    table = np.array([1 / math.factorial(k + order) if k < _TERMS else 0.0 for k in range(2 * _TERMS)])
+    result: Array = table[p[:, None] + p]
+    return result
 
 
 def differences(nodes: Complex, order: int) -> Differences:
@@ -63,41 +78,34 @@ def differences(nodes: Complex, order: int) -> Differences:
     squarings = max(0, int(np.ceil(np.log2(reach / _SMALL)))) if reach > 0 else 0
     t = 0.5**squarings
     x = (nodes - center) * t
+    # Complete homogeneous polynomials: f[x_0..x_r] = sum_m h_m(x_0..x_r) / (m + r)!, and those of two lists
+    # together are h_m = sum_{p + q = m} h_p(one) h_q(other), so that the sums are products of matrices.
+    h1 = np.ones((_TERMS, n), complex)  # powers
+    h2 = np.ones((_TERMS, n, n), complex)
+    for p in range(1, _TERMS):
+        np.multiply(h1[p - 1], x, out=h1[p])
+        np.multiply(h2[p - 1], x, out=h2[p])
+        h2[p] += h1[p][:, None]
+    f1, f2 = _weights(0)[0] @ h1, h1.T @ (_weights(1) @ h1)
     # Triples and quadruples only once for each multiset.
     (i, j, k), place3 = sorted_tuples(n, 3)
-    q = sorted_tuples(n, 4)[0] if order > 3 else np.zeros((4, 0), np.intp)
-    first, last = place3[q[0], q[1], q[2]], place3[q[1], q[2], q[3]]
-    x3, x4, ij = x[k], x[q[3]], i * n + j
-
-    # Complete homogeneous polynomials: f[x_0..x_r] = sum_p h_p(x_0..x_r) / (p + r)!.
-    h1 = np.ones(n, complex)
-    h2 = np.ones((n, n), complex)
-    h3 = np.ones(len(i) if order > 2 else 0, complex)
-    h4 = np.ones(len(first), complex)
-    fact = [1.0, 1.0, 2.0, 6.0]  # p!, (p + 1)!, ...
-    f1, f2 = h1 / 1, h2 / 1
-    f3, f4 = _divided(h3, 2.0), _divided(h4, 6.0)
-    for p in range(1, _TERMS):
-        h1 = h1 * x
-        h2 = h1[:, None] + x[None, :] * h2
-        fact = [fact[r] * (p + r) for r in range(4)]
-        f1, f2 = f1 + h1 / fact[0], f2 + h2 / fact[1]
-        if order > 2:
-            h3 *= x3
-            h3 += h2.reshape(-1)[ij]
-            f3 += _divided(h3, fact[2])
-        if order > 3:
-            h4 *= x4
-            h4 += h3[first]
-            f4 += _divided(h4, fact[3])
+    ij, jk = i * n + j, j * n + k
+    f3, f4 = np.zeros((2, 0), complex)
+    if order > 2:
+        f3 = (h2.reshape(_TERMS, -1).T @ (_weights(2) @ h1))[ij, k]
+    if order > 3:
+        of_pairs, first, last, q01, q23, q0, q3 = _flat_places(n)
+        both = h2[:, *sorted_tuples(n, 2)[0]]
+        f4 = (both.T @ (_weights(3) @ both)).reshape(-1)[of_pairs]
     # These are the differences over the scaled nodes of exp(x); over the nodes themselves of exp(t x)
     # each order has one more factor t.
     f2, f3, f4 = f2 * t, f3 * t**2, f4 * t**3
     for _ in range(squarings):
+        flat = f2.reshape(-1)
         if order > 3:
-            f4 = f4 * (f1[q[0]] + f1[q[3]]) + f2[q[0], q[1]] * f3[last] + f3[first] * f2[q[2], q[3]]
+            f4 = f4 * (f1[q0] + f1[q3]) + flat[q01] * f3[last] + f3[first] * flat[q23]
         if order > 2:
-            f3 = f3 * (f1[i] + f1[k]) + f2[i, j] * f2[j, k]
+            f3 = f3 * (f1[i] + f1[k]) + flat[ij] * flat[jk]
         f2 = f2 * (f1[:, None] + f1[None, :])
         f1 = f1 * f1
     shift = np.exp(center)

@@ -263,6 +263,10 @@ class Pair(Margins[float]):
         self.broken: dict[float, bool] = {}
         # By guess, where it is known: what `corner_radius` says.
         self.aims: dict[float, float] = {}
+        # A lower bound of the terms up to the quadratic ones, rounding included, and the eps that it is for.
+        self.level: tuple[float, float] = math.nan, -math.inf
+        # Coefficients of theorem 4 from few nodes (`bounds/remainder.py`), where they are known.
+        self.coarse: Array | None = None
         self._roundings: dict[int, float] = {}
 
     @property

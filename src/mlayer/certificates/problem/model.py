@@ -19,6 +19,7 @@ from mlayer.certificates.problem.coordinates import Whitened
 from mlayer.certificates.problem.region import Region
 from mlayer.certificates.problem.weights import Weights
 from mlayer.exponential import expm
+from mlayer.exponential.operator import frechet
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.torch_memory import in_torch_memory
 
@@ -219,16 +220,11 @@ def _products(T: Array) -> Array:
 def gradients(model: Model, M: Array, W: Array) -> Array:
     """Gradients of W : exp(M) along T_a, k readouts per row.  (r, n, n), (r, k, n, n) -> (r, k, d)
 
-    The upper right block of exp([[M^T, W], [0, M^T]]) is the adjoint derivative applied to W.
+    The derivative of exp at M^T in the direction W is the adjoint derivative at M applied to W.
     """
     (r, k, n, _), T = W.shape, model.weights.T
-    block = np.zeros((r, k, 2 * n, 2 * n))
-    block[..., :n, :n] = block[..., n:, n:] = M.mT[:, None]
-    # The block is linear in W: scaled to size 1 it needs no squarings.
-    largest = np.abs(W).max(axis=(2, 3))
-    size = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - 1) * n, 1.0)[..., None, None]
-    block[..., :n, n:] = W / size
-    adjoint = exponentials(block.reshape(r * k, 2 * n, 2 * n))[:, :n, n:].reshape(r, k, n, n) * size
+    at = np.broadcast_to(M.mT[:, None], W.shape)
+    adjoint = frechet(in_torch_memory(at.reshape(r * k, n, n)), in_torch_memory(W.reshape(r * k, n, n)))
     # One product for each row: a row's numbers do not depend on the other rows.
-    result: Array = adjoint.reshape(r, k, n * n) @ T.reshape(len(T), -1).T
+    result: Array = adjoint.numpy().reshape(r, k, n * n) @ T.reshape(len(T), -1).T
     return result

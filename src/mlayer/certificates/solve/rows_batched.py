@@ -14,7 +14,7 @@ import numpy as np
 
 from mlayer.certificates.bounds.first_order import first_order_lower
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named
-from mlayer.certificates.bounds.remainder import readout_remainders
+from mlayer.certificates.bounds.remainder import ReadoutRemainder, set_coarse
 from mlayer.certificates.bounds.second_order_together import quick_second_order
 from mlayer.certificates.derivatives.polynomial_degree import FinitePath
 from mlayer.certificates.derivatives.spectral import SpectralPath
@@ -189,12 +189,17 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
         _set_falls([pairs[k] for k in hard])
         falls = np.array([pairs[k].fall for k in hard])
         lower[hard], without[hard] = quick_second_order(margins.take(hard), H[hard], falls, slack[hard], eps)
+    for pair, level in zip(pairs, without.tolist(), strict=True):
+        pair.level = eps, level
     # The remainder with the readout inside is more expensive: only where it can help.
     likely = without > _LIKELY_SHARE * (without - lower)
     unsettled = [pair for k, pair in enumerate(pairs) if likely[k] and not lower[k] > 0]
-    coarse = readout_remainders(unsettled, coarse=True)
-    passed = [pair for k, pair in enumerate(pairs) if lower[k] > 0]
-    passed += [found.pair for found in coarse if without[pairs.index(found.pair)] > found(radius, 3)]
+    set_coarse(unsettled)
+    passed = [
+        pair
+        for k, pair in enumerate(pairs)
+        if lower[k] > 0 or (likely[k] and without[k] > ReadoutRemainder(pair, pair.coarse)(radius, 3))
+    ]
     row.settled[1].update((pair.rival, "second_order") for pair in passed)
 
 

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named, rank, taylor_bounds
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.protocol import TaylorBound
-from mlayer.certificates.bounds.remainder import readout_remainders
+from mlayer.certificates.bounds.remainder import readout_remainders, set_coarse
 from mlayer.certificates.overflow import unless_out_of_range
 from mlayer.certificates.problem.expansion import Row
-from mlayer.certificates.solve.corner import broken_at_corner, broken_by_descent, corner, corner_radius
+from mlayer.certificates.solve.corner import broken_at_corner, broken_by_descent, corner_radius
 from mlayer.certificates.solve.radius_search import (
     MOST_EXPECTED_CAPS,
     RADIUS_TOLERANCE,
@@ -125,10 +125,16 @@ def _best_at(row: Row, eps: float) -> Answer:
             left.append(bounds)
         else:
             hardest = max(hardest, settled, key=rank)
-    for bounds in left:
-        if broken_by_descent(bounds.pair, eps):
+    # The likeliest first: most rows that are broken at all are broken there.
+    if left and broken_by_descent(left[0].pair, eps):
+        return Answer(0.0, left[0].pair.rival, easiest, False)
+    unsettled = [bounds for bounds in left if third_proof(bounds, eps) is None]
+    if len(unsettled) < len(left):
+        hardest = max(hardest, "third_order", key=rank)
+    for bounds in unsettled:
+        if bounds is not left[0] and broken_by_descent(bounds.pair, eps):
             return Answer(0.0, bounds.pair.rival, easiest, False)
-    for bounds in left:
+    for bounds in unsettled:
         settled = expensive_proof(bounds, eps)
         if settled is None:
             return Answer(0.0, bounds.pair.rival, "caps", False)
@@ -139,6 +145,7 @@ def _best_at(row: Row, eps: float) -> Answer:
 @unless_out_of_range(None)
 def _readouts_together(rivals: list[Bounds], eps: float) -> None:
     """Remainders with the readout inside for all rivals of a row whose cheap proofs will ask for them."""
+    set_coarse([bounds.pair for bounds in rivals if bounds.second.ceiling(eps) > 0])
     wanted = [bounds.second for bounds in rivals if bounds.second.wants_readout(eps)]
     for second, remainder in zip(wanted, readout_remainders([k.pair for k in wanted]), strict=True):
         second.set_readout(remainder)
@@ -146,7 +153,7 @@ def _readouts_together(rivals: list[Bounds], eps: float) -> None:
 
 def first_proof(bounds: Bounds, eps: float) -> str | None:
     """The first bound, from cheap to expensive, that shows the margin positive over the region, or None."""
-    return cheap_proof(bounds, eps) or expensive_proof(bounds, eps)
+    return cheap_proof(bounds, eps) or third_proof(bounds, eps) or expensive_proof(bounds, eps)
 
 
 @unless_out_of_range(None)
@@ -158,19 +165,26 @@ def cheap_proof(bounds: Bounds, eps: float) -> str | None:
 
 
 @unless_out_of_range(None)
+def third_proof(bounds: Bounds, eps: float) -> str | None:
+    """The third order with the remainder from few nodes, where neither that nor a shift needs a fit."""
+    second, (at, level) = bounds.second, bounds.pair.level
+    if second.wants_readout(eps):
+        return None
+    rest = bounds.third.coarse_rest(bounds.pair.row.radius(eps))
+    passes = (at == eps and level > rest) or (second.ceiling(eps) > rest and second.plain_level(eps) > rest)
+    return "third_order" if passes else None
+
+
+@unless_out_of_range(None)
 def expensive_proof(bounds: Bounds, eps: float) -> str | None:
     """The second order with a fit, and all that comes after it."""
-    pair, box = bounds.pair, bounds.pair.row.region.norm == "linf"
-    radius = pair.row.radius(eps)
-    # No bound of the linear and quadratic terms is above their value in a corner: where that less the rest is
-    # negative, there is nothing to compute.
-    y = pair.row.model.white.rows.T @ corner(pair, eps)
-    ceiling = pair.margin + float(pair.first @ y) + float(y @ pair.second @ y)
-    orders: tuple[TaylorBound, ...] = (bounds.second, bounds.third)
+    second, box = bounds.second, bounds.pair.row.region.norm == "linf"
+    radius = bounds.pair.row.radius(eps)
+    orders: tuple[TaylorBound, ...] = (second, bounds.third)
     for order in orders:
         for rest in order.rests(radius):
             # The fit of a shift only where it can help.
-            if bounds.second.plain_level(eps) > rest or (ceiling > rest and bounds.second.level(eps) > rest):
+            if second.ceiling(eps) > rest and (second.plain_level(eps) > rest or second.level(eps) > rest):
                 return order.name
     if box and _tangent_pays(bounds.third, eps) and bounds.tangent(bounds.third, eps) > 0:
         return "tangent"
@@ -180,7 +194,7 @@ def expensive_proof(bounds: Bounds, eps: float) -> str | None:
         return "fourth_order"
     if box and bounds.deep_caps.levels(eps) < MOST_EXPECTED_CAPS and bounds.deep_caps.passes(eps):
         return "caps"
-    return next((name for name in _untuned(pair.row) if bounds.lower(name, eps) > 0), None)
+    return next((name for name in _untuned(bounds.pair.row) if bounds.lower(name, eps) > 0), None)
 
 
 def _untuned(row: Row) -> list[str]:
