@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from mlayer.errors import FileFormatError
-from mlayer.estimators.continuation import Continuation, End, Moments, Past, plain
+from mlayer.estimators.continuation import Continuation, End, Moments, plain
+from mlayer.estimators.past import Past
 from mlayer.estimators.waves import WaveFit, WaveRows, solved
 from mlayer.numerics.horizon import HorizonErrors
 from mlayer.tables import Plan, Training, fit_table, load_table_model, open_table, predict_table

@@ -139,7 +139,7 @@ def test_columns_of_ordinary_tables(cells: list[str], wanted: str) -> None:
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        (["18k", "24", "14k"] * 20, "cells such as '24' and '14k' are taken as names"),
+        (["18k", "24", "14k"] * 20, "cells such as '24' and '18k' are taken as names"),
         (["1.2.10", "1.3.11", "2.1.12"] * 20, "such as versions; write dates as 2010-02-01"),
         (["2024-01-01/2024-01-07", "2024-01-08/2024-01-14"] * 20, "40 cells are ranges, which count as"),
     ],

@@ -141,7 +141,7 @@ def learn_notation(series: Series) -> tuple[Notation | None, str] | None:
     decimal, doubt = _decimal(texts, cells, read, money=money)
     unit = common_unit(read, decimal)
     if unit is None:
-        examples = {cell.unit: text for text, cell in cells.items() if cell is not None}
+        examples = {cell.unit: text for text in reversed(texts) if (cell := cells[text]) is not None}
         if "" not in examples:
             return None
         shown = " and ".join(repr(examples[unit]) for unit in sorted(examples)[:2])
