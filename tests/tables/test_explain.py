@@ -109,6 +109,21 @@ def test_a_power_of_one_input_is_not_called_waves() -> None:
     assert str(found.formula.expressions[0]).endswith("axis**(3/2)")
 
 
+def test_the_seasons_and_levels_of_many_groups_are_read_exactly() -> None:
+    """Fifteen products of two inputs made one null space of the power 31, and no formula was found."""
+    draw = np.random.default_rng(0)
+    store = draw.integers(0, 6, 900)
+    x = np.column_stack([np.sort(draw.uniform(-1, 1, 900)), store[:, None] == np.arange(6)])
+    y = store * (1 + x[:, 0]) + np.cos(20 * x[:, 0] + store)
+    pairs = tuple((j, g) for g in range(1, 7) for j in range(g))
+    waves = WaveFit(np.array([20.0]), np.array([0]), tuple(range(1, 7)), pairs)
+    layer = wave_layer(solved(waves, WaveRows(x, y[:, None], np.ones(900))), 7)
+    found = explain(layer, x)
+    assert found.formula.method == "waves"
+    assert found.largest_error < 1e-5
+    np.testing.assert_allclose(found.formula(x)[:, 0], y, atol=1e-4)
+
+
 def test_every_name_of_a_column_becomes_a_symbol() -> None:
     """The square of m\xb2 is a digit to Python, and still no part of a name."""
     odd = ["area m\xb2", "x\xbd", "\u2167", "\uff11", "\xaa", "", "!", "!!", "\xb2", "a-b", "a b", "\u0301x"]

@@ -171,7 +171,8 @@ class SeriesPart:
         self.way_ = replace(way, grows=past.growth is not None)
         if chosen.persistence is not None:
             step = past.moments.step * float(self._inputs.deviation[time])
-            self.floor_ = replace(chosen.persistence, deviation=chosen.persistence.deviation * unit), step
+            found = chosen.persistence
+            self.floor_ = replace(found, deviation=found.deviation * unit), step
         self.rolling_ = (
             horizons * float(self._inputs.deviation[time]),
             forecasts * unit + float(self._outputs.mean[0]),
