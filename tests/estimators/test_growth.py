@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from mlayer.estimators.growth import Growth, may_grow
+from mlayer.estimators.growth import GrowthRate, may_grow
 from mlayer.estimators.waves import WaveFit, WaveRows, solved, wave_layer
 from mlayer.tables import Plan, fit_table
 
@@ -27,7 +27,7 @@ def test_the_layer_is_the_formula() -> None:
     z = 3 + x @ np.array([[0.5], [-0.2]]) + np.cos(4 * x[:, [0]] - 1)
     rows = WaveRows(x, z, np.ones(60))
     waves = solved(WaveFit(np.array([4.0]), np.array([0])), rows)
-    growth = Growth(time=0, offset=0.7, rate=0.9, end=1.5)
+    growth = GrowthRate(time=0, offset=0.7, rate=0.9, end=1.5)
     layer = growth.layer(wave_layer(waves, 2))
     new = draw.normal(size=(40, 2))
     truth = 3 + new @ np.array([[0.5], [-0.2]]) + np.cos(4 * new[:, [0]] - 1)
@@ -39,7 +39,7 @@ def test_the_layer_is_the_formula() -> None:
 
 def test_the_rate_is_that_of_the_logarithms() -> None:
     values = 50 * np.exp(0.02 * MONTHS + 0.05 * NOISE)
-    found = Growth.of(rows_of(values), 0, 0.0)
+    found = GrowthRate.of(rows_of(values), 0, 0.0)
     assert found.rate / MONTHS.std() == pytest.approx(np.polyfit(MONTHS, np.log(values), 1)[0])
 
 

@@ -26,7 +26,7 @@ _LAST, _LASTING = 1 / 3, 0.7
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthRate:
     """The growth of the targets of standardized rows.
 
     Attributes:
@@ -42,7 +42,7 @@ class Growth:
     end: float
 
     @classmethod
-    def of(cls, rows: WaveRows, time: int, offset: float) -> Growth:
+    def of(cls, rows: WaveRows, time: int, offset: float) -> GrowthRate:
         """The rate of the line through the logarithms of the targets, which must be positive."""
         slope, _ = _line(rows, np.log(rows.y + offset), time)
         return cls(time, offset, slope, float(rows.x[:, time].max()))

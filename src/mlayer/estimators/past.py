@@ -22,7 +22,7 @@ from mlayer.estimators.continuation import (
     part,
     plain,
 )
-from mlayer.estimators.growth import Growth
+from mlayer.estimators.growth import GrowthRate
 from mlayer.estimators.watch import OutOfTimeError
 from mlayer.estimators.waves import WaveFit, WaveRows, bounded, solved
 from mlayer.numerics.arrays import Array, Flags
@@ -55,7 +55,7 @@ class Past:
         data: WaveRows,
         time: int,
         check: Callable[[], None] = lambda: None,
-        growth: Growth | None = None,
+        growth: GrowthRate | None = None,
     ) -> None:
         self.data, self.check, self.growth = data, check, growth
         self.moments = Moments(data.x, time)
@@ -76,7 +76,7 @@ class Past:
         moments.groups = self.moments.groups
         if self.growth is None:
             return past, moments, lambda forecast, _: forecast
-        growth = Growth.of(past, moments.time, self.growth.offset)
+        growth = GrowthRate.of(past, moments.time, self.growth.offset)
         return growth.removed(past), moments, growth.applied
 
     def compare(self, origins: Sequence[float], search: Callable[[float], WaveFit | None]) -> None:

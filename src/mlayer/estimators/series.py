@@ -24,7 +24,7 @@ from mlayer.estimators.continuation import (
     every_way,
 )
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
-from mlayer.estimators.growth import Growth, may_grow
+from mlayer.estimators.growth import GrowthRate, may_grow
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.past import ORIGINS, Past
 from mlayer.estimators.scaling import Scale
@@ -185,17 +185,17 @@ class SeriesPart:
         offset = float(self._outputs.mean[0] / self._outputs.deviation[0])
         rows = WaveRows(*data.arrays)
         if settled is not None and len(data) > _ROWS_COMPARED_AGAIN:
-            growth = Growth.of(rows, time, offset) if settled.grows else None
+            growth = GrowthRate.of(rows, time, offset) if settled.grows else None
             return self._way_of(data, time, settled, growth)
         found = self._way_of(data, time, settled, None)
         if not found.may_slope or not found.past.losses or not may_grow(rows, time, offset):
             return found
-        other = self._way_of(data, time, settled, Growth.of(rows, time, offset))
+        other = self._way_of(data, time, settled, GrowthRate.of(rows, time, offset))
         better = other.past.losses and other.badness + PRICE_OF_A_DRIFT < found.badness
         return other if better else found
 
     def _way_of(
-        self, data: Tensors, time: int, settled: Continuation | None, growth: Growth | None
+        self, data: Tensors, time: int, settled: Continuation | None, growth: GrowthRate | None
     ) -> _Chosen:
         """The way to continue a series, or what is left of it without its growth."""
         watch, whole = self._clock, WaveRows(*data.arrays)
@@ -285,7 +285,7 @@ class SeriesPart:
                 before = data.part(torch.from_numpy(past.split(start)[0]))
                 if past.growth is not None:
                     rows = WaveRows(*before.arrays)
-                    flat = Growth.of(rows, time, past.growth.offset).removed(rows)
+                    flat = GrowthRate.of(rows, time, past.growth.offset).removed(rows)
                     before = replace(before, y=torch.from_numpy(flat.y))
                 searched[start] = self._wave_search(before, [time])
             return searched[start]
@@ -352,7 +352,7 @@ class SeriesPart:
             found = bounded(found, WaveRows(*data.arrays), along)
         return found if found is not None and len(found.frequencies) else None
 
-    def _wave_fit(self, waves: WaveFit, data: Tensors, growth: Growth | None = None) -> Fit:
+    def _wave_fit(self, waves: WaveFit, data: Tensors, growth: GrowthRate | None = None) -> Fit:
         """The layer of the waves that were found in ``data``."""
         periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
         self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
@@ -360,7 +360,7 @@ class SeriesPart:
 
     @staticmethod
     def _solved(
-        waves: WaveFit, data: Tensors, loss_name: str = "squared_error", growth: Growth | None = None
+        waves: WaveFit, data: Tensors, loss_name: str = "squared_error", growth: GrowthRate | None = None
     ) -> Fit:
         """The layer of a model that a linear solver has fitted."""
         layer = wave_layer(waves, data.x.shape[1])

@@ -168,7 +168,7 @@ def wave_blocks(weights: LayerWeights, gap: float) -> list[WaveBlock] | None:
 
 
 def _blocks_of(parts: Array, readout: Array, gap: float) -> list[WaveBlock] | None:
-    """Those of a part of M: (inputs + 1, n, n), the bias last; and (outputs, n, n)."""
+    """The blocks of a part of M: (inputs + 1, n, n), the bias last, with the readout (outputs, n, n)."""
     n = parts.shape[1]
     if not readout.any():
         return []

@@ -24,7 +24,7 @@ from mlayer.symbolic.read.formula import Formula, combined, evaluate, weights_of
 from mlayer.symbolic.read.term_selection import near_fraction
 
 _MOST_WAVES = 8
-# Rates of all waves together: what has more numbers is no formula to read, and takes long to find.
+# Rates of all waves together: with more numbers nobody could read the formula, and the search takes long.
 _MOST_RATES = 64
 # Waves with huge opposite amplitudes need more digits than their noise leaves, if the error grows by this.
 _ROUNDING = 1.1

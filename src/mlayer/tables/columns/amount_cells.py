@@ -178,7 +178,7 @@ def common_unit(cells: Collection[AmountParts], decimal: str) -> str | None:
 
     A number without a unit has that of the others. Beside magnitudes it is one of ones, as 850,000 beside 1.2
     million, unless it is as large as the numbers in front of these: the 24 beside 18k may be a 24k. A suffix
-    that is no unit, as in 320i, or a letter beside another, as in 32B and 34C, is part of a name.
+    that is no unit, as in 320i, or one of several letters, as in 32B and 34C, is part of a name.
 
     >>> def unit(*texts): return common_unit([cell for text in texts if (cell := taken_apart(text))], ".")
     >>> unit("3 g", "9 kg", "5 kg"), unit("950", "2k"), unit("7k"), unit("850,000", "1.2 million")
@@ -205,7 +205,7 @@ def common_unit(cells: Collection[AmountParts], decimal: str) -> str | None:
 
 
 def _beside_magnitudes(unit: str, cells: Collection[AmountParts], decimal: str) -> str | None:
-    """What numbers without a unit are counted in, where the others have one magnitude."""
+    """The unit of numbers without one, where the others have one magnitude; None if that is open."""
     values = [(cell.unit, abs(cell.value(decimal))) for cell in cells]
     scaled = [value for named, value in values if named and value > 0]
     plain = [value for named, value in values if not named and value > 0]

@@ -163,7 +163,7 @@ def date_notation(name: str, series: Series, texts: list[str]) -> str | None:
 
 
 def date_remarks(name: str, texts: list[str], format: str) -> list[Remark]:
-    """What the owner of a column of dates should know about how they were read."""
+    """Remarks about how dates were read."""
     ranges = [text for text in texts if start_of_range(text) != text]
     several, one = (
         "cells are ranges, which count as their start",
