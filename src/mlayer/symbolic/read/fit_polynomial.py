@@ -160,9 +160,9 @@ def _without_squares_of_flags(
 def _columns(points: Array, powers: list[tuple[int, ...]]) -> Array:
     """The terms at the points; of many inputs most have the power 0, which costs nothing."""
     result = np.ones((len(points), len(powers)))
-    for column, each in zip(result.T, powers, strict=True):
+    for k, each in enumerate(powers):
         for j in np.flatnonzero(each):
-            column *= points[:, j] ** each[j]
+            result[:, k] *= points[:, j] ** each[j]
     return result
 
 
