@@ -122,7 +122,8 @@ def test_categories_called_mean_do_not_hide_totals_nor_make_them(tmp_path: Path)
         (["18k", "24", "14k", "9k"] * 20, "category"),  # carats, or thousands
         (["320i"] * 19 + ["320d"], "category"),  # engines
         (["32B"] * 19 + ["34C"], "category"),  # sizes
-        (["100E"] * 10 + ["150W"] * 10 + ["200E"] * 9, "category"),  # no degrees
+        (["100.5E"] * 10 + ["150W"] * 10 + ["200E"] * 9, "category"),  # no degrees
+        (["5W", "3E", "7W"] * 20, "category"),  # doors
         (["1.2.10", "1.10.12", "2.3.11"] * 20, "category"),  # versions
         (["28.2.10", "1.3.10", "15.11.11"] * 20, "date"),
         (["1e5", "3e4", "1e6"] * 20, "number"),  # doses

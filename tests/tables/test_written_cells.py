@@ -165,6 +165,7 @@ AMOUNTS: dict[str, tuple[list[str], list[float]]] = {
     "calendar": (["2 years", "6 months", "1 year", "3 years"], [2, 0.5, 1, 3]),
     "latitudes": (["45.5N", "33.9S", "60.2N"], [45.5, -33.9, 60.2]),
     "longitudes": (["2.35° E", "74° W", "10.5° W"], [2.35, -74, -10.5]),
+    "tenure": (["< 1 year", "1 year", "10+ years", "5 years"], [1, 1, 10, 5]),
     "meters": (["5 m", "7.5 m", "6", "12 m"], [5, 7.5, 6, 12]),
     "accents": (["3 años", "1 año", "12 años"], [3, 1, 12]),
     "flags of Eurostat": (["1.5", ":", "2.5", "3.5", "4.5 e"], [1.5, np.nan, 2.5, 3.5, 4.5]),

@@ -53,7 +53,7 @@ _APART = " '\u2019\u00a0\u202f\u2009"
 _AMOUNT = re.compile(
     rf"^(?P<open>\()?\s*(?P<limit>[<>\u2264\u2265~\u2248]=?)?\s*(?P<minus>[{_PLUS}{_MINUS}])?\s*"
     rf"(?P<money>{_MONEY})?\s*(?P<late>[{_PLUS}{_MINUS}])?"
-    rf"(?P<digits>\d[\d.,{_APART}]*?|[.,]\d+)(?P<dash>[.,]?[\u2212\u2013-]{{1,2}})?\s*"
+    rf"(?P<digits>\d[\d.,{_APART}]*?|[.,]\d+)(?P<dash>[.,]?[\u2212\u2013-]{{1,2}})?(?P<or_more>\+)?\s*"
     rf"(?:(?P<times>{_TIMES})?\.?\s*(?P<after>{_MONEY})|(?P<unit>{_UNIT}|[A-Za-z]{{1,3}}[23]))(?P<per>{_PER})?"
     r"(?P<more>\+)?(?:\s?\*{1,3}|[\u2020\u2021\u00a7]|\s?\[\w{1,3}\])?\s*(?P<close>\))?$",
     re.IGNORECASE,
@@ -132,7 +132,7 @@ def taken_apart(text: str) -> AmountParts | None:
     negative = match["open"] is not None or backwards or (bool(signs) and signs[0] not in _PLUS)
     digits = "".join(c for c in digits if c not in _APART).rstrip(".,")
     unit = unit_name(money or unit) + (match["per"] or "").casefold()
-    limit = match["limit"] is not None or match["more"] is not None
+    limit = any(match[sign] is not None for sign in ("limit", "more", "or_more"))
     return AmountParts(negative, digits, unit, _MAGNITUDES[times.casefold()] if times else 1.0, limit)
 
 
@@ -197,8 +197,9 @@ def common_unit(cells: Collection[AmountParts], decimal: str) -> str | None:
         return _beside_magnitudes(unit, cells, decimal) if bare else unit
     for kind in _COMPASS:
         if len(count) > 1 and count.keys() <= kind.keys():
-            far = any(cell.value(decimal) > _HALF_TURN for cell in cells)
-            return None if far or bare else next(iter(kind))
+            values = [cell.value(decimal) for cell in cells]
+            fine = any(value % 1 for value in values) or any("\u00b0" in each for each in count)
+            return next(iter(kind)) if fine and max(values) <= _HALF_TURN and not bare else None
     others = [len(each) for each in count if math.isnan(size_of(each, unit))]
     letters = len(unit) == 1 and 1 in others
     return None if others and bare < count.total() and (letters or not _is_known(unit)) else unit
