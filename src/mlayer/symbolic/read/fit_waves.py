@@ -95,7 +95,7 @@ def _proposals(layer: MLayer, points: Array, m: int) -> Array:
         if all((np.abs(one - other) * spread).max() > 0.5 for other in kept):
             kept.append(one)
     inputs = points.shape[1]
-    return np.array(kept[: min(_MOST_WAVES, max(1, _MOST_RATES // (2 * inputs)))]).reshape(-1, 2, inputs)
+    return np.array(kept[: min(_MOST_WAVES, _MOST_RATES // (2 * inputs))]).reshape(-1, 2, inputs)
 
 
 def _search(proposals: Array, problem: WaveProblem, floor: float) -> Waves | None:
