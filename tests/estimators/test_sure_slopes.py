@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlayer.estimators.continuation import CALENDAR, FOUND, NONE, Continuation, Past, ends
+from mlayer.estimators.continuation import CALENDAR, FOUND, NONE, Continuation, ends
+from mlayer.estimators.past import Past
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.series import SeriesPart
 from mlayer.estimators.wandering import price_of_ways

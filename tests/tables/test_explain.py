@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 import sympy
+import torch
 
 from mlayer import MLayer
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.waves import WaveFit, solved, wave_layer
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.symbolic.read.fit_laws import fitted_power_law
+from mlayer.symbolic.read.fit_waves import fitted_waves
 from mlayer.tables import Schema, TableModel, Target, learn_schema
 from mlayer.tables.explain import explain_table, symbols_of
 
@@ -110,6 +113,31 @@ def test_a_power_of_one_input_is_not_called_waves() -> None:
     assert str(found.formula.expressions[0]).endswith("axis**(3/2)")
 
 
+def test_the_seasons_and_levels_of_many_groups_are_read_exactly() -> None:
+    """Fifteen products of two inputs made one null space of the power 31, and no formula was found."""
+    draw = np.random.default_rng(0)
+    store = draw.integers(0, 6, 900)
+    x = np.column_stack([np.sort(draw.uniform(-1, 1, 900)), store[:, None] == np.arange(6)])
+    y = store * (1 + x[:, 0]) + np.cos(20 * x[:, 0] + store)
+    pairs = tuple((j, g) for g in range(1, 7) for j in range(g))
+    waves = WaveFit(np.array([20.0]), np.array([0]), tuple(range(1, 7)), pairs)
+    layer = wave_layer(solved(waves, Rows(x, y[:, None], np.ones(900))), 7)
+    found = explain(layer, x)
+    assert found.formula.method == "waves"
+    assert found.largest_error < 1e-5
+    np.testing.assert_allclose(found.formula(x)[:, 0], y, atol=1e-4)
+
+
+def test_a_constant_model_is_explained() -> None:
+    """Its variation was rounding, of which the formula explained 0 %."""
+    layer = wave_layer(WaveFit.linear(np.array([[123.4], [1e-14]])), 1)
+    found = explain(layer, np.arange(50.0)[:, None])
+    assert (
+        found.verdict
+        == "the formula explains 100 % of the model's variation: it can stand for the model here"
+    )
+
+
 def test_every_name_of_a_column_becomes_a_symbol() -> None:
     """The square of m\xb2 is a digit to Python, and still no part of a name."""
     odd = ["area m\xb2", "x\xbd", "\u2167", "\uff11", "\xaa", "", "!", "!!", "\xb2", "a-b", "a b", "\u0301x"]
@@ -125,3 +153,28 @@ def test_every_name_of_a_column_becomes_a_symbol() -> None:
     many = symbols_of(tuple("!" * k for k in range(3000)))
     assert many[:3] == ["x", "x_2", "x_3"]
     assert len(set(many)) == 3000
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_a_sum_of_waves_is_as_near_as_it_says(seed: int) -> None:
+    """Digits were cut one by one: waves that cancel each other were off by a factor of 1e4 and more."""
+    layer = MLayer(2, 1, matrix_size=6, embedding_size=None).double()
+    draw = np.random.default_rng(seed)
+    with torch.no_grad():
+        for weights in layer.parameters():
+            weights.copy_(torch.from_numpy(draw.normal(size=weights.shape)))
+    points = draw.uniform(-1, 1, (120, 2))
+    values = layer(torch.from_numpy(points)).detach().numpy()
+    found = fitted_waves(layer, points, values, list(sympy.symbols("x y")), None)
+    assert found is not None
+    expression = sympy.lambdify(sympy.symbols("x y"), found.expressions[0])
+    error = np.sqrt(np.mean(np.square(expression(*points.T) - values[:, 0])))
+    assert error == pytest.approx(found.residual, rel=1e-6)
+    assert error < values.std()
+
+
+def test_no_waves_are_looked_for_along_many_columns() -> None:
+    """One wave along 62 columns, most of them categories, has 124 rates, and took 15 s to find."""
+    layer = MLayer(40, 1, matrix_size=6, embedding_size=None).double()
+    points = np.random.default_rng(0).normal(size=(90, 40))
+    assert fitted_waves(layer, points, points[:, :1], list(sympy.symbols("x0:40")), None) is None

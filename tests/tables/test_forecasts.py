@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from mlayer.errors import FileFormatError
-from mlayer.estimators.continuation import Continuation, End, Moments, Past, plain
+from mlayer.estimators.continuation import Continuation, End, Moments, plain
+from mlayer.estimators.past import Past
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.horizon import HorizonErrors

@@ -119,11 +119,62 @@ def test_categories_called_mean_do_not_hide_totals_nor_make_them(tmp_path: Path)
         ([*map(str, np.arange(0.5, 20, 0.5)), *["negative", "positive"] * 15], "category"),
         (["NC", "ND", "NB"] * 60 + ["1"] * 4, "category"),
         ([f"Q{k}{year}" for k in (1, 2) for year in range(10, 20)] * 3, "category"),  # questions
+        (["18k", "24", "14k", "9k"] * 20, "category"),  # carats, or thousands
+        (["320i"] * 19 + ["320d"], "category"),  # engines
+        (["32B"] * 19 + ["34C"], "category"),  # sizes
+        (["100.5E"] * 10 + ["150W"] * 10 + ["200E"] * 9, "category"),  # no degrees
+        (["5W", "3E", "7W"] * 20, "category"),  # doors
+        (["1.2.10", "1.10.12", "2.3.11"] * 20, "category"),  # versions
+        (["28.2.10", "1.3.10", "15.11.11"] * 20, "date"),
+        (["1e5", "3e4", "1e6"] * 20, "number"),  # doses
+        (["1E5", "3E4", "1E6"] * 20, "category"),  # rooms
+        (["+49301234567", "+4989123456", "+33123456789"] * 20, "category"),
+        (["5 g"] * 19 + ["3 pieces"], "number"),  # one bad cell
+        (["5 tokens"] * 19 + ["3 pieces"], "category"),
     ],
-    ids=["padded", "codes", "scores", "ratios", "clocks", "durations", "titers", "letters", "questions"],
 )
 def test_columns_of_ordinary_tables(cells: list[str], wanted: str) -> None:
     assert kind("c", cells) == wanted
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["18k", "24", "14k"] * 20, "cells such as '24' and '18k' are taken as names"),
+        (["1.2.10", "1.3.11", "2.1.12"] * 20, "such as versions; write dates as 2010-02-01"),
+        (["2024-01-01/2024-01-07", "2024-01-08/2024-01-14"] * 20, "40 cells are ranges, which count as"),
+    ],
+)
+def test_what_was_in_doubt_is_said(cells: list[str], said: str) -> None:
+    assert any(said in str(remark) for remark in infer_column(pd.Series(cells, name="c"), 50).remarks)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"0{30 + k % 60}{1_234_567 + 7919 * k}" for k in range(90)],
+        [f"+49{10**8 + 77 * k}" for k in range(90)],
+    ],
+)
+def test_telephone_numbers_are_left_out(cells: list[str], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(f"{cell},{k}" for k, cell in enumerate(cells)))
+    frame = read_with_target(open_table(tmp_path / "t.csv"), "y").frame
+    assert infer_column(frame["x"], 50).column is None
+    numbers = pd.Series(range(5_550_000_000, 5_550_000_090), name="phone_number")
+    assert infer_column(numbers, 50).column is None
+    assert kind("phone", [1, 2, 0, 1] * 20) == "number"
+
+
+@pytest.mark.parametrize(("last", "left_out"), [("Media,7,3", False), ("Media,20.5,61.5", True)])
+def test_a_last_row_called_media_is_a_mean_if_its_numbers_are(
+    last: str, left_out: bool, tmp_path: Path
+) -> None:
+    lines = [
+        f"{name},{k + 1},{3 * (k + 1)}" for k, name in enumerate(["Retail", "Energy", "Banks", "Food"] * 10)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["sector,x,y", *lines, last]) + "\n")
+    rows = read_with_target(open_table(tmp_path / "t.csv"), "y")
+    assert len(rows.frame) == 41 - left_out
 
 
 def test_times_with_and_without_hours_are_not_mixed() -> None:

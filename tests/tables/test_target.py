@@ -35,6 +35,8 @@ def poisson(mean: float, rows: int) -> Any:
         (poisson(0.3, 3000), "regression"),
         (poisson(1.8, 3000), "regression"),
         (1 + poisson(2.5, 800), "regression"),
+        (np.append(np.zeros(700), 1 + poisson(5.0, 150)), "regression"),  # demand on a few days
+        (np.repeat(range(10), [700, *[17] * 9]), "classification"),
         (np.repeat([1, 2, 3, 5, 6, 7], [70, 76, 17, 13, 9, 29]), "classification"),  # types of glass
         (np.repeat([0, 1, 2, 3], [900, 60, 30, 10]), "classification"),
         (np.repeat([1, 2, 7, 9], [900, 60, 30, 2]), "classification"),

@@ -159,6 +159,15 @@ AMOUNTS: dict[str, tuple[list[str], list[float]]] = {
     "durations": (["1h 30m", "2h", "45m", "1h 1m"], [1.5, 2, 0.75, 61 / 60]),
     "ISO durations": (["PT1H30M", "PT45M"], [1.5, 0.75]),
     "hours": (["5 am", "12 pm", "12 am"], [5, 12, 0]),
+    "words beside digits": (["1.2 million", "850,000", "2 million", "90,000"], [1.2e6, 8.5e5, 2e6, 9e4]),
+    "singular": (["1 day", "3 days", "12 days"], [1, 3, 12]),
+    "German singular": (["1 Jahr", "3 Jahre", "2 Jahre"], [1, 3, 2]),
+    "calendar": (["2 years", "6 months", "1 year", "3 years"], [2, 0.5, 1, 3]),
+    "latitudes": (["45.5N", "33.9S", "60.2N"], [45.5, -33.9, 60.2]),
+    "longitudes": (["2.35° E", "74° W", "10.5° W"], [2.35, -74, -10.5]),
+    "tenure": (["< 1 year", "1 year", "10+ years", "5 years"], [1, 1, 10, 5]),
+    "meters": (["5 m", "7.5 m", "6", "12 m"], [5, 7.5, 6, 12]),
+    "accents": (["3 años", "1 año", "12 años"], [3, 1, 12]),
     "flags of Eurostat": (["1.5", ":", "2.5", "3.5", "4.5 e"], [1.5, np.nan, 2.5, 3.5, 4.5]),
 }
 

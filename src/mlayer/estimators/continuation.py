@@ -12,15 +12,13 @@ and lines, and so M-layers: docs/theory/waves.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from mlayer.estimators.rows import Rows
-from mlayer.estimators.watch import OutOfTimeError
-from mlayer.estimators.waves import WaveFit, bounded, solved
+from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.arrays import Array, Flags, Indices
 from mlayer.numerics.waves import schwarz
 
@@ -38,23 +36,12 @@ _HARMONICS = (1, 2, 3, 12)
 _SEASONS_OF_A_SINE, _SEASONS_OF_OTHERS = 1.5, 2.0
 # Columns at most, as a part of the rows.
 _COLUMNS = 1 / 3
-# Forecasts start after these parts of the moments and are judged up to a fifth of the moments later.
-ORIGINS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-HORIZON = 0.2
-# Errors at the first moments count too: they separate a random walk from a mean before the long run does.
-_FIRST, _WEIGHT_OF_FIRST = 2, 0.25
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor
 # them by chance.
 PRICE_OF_A_DRIFT = 0.3
 _PRICES_OF_SEASONS = {NONE: 0.0, FOUND: 0.05, CALENDAR: 0.07}
 # Of the level of a series that is too short to be compared.
-_MEMORY_OF_FEW = 2.0
-# Errors are measured from this part of the moments on.
-_FIRST_ORIGIN = 0.4
-# Two waves are one if their phases part by no more than this over the rows.
-_IN_PHASE = np.pi / 4
-# From this many origins at least, however late it is.
-_FEWEST_ORIGINS = 4
+MEMORY_OF_FEW = 2.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +52,7 @@ class Continuation:
     memory: float  # of the level, in moments
     drift: float  # the part of the slope that is kept
     local: bool  # whether the slope is that of the last rows
+    grows: bool = False  # whether all of it grows at a constant rate besides
 
     @property
     def price(self) -> float:
@@ -81,7 +69,7 @@ class Continuation:
         """The same with the level of the last rows, and no slope but that of all rows."""
         return replace(
             self,
-            memory=min(self.memory, _MEMORY_OF_FEW),
+            memory=min(self.memory, MEMORY_OF_FEW),
             drift=0.0 if self.local else self.drift,
             local=False,
         )
@@ -94,7 +82,7 @@ class Continuation:
             level = "the last value"
         trend = {0.0: "", 0.5: " and half of the trend", 1.0: " and the trend"}[self.drift]
         season = " on top of the season" if self.season != NONE else ""
-        return level + trend + season
+        return level + trend + season + ", growing at a constant rate" * self.grows
 
 
 def every_way(seasons: list[str]) -> list[Continuation]:
@@ -142,11 +130,11 @@ class Moments:
         return float(self.values[max(0, round(min(part, 1.0) * len(self.values)) - 1)])
 
 
-def _size(data: Rows) -> int:
+def most_columns(data: Rows) -> int:
     return int(_COLUMNS * data.y.size)
 
 
-def _known(model: WaveFit, data: Rows) -> int:
+def known_parameters(model: WaveFit, data: Rows) -> int:
     """Parameters of a model whose frequencies are given and not searched."""
     return model.parameters(data.y.shape[1], data.x.shape[1]) - 3 * len(model.frequencies)
 
@@ -155,7 +143,7 @@ def _judged(model: WaveFit, data: Rows) -> WaveFit:
     """The model with its coefficients, and Schwarz's criterion for given frequencies."""
     model = solved(model, data)
     squares = model.loss(data) * data.y.size
-    return replace(model, score=schwarz(squares, data.y.size, _known(model, data)))
+    return replace(model, score=schwarz(squares, data.y.size, known_parameters(model, data)))
 
 
 def plain(data: Rows, moments: Moments) -> WaveFit:
@@ -180,14 +168,14 @@ def calendar(data: Rows, moments: Moments) -> WaveFit | None:
             continue
         w = np.asarray(2 * np.pi * np.arange(1, count + 1) / (season * moments.step), dtype=np.float64)
         trial = replace(base, frequencies=w, inputs=np.full(count, moments.time))
-        if _known(trial, data) < _size(data):
+        if known_parameters(trial, data) < most_columns(data):
             trials.append(_judged(trial, data))
     if not trials:
         return None
     best = min(trials, key=lambda fit: fit.score)
     for more in ((moments.time,), tuple(moments.groups), (*moments.groups, moments.time)):
         trial = replace(best, groups=more)
-        if more and _known(trial, data) < _size(data):
+        if more and known_parameters(trial, data) < most_columns(data):
             best = min(best, _judged(trial, data), key=lambda fit: fit.score)
     return best
 
@@ -251,126 +239,3 @@ def ends(data: Rows, moments: Moments, waves: WaveFit | None, seasons: set[str])
     if FOUND in seasons and waves is not None:
         found[FOUND] = solved(waves, data)
     return {season: End(base, data, moments) for season, base in found.items() if base is not None}
-
-
-class Past:
-    """Forecasts of the rows of a series from origins in its past.
-
-    ``check`` is called before each origin; it may raise to end the comparison.
-    """
-
-    def __init__(self, data: Rows, time: int, check: Callable[[], None] = lambda: None) -> None:
-        self.data, self.check = data, check
-        self.moments = Moments(data.x, time)
-        # Of each origin and each way: the mean squared errors up to the horizon, and at the first moments.
-        self.losses: dict[float, dict[Continuation, tuple[float, float]]] = {}
-        self._searched: dict[float, WaveFit | None] = {}
-
-    def split(self, origin: float, horizon: float = HORIZON) -> tuple[Flags, Flags]:
-        """Rows before the origin, a part of the moments, and those up to the horizon after it."""
-        times = self.data.x[:, self.moments.time]
-        before = times <= self.moments.until(origin)
-        return before, ~before & (times <= self.moments.until(origin + horizon))
-
-    def _before(self, rows: Flags) -> tuple[Rows, Moments]:
-        past = self.data.part(rows)
-        moments = Moments(past.x, self.moments.time)
-        moments.groups = self.moments.groups
-        return past, moments
-
-    def compare(self, origins: Sequence[float], search: Callable[[float], WaveFit | None]) -> None:
-        """Fill :attr:`losses`; ``search`` gives the waves in the rows before an origin."""
-        for origin in origins:
-            self.check()
-            before, after = self.split(origin)
-            if before.sum() < 2 * (self.data.x.shape[1] + 2) or not after.any():
-                continue
-            past, moments = self._before(before)
-            self._searched[origin] = search(origin)
-            known = ends(past, moments, self._searched[origin], {CALENDAR, FOUND})
-            future = self.data.part(after)
-            times = future.x[:, moments.time]
-            first = times <= np.unique(times)[:_FIRST][-1]
-            columns = {season: end.base.columns(future.x) for season, end in known.items()}
-            losses = self.losses.setdefault(origin, {})
-            for way in every_way([NONE, CALENDAR, FOUND]):
-                # Where no season is found, the model would continue without one.
-                season = way.season if way.season in known else NONE
-                forecast = columns[season] @ known[season].model(way).coefficients
-                square = np.square(forecast - future.y).mean(axis=1)
-                losses[way] = float(square.mean()), float(square[first].mean())
-
-    def _is_late(self) -> bool:
-        try:
-            self.check()
-        except OutOfTimeError:
-            return True
-        return False
-
-    def best(
-        self,
-        seasons: set[str],
-        allowed: Callable[[Continuation], bool] = lambda _: True,
-        price: Callable[[Continuation], float] = lambda way: way.price,
-        waves: WaveFit | None = None,
-    ) -> Continuation:
-        """The allowed way with the least mean logarithm of the errors plus its price.
-
-        The seasons are those that the model of all rows can have. If the waves of all rows are chosen,
-        origins that knew them decide on level and slope.
-        """
-        tiny = np.finfo(np.float64).tiny
-
-        def badness(way: Continuation, origins: Collection[float] = self.losses.keys()) -> float:
-            far, near = np.array([self.losses[origin][way] for origin in origins]).T + tiny
-            return float(np.log(far).mean() + _WEIGHT_OF_FIRST * np.log(near.mean())) + price(way)
-
-        ways = [way for way in every_way([NONE, CALENDAR, FOUND]) if way.season in {NONE, *seasons}]
-        ways = [way for way in ways if allowed(way)]
-        if not self.losses:  # too short, or no time to compare
-            fitted = Continuation(FOUND, np.inf, 1.0, False)
-            kept = FOUND in seasons and allowed(fitted)
-            return fitted if kept else Continuation(NONE, _MEMORY_OF_FEW, 0.0, False)
-        best = min(ways, key=badness)
-        alike = [] if waves is None or best.season != FOUND else self._found_before(waves)
-        if len(alike) < _FEWEST_ORIGINS:
-            return best
-        return min((way for way in ways if way.season == FOUND), key=lambda way: badness(way, alike))
-
-    def _found_before(self, waves: WaveFit) -> list[float]:
-        """The origins with all these waves among those of the rows before: in phase through these rows."""
-        times, found = self.data.x[:, self.moments.time], []
-        for origin, known in self._searched.items():
-            extent = self.moments.until(origin) - float(times.min())
-            if known is not None and origin in self.losses:
-                apart = np.abs(waves.frequencies[:, None] - known.frequencies).min(axis=1)
-                found += [origin] if (apart * extent <= _IN_PHASE).all() else []
-        return found
-
-    def errors(self, way: Continuation, base: WaveFit, most: int) -> tuple[Array, Array, Array]:
-        """Horizons (in units of the time), forecasts and absolute errors from up to ``most`` origins.
-
-        Where the rows before an origin are too few for the columns of ``base``, there is no season.
-        """
-        times, data = self.data.x[:, self.moments.time], self.data
-        values, columns = self.moments.values, base.columns(data.x)
-        first = min(max(int(_FIRST_ORIGIN * len(values)), data.x.shape[1] + 2), len(values) - 1)
-        found: list[tuple[Array, Array, Array]] = []
-        places = np.unique(np.linspace(first, len(values) - 1, most).round().astype(int))
-        # Every eighth first: where the time runs out, those that were used lie all over the past.
-        for place in np.concatenate([places[start::8] for start in (7, 3, 5, 1, 6, 2, 4, 0)]):
-            if len(found) >= _FEWEST_ORIGINS and self._is_late():
-                break
-            before = times < values[place]
-            past, moments = self._before(before)
-            enough = _known(base, past) < _size(past)
-            whole = solved(base, past, columns[before]) if enough else plain(past, moments)
-            fitted = bounded(whole, past, [moments.time])
-            known = columns[before] if enough and fitted is whole else None  # no wave was dropped
-            model = End(fitted, past, moments, known).model(way)
-            after = columns[~before] if known is not None else model.columns(data.x[~before])
-            forecast = (after @ model.coefficients)[:, 0]
-            error = np.abs(forecast - data.y[~before, 0])
-            found.append((times[~before] - past.x[:, moments.time].max(), forecast, error))
-        horizons, forecasts, errors = (np.concatenate(each) for each in zip(*found, strict=True))
-        return horizons, forecasts, errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,14 +17,16 @@ from mlayer.estimators.continuation import (
     CALENDAR,
     FOUND,
     NONE,
-    ORIGINS,
+    PRICE_OF_A_DRIFT,
     Continuation,
     End,
-    Past,
     ends,
+    every_way,
 )
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
+from mlayer.estimators.growth import GrowthRate, may_grow
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
+from mlayer.estimators.past import ORIGINS, Past
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale
 from mlayer.estimators.wandering import (
@@ -76,6 +78,18 @@ _SURELY_BETTER = 10.0
 def _with_waves(way: Continuation) -> bool:
     """Whether a way has the season of the waves that were found."""
     return way.season == FOUND
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A way to continue a series, the model at its end, and what they were chosen by."""
+
+    way: Continuation
+    end: End
+    past: Past
+    persistence: Persistence | None
+    badness: float
+    may_slope: bool  # whether a slope is more than chance
 
 
 class SeriesPart:
@@ -142,45 +156,74 @@ class SeriesPart:
         if settled is False:
             return None
         watch, data = self._clock, data.double()
-        rows = data.rows
-        past = Past(rows, time, watch.check)
-        with watch.section(0.0, 0.3):
-            waves = self._waves_of_series(past, data)
-        known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
-        found = self._persistence(known, waves, rows, past)
-        if settled is None or len(data) <= _ROWS_COMPARED_AGAIN:
-            with watch.section(0.3, 0.6):
-                self._compare(past, data, time)
-        allowed = sound_ways(found, known[NONE])
-        if self._has_a_year(known, found, rows, time):
-            allowed = _with_waves
-        if past.losses or settled is None or not allowed(settled):
-            end = known.get(FOUND)
-            chosen = end.base if end is not None and is_determined(end) else None
-            way = past.best(set(known), allowed, price_of_ways(known), chosen)
-        else:
-            way = settled
-        end = known.get(way.season, known[NONE])
-        # A short memory has followed a shift halfway, which then looks like a shift of the earlier rows.
-        levels = [end.model(replace(way, memory=memory)) for memory in {way.memory, np.inf}]
-        if any(has_shifted(model, rows, past.moments) for model in levels):
-            way = way.from_the_last_rows
+        with watch.section(0.0, 0.6):
+            chosen = self._chosen(data, time, settled)
+        way, end, past = chosen.way, chosen.end, chosen.past
         with watch.section(0.6, 0.9):
             if settled is None and self._rival_is_better(make, past, data, recipe, way):
                 return None
-        most = int(np.clip(_ROWS_OF_ORIGINS / len(rows.x), *_ORIGINS))
+        most = int(np.clip(_ROWS_OF_ORIGINS / len(data), *_ORIGINS))
         horizons, forecasts, errors = past.errors(way, end.base, most)
         unit = float(self._outputs.deviation[0])
-        self.way_ = way
-        if found is not None:
+        self.way_ = replace(way, grows=past.growth is not None)
+        if chosen.persistence is not None:
             step = past.moments.step * float(self._inputs.deviation[time])
+            found = chosen.persistence
             self.floor_ = replace(found, deviation=found.deviation * unit), step
         self.rolling_ = (
             horizons * float(self._inputs.deviation[time]),
             forecasts * unit + float(self._outputs.mean[0]),
             errors * unit,
         )
-        return self._wave_fit(end.model(way), data)
+        return self._wave_fit(end.model(way), data, past.growth)
+
+    def _chosen(self, data: Tensors, time: int, settled: Continuation | None) -> _Chosen:
+        """The way to continue a series; with growth at a constant rate where forecasts favor that."""
+        offset = float(self._outputs.mean[0] / self._outputs.deviation[0])
+        rows = data.rows
+        if settled is not None and len(data) > _ROWS_COMPARED_AGAIN:
+            growth = GrowthRate.of(rows, time, offset) if settled.grows else None
+            return self._way_of(data, time, settled, growth)
+        found = self._way_of(data, time, settled, None)
+        if not found.may_slope or not found.past.losses or not may_grow(rows, time, offset):
+            return found
+        other = self._way_of(data, time, settled, GrowthRate.of(rows, time, offset))
+        better = other.past.losses and other.badness + PRICE_OF_A_DRIFT < found.badness
+        return other if better else found
+
+    def _way_of(
+        self, data: Tensors, time: int, settled: Continuation | None, growth: GrowthRate | None
+    ) -> _Chosen:
+        """The way to continue a series, or what is left of it without its growth."""
+        watch, whole = self._clock, data.rows
+        past, rows = Past(whole, time, watch.check, growth), whole
+        if growth is not None:
+            rows = growth.removed(whole)
+        flat = replace(data, y=torch.from_numpy(rows.y))
+        with watch.section(0.0, 0.5):
+            waves = self._waves_of_series(past, flat)
+        known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
+        found = self._persistence(known, waves, rows, past)
+        if settled is None or len(data) <= _ROWS_COMPARED_AGAIN:
+            with watch.section(0.5, 1.0):
+                self._compare(past, data, time)
+        allowed, price = sound_ways(found, known[NONE]), price_of_ways(known)
+        may_slope = any(way.drift and allowed(way) for way in every_way([NONE]))
+        if self._has_a_year(known, found, rows, time):
+            allowed = _with_waves
+        if past.losses or settled is None or not allowed(settled):
+            end = known.get(FOUND)
+            sure = end.base if end is not None and is_determined(end) else None
+            way = past.best(set(known), allowed, price, sure)
+        else:
+            way = settled
+        badness = past.badness(way, price) if past.losses else math.inf
+        end = known.get(way.season, known[NONE])
+        # A short memory has followed a shift halfway, which then looks like a shift of the earlier rows.
+        levels = [end.model(replace(way, memory=memory)) for memory in {way.memory, np.inf}]
+        if any(has_shifted(model, rows, past.moments) for model in levels):
+            way = way.from_the_last_rows
+        return _Chosen(way, end, past, found, badness, may_slope)
 
     def _has_a_year(self, known: dict[str, End], found: Persistence | None, rows: Rows, time: int) -> bool:
         """Whether a year's wave, which early forecasts did not know, is sure by Schwarz's criterion too."""
@@ -234,8 +277,12 @@ class SeriesPart:
         def search(origin: float) -> WaveFit | None:
             start = max(each for each in _SEARCHES if each <= origin)
             if start not in searched:
-                before = torch.from_numpy(past.split(start)[0])
-                searched[start] = self._wave_search(data.part(before), [time])
+                before = data.part(torch.from_numpy(past.split(start)[0]))
+                if past.growth is not None:
+                    rows = before.rows
+                    flat = GrowthRate.of(rows, time, past.growth.offset).removed(rows)
+                    before = replace(before, y=torch.from_numpy(flat.y))
+                searched[start] = self._wave_search(before, [time])
             return searched[start]
 
         try:
@@ -305,16 +352,19 @@ class SeriesPart:
             found = bounded(found, data.rows, along)
         return found if found is not None and len(found.frequencies) else None
 
-    def _wave_fit(self, waves: WaveFit, data: Tensors) -> Fit:
+    def _wave_fit(self, waves: WaveFit, data: Tensors, growth: GrowthRate | None = None) -> Fit:
         """The layer of the waves that were found in ``data``."""
         periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
         self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
-        return self._solved(waves, data)
+        return self._solved(waves, data, growth=growth)
 
     @staticmethod
-    def _solved(waves: WaveFit, data: Tensors, loss_name: str = "squared_error") -> Fit:
+    def _solved(
+        waves: WaveFit, data: Tensors, loss_name: str = "squared_error", growth: GrowthRate | None = None
+    ) -> Fit:
         """The layer of a model that a linear solver has fitted."""
         layer = wave_layer(waves, data.x.shape[1])
+        layer = layer if growth is None else growth.layer(layer)
         loss = loss_on(layer, data.double(), loss_name)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
         result = TrainingResult([record], 0, loss, "epochs", "solved as a linear model", 0, 0.0)

@@ -47,20 +47,27 @@ class HorizonErrors:
 
     @classmethod
     def of(
-        cls, horizons: Array, forecasts: Array, errors: Array, floor: tuple[Persistence, float] | None = None
+        cls,
+        horizons: Array,
+        forecasts: Array,
+        errors: Array,
+        floor: tuple[Persistence, float] | None = None,
+        *,
+        grows: bool = False,
     ) -> HorizonErrors:
         """Fit to absolute errors of forecasts of the past at positive horizons, (forecasts,) each.
 
-        ``floor`` says how far the level may wander, and how long its steps are.
+        ``floor`` says how far the level may wander, and how long its steps are; ``grows`` whether positive
+        forecasts grow at a constant rate, which makes errors shares of them.
         """
         span = float(horizons.max())
         growth = _growth(horizons, errors)
         size = _size(horizons, growth)
         relative = False
-        if (forecasts > 0).all() and (errors < forecasts).all():
+        if (forecasts > 0).all() and (grows or (errors < forecasts).all()):
             shares = _growth(horizons, errors / forecasts)
             other = _size(horizons, shares) * forecasts
-            if _likelihood(errors, other) > _likelihood(errors, size) + _GAIN:
+            if grows or _likelihood(errors, other) > _likelihood(errors, size) + _GAIN:
                 growth, size, relative = shares, other, True
         scores = np.sort(np.divide(errors, size, out=np.zeros(len(errors)), where=size > 0))
         return cls(growth, scores, relative, span, *(floor or ()))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 10  # rows above
 _NUMBERS = 0.9  # share of numbers in a column of numbers
+_NEAR = 0.05  # deviations of a column, by which its mean may have been rounded
 MOST_TOTALS = 8  # lines: totals, for example a mean, and notes
 _NOTE = re.compile(
     r"(sources?|notes?|quellen?|anmerkung|hinweis|stand|fuente|nota|fonte|bron)\b.*|[*\u2020\u00a9].+", re.I
@@ -70,8 +71,7 @@ def without_totals(
         frame: the table, or its last piece.
         fewest: rows that must be above.
         features: of a fitted model, "column = category": what is a category there is no line of totals.
-        predicts: whether the rows were to be predicted: for the remark, and a complete one that says "mean"
-            alone is predicted.
+        predicts: whether the rows were to be predicted: for the remark.
     """
     texts = list(
         frame.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz", "timedelta"]).columns
@@ -84,7 +84,7 @@ def without_totals(
     def words_of(row: Series) -> set[str]:
         return {_folded(row[name]) for name in texts if counts(name, row[name])}
 
-    count, notes, sure = 0, 0, not predicts
+    count, notes, sure = 0, 0, False
     while count < MOST_TOTALS and len(frame) - count > fewest:
         row = frame.iloc[len(frame) - count - 1]
         words = words_of(row)
@@ -92,8 +92,8 @@ def without_totals(
             if notes < count or not _is_note(row, frame.iloc[:-1]):
                 break
             notes += 1
-        # A row to predict that is complete may say "mean" of something else.
-        sure = sure or notes > 0 or not words <= _MEANS or bool(_blank(row).any())
+        # A complete row may say "mean" of something else, or "media" of newspapers.
+        sure = sure or notes > 0 or not words <= _MEANS or bool(_blank(row).any()) or _is_mean(row, frame)
         count += 1
     count = count if sure else 0
     above = frame.iloc[: len(frame) - count]
@@ -119,6 +119,13 @@ def _is_note(row: Series, above: DataFrame) -> bool:
         return True
     others = above.iloc[:, 0].dropna().map(str)
     return len(text) > 1 and not _is_number(text) and others.map(_is_number).mean() >= _NUMBERS
+
+
+def _is_mean(row: Series, frame: DataFrame) -> bool:
+    """Whether the numbers of a line are the means of their columns."""
+    above = frame.iloc[:-1].select_dtypes("number")
+    near = (above.mean() - row[above.columns].astype(float)).abs() <= _NEAR * above.std()
+    return bool(len(near) and near.all())
 
 
 def _blank(row: Series) -> Series:

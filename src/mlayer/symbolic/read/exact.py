@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from mlayer.errors import ArgumentError
 from mlayer.numerics.arrays import Array
@@ -110,15 +111,34 @@ def wave_blocks(weights: LayerWeights, gap: float) -> list[WaveBlock] | None:
     """The blocks of M, each a wave times a polynomial in the outputs, or None if M has no such basis.
 
     Eigenvalues nearer than ``gap`` (relative to the norm) count as one, whose polynomial then has a
-    higher degree; there is no division by their difference.
+    higher degree; there is no division by their difference. Parts of M that no entry connects are taken one
+    by one: those of a table with groups have many products of two inputs, all with the eigenvalue 0, and the
+    null space of so high a power would have no digits left.
     """
-    variables, n = len(weights.T), len(weights.B)
-    # A generic combination has the common invariant subspaces, and no others.
-    mix = np.random.default_rng(0).uniform(0.5, 1.5, variables + 1)
     parts = np.concatenate([weights.T, weights.B[None]])
+    count, place = connected_components((parts != 0).any(0))
+    blocks: list[WaveBlock] = []
+    for component in range(count):
+        rows = np.flatnonzero(place == component)
+        found = _blocks_of(parts[:, rows[:, None], rows], weights.S[:, rows[:, None], rows], gap)
+        if found is None:
+            return None
+        blocks += found
+    return blocks
+
+
+def _blocks_of(parts: Array, readout: Array, gap: float) -> list[WaveBlock] | None:
+    """The blocks of a part of M: (inputs + 1, n, n), the bias last, with the readout (outputs, n, n)."""
+    n = parts.shape[1]
+    if not readout.any():
+        return []
+    # A generic combination has the common invariant subspaces, and no others.
+    mix = np.random.default_rng(0).uniform(0.5, 1.5, len(parts))
     sizes = np.array([np.linalg.norm(part) for part in parts])
     if not sizes.any():
-        return None
+        return [
+            WaveBlock(np.zeros(len(parts) - 1, complex), 0j, parts.astype(complex), readout.astype(complex))
+        ]
     mix = np.where(sizes > 0, mix / np.where(sizes > 0, sizes, 1), 0)
     R = np.einsum("a,aij->ij", mix, parts).astype(np.complex128)
     clusters = _clusters(np.linalg.eigvals(R), gap * float(np.linalg.norm(R, 2)))
@@ -141,7 +161,7 @@ def wave_blocks(weights: LayerWeights, gap: float) -> list[WaveBlock] | None:
         inner = np.stack([left @ part @ right for part in parts])
         rates = np.trace(inner, axis1=1, axis2=2) / len(cluster)
         nilpotent = inner - rates[:, None, None] * np.eye(len(cluster))
-        S = np.einsum("mij,ia,bj->mab", weights.S, right, left)
+        S = np.einsum("mij,ia,bj->mab", readout, right, left)
         blocks.append(WaveBlock(rates[:-1], complex(rates[-1]), nilpotent, S))
         first = last
     return blocks

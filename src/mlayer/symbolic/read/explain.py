@@ -29,6 +29,7 @@ _NEAR_THE_MODEL = 0.9  # the same, where the data support the formula too
 _AS_GOOD = 1.1  # times the model's own error
 _USELESS = 0.1  # of the data's variance
 _ROUNDING = 1e-6  # of the data's deviation: smaller errors are compared with nothing
+_NO_SPREAD = 1e-9  # of the largest value: outputs that differ by less are constant
 _SKETCH = "a sketch, not to be relied on; try another --degree"
 
 
@@ -249,9 +250,10 @@ def _output_names(layer: MLayer, names: Any) -> tuple[str, ...]:
 
 
 def _share(difference: Array, whole: Array) -> float:
-    """The part of the variance that is explained."""
+    """The part of the variance that is explained; all of it where rounding alone makes one."""
     spread = float(np.square(whole - whole.mean(0)).sum())
-    return 1 - float(np.square(difference).sum()) / spread if spread > 0 else 1.0
+    rounding = whole.size * (_NO_SPREAD * float(np.abs(whole).max())) ** 2
+    return 1 - float(np.square(difference).sum()) / spread if spread > rounding else 1.0
 
 
 def _figure(value: float) -> str:

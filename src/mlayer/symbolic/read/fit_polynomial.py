@@ -148,7 +148,12 @@ def _without_squares_of_flags(
 
 
 def _columns(points: Array, powers: list[tuple[int, ...]]) -> Array:
-    return np.stack([np.prod(points ** np.array(p), axis=1) for p in powers], 1)
+    """The terms at the points; of many inputs most have the power 0, which costs nothing."""
+    result = np.ones((len(points), len(powers)))
+    for k, each in enumerate(powers):
+        for j in np.flatnonzero(each):
+            result[:, k] *= points[:, j] ** each[j]
+    return result
 
 
 def decimal_or_fraction(value: float, error: float) -> Any:

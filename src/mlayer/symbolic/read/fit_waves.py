@@ -24,6 +24,10 @@ from mlayer.symbolic.read.formula import Formula, evaluate, weights_of
 from mlayer.symbolic.read.term_selection import near_fraction
 
 _MOST_WAVES = 8
+# Rates of all waves together: with more numbers nobody could read the formula, and the search takes long.
+_MOST_RATES = 64
+# Waves with huge opposite amplitudes need more digits than their noise leaves, if the error grows by this.
+_ROUNDING = 1.1
 _FLOOR = 1e-7
 _MOST_ROWS = 3000
 _PARTS_OF_PI = 12  # the largest denominator of a multiple of pi
@@ -33,7 +37,7 @@ def fitted_waves(
     layer: MLayer, points: Array, targets: Array, symbols: list[Any], tolerance: float | None
 ) -> Formula | None:
     """The sum of waves that fits the targets, or None if none was found."""
-    expressions, total = [], 0.0
+    expressions, squares = [], 0.0
     for m in range(layer.out_features):
         target = targets[:, m]
         floor = (tolerance or _FLOOR) * max(float(target.std()), 1e-300)
@@ -42,9 +46,16 @@ def fitted_waves(
         if found is None:
             return None
         found = _snapped(found, problem, floor)
-        total += found.squares / len(target)
-        expressions.append(_expression(found, symbols, problem))
-    return Formula(tuple(expressions), tuple(symbols), "fit", math.sqrt(total / layer.out_features))
+        noise = math.sqrt(found.squares / len(target))
+        for digits_of in (noise, 0.0):
+            expression = _expression(found, symbols, problem, digits_of)
+            read = Formula((expression,), tuple(symbols), "fit", 0.0)(points)[:, 0]
+            error = float(np.square(read - target).mean())
+            if error <= (_ROUNDING * noise) ** 2 + floor**2:
+                break
+        squares += error
+        expressions.append(expression)
+    return Formula(tuple(expressions), tuple(symbols), "fit", math.sqrt(squares / layer.out_features))
 
 
 def _proposals(layer: MLayer, points: Array, m: int) -> Array:
@@ -83,7 +94,8 @@ def _proposals(layer: MLayer, points: Array, m: int) -> Array:
             continue
         if all((np.abs(one - other) * spread).max() > 0.5 for other in kept):
             kept.append(one)
-    return np.array(kept[:_MOST_WAVES]).reshape(-1, 2, points.shape[1])
+    inputs = points.shape[1]
+    return np.array(kept[: min(_MOST_WAVES, _MOST_RATES // (2 * inputs))]).reshape(-1, 2, inputs)
 
 
 def _search(proposals: Array, problem: WaveProblem, floor: float) -> Waves | None:
@@ -154,9 +166,9 @@ def _snapped(waves: Waves, problem: WaveProblem, floor: float) -> Waves:
     return waves
 
 
-def _expression(waves: Waves, symbols: list[Any], problem: WaveProblem) -> Any:
+def _expression(waves: Waves, symbols: list[Any], problem: WaveProblem, noise: float) -> Any:
+    """The formula with the digits that errors of this size leave."""
     sympy = sympy_module()
-    noise = math.sqrt(waves.squares / len(problem.x))
     # Not below what rounding leaves of the data.
     least = 1e-10 * float(problem.y.std())
     terms = [_decimal(float(waves.linear[0, 0]), max(3 * noise, least))]

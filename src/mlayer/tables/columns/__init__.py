@@ -49,7 +49,7 @@ def infer_column(series: Series, max_categories: int) -> Inferred:
     for kind in KINDS:
         found = kind.infer(cells)
         if found is not None:
-            return found
+            return Inferred(found.column, cells.doubts + found.remarks)
     return left_out(name, "cells of no known kind")
 
 

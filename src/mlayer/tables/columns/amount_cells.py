@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,22 +22,30 @@ ONES = "ones"
 _MAGNITUDES = {"k": 1e3, "tsd": 1e3, "thousand": 1e3, "m": 1e6, "mn": 1e6, "mio": 1e6, "million": 1e6}
 _MAGNITUDES |= {"millions": 1e6, "b": 1e9, "bn": 1e9, "mrd": 1e9, "billion": 1e9, "billions": 1e9}
 _MAGNITUDES |= {"trillion": 1e12, "lakh": 1e5, "crore": 1e7}
-# Units of one kind and their sizes: a column may mix them.
+# North and east are positive.
+_COMPASS = tuple({f"\u00b0{a}": 1.0, a: 1.0, f"\u00b0{b}": -1.0, b: -1.0} for a, b in ("ns", "ew"))
+# Units of one kind and their sizes, in the singular: a column may mix them.
 _KINDS: tuple[dict[str, float], ...] = (
-    {"": 1.0, ONES: 1.0, **_MAGNITUDES},
     {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12},
     {"mg": 1e-3, "g": 1.0, "kg": 1e3, "t": 1e6},
     {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "km": 1e3},
     {"ml": 1e-3, "cl": 1e-2, "l": 1.0},
-    {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "mins": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0},
+    {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "minut": 60.0, "h": 3600.0, "hr": 3600.0, "hour": 3600.0}
+    | {"day": 86400.0, "week": 604800.0, "month": 2629800.0, "year": 31557600.0, "yr": 31557600.0},
     {"hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9},
     {"w": 1.0, "kw": 1e3, "mw": 1e6, "gw": 1e9},
     {"wh": 1.0, "kwh": 1e3, "mwh": 1e6, "gwh": 1e9},
+    *_COMPASS,
 )
+# Magnitudes that are units too.
+_LETTERS = frozenset(unit for unit in _MAGNITUDES if any(unit in kind for kind in _KINDS))
+_ALIKE = 10.0  # times: numbers that are no further apart may be counted in the same
+_HALF_TURN = 180.0  # degrees
 _MONEY = "|".join(sorted(map(re.escape, (*_SIGNS, *_CODES)), key=len, reverse=True))
 _TIMES = "|".join(sorted(_MAGNITUDES, key=len, reverse=True))
 _RAISED = "\u00b2\u00b3"
-_UNIT = rf"(?:(?:sq|cu|fl) )?[%\u2030\u00b0]?[A-Za-z\u00b5\u03bc\u03a9]{{0,12}}[{_RAISED}]?"
+_UNIT = rf"(?:(?:sq|cu|fl) |\u00b0 ?|[%\u2030])?[A-Za-z\u00c0-\u00ff\u00b5\u03bc\u03a9]{{0,12}}[{_RAISED}]?"
+_PLURAL = re.compile(r"(?<=\w{3})(?:e?n|e?s|e)$|(?<=\w{2})s$")
 _PER = rf"/[A-Za-z]{{1,8}}[{_RAISED}]?"
 _MINUS, _PLUS = "\u2212\u25bc-", "+\u25b2"  # the hyphen last: it stands in a class of characters
 # Between thousands: spaces (also those that do not break a line, and thin ones) and apostrophes.
@@ -43,7 +53,7 @@ _APART = " '\u2019\u00a0\u202f\u2009"
 _AMOUNT = re.compile(
     rf"^(?P<open>\()?\s*(?P<limit>[<>\u2264\u2265~\u2248]=?)?\s*(?P<minus>[{_PLUS}{_MINUS}])?\s*"
     rf"(?P<money>{_MONEY})?\s*(?P<late>[{_PLUS}{_MINUS}])?"
-    rf"(?P<digits>\d[\d.,{_APART}]*?|[.,]\d+)(?P<dash>[.,]?[\u2212\u2013-]{{1,2}})?\s*"
+    rf"(?P<digits>\d[\d.,{_APART}]*?|[.,]\d+)(?P<dash>[.,]?[\u2212\u2013-]{{1,2}})?(?P<or_more>\+)?\s*"
     rf"(?:(?P<times>{_TIMES})?\.?\s*(?P<after>{_MONEY})|(?P<unit>{_UNIT}|[A-Za-z]{{1,3}}[23]))(?P<per>{_PER})?"
     r"(?P<more>\+)?(?:\s?\*{1,3}|[\u2020\u2021\u00a7]|\s?\[\w{1,3}\])?\s*(?P<close>\))?$",
     re.IGNORECASE,
@@ -122,52 +132,94 @@ def taken_apart(text: str) -> AmountParts | None:
     negative = match["open"] is not None or backwards or (bool(signs) and signs[0] not in _PLUS)
     digits = "".join(c for c in digits if c not in _APART).rstrip(".,")
     unit = unit_name(money or unit) + (match["per"] or "").casefold()
-    limit = match["limit"] is not None or match["more"] is not None
+    limit = any(match[sign] is not None for sign in ("limit", "more", "or_more"))
     return AmountParts(negative, digits, unit, _MAGNITUDES[times.casefold()] if times else 1.0, limit)
 
 
 def unit_name(text: str) -> str:
     """One name for each unit: £ is GBP, KG is kg.
 
-    >>> unit_name("£"), unit_name("eur"), unit_name("KG"), unit_name("")
-    ('GBP', 'EUR', 'kg', '')
+    >>> unit_name("£"), unit_name("eur"), unit_name("KG"), unit_name("\u00b0 C"), unit_name("")
+    ('GBP', 'EUR', 'kg', '\u00b0c', '')
     """
     for sign, code in _SIGNS.items():
         if text.casefold() == sign.casefold():
             return code
-    return text.upper() if text.upper() in _CODES else text.casefold()
+    return text.upper() if text.upper() in _CODES else text.casefold().replace("\u00b0 ", "\u00b0")
 
 
+def _singular(unit: str) -> str:
+    """The stem of a word that may be a plural: "day" of "days", "tag" of "tage"; "ms" has none."""
+    return _PLURAL.sub("", unit)
+
+
+@lru_cache(maxsize=1 << 10)
 def size_of(unit: str, wanted: str) -> float:
     """The number of ``wanted`` in one of ``unit``; NaN if they are of different kinds.
 
     >>> size_of("kg", "g"), size_of("", "kg"), size_of("m", "km"), size_of("m", ONES), size_of("kg", "m")
     (1000.0, 1.0, 0.001, 1000000.0, nan)
+    >>> size_of("day", "days"), size_of("weeks", "day"), size_of("m", "ms"), size_of("s", "n")
+    (1.0, 7.0, nan, -1.0)
     """
-    if unit == wanted or (unit == "" and wanted != ONES):
+    if wanted == ONES:
+        return _MAGNITUDES.get(unit, math.nan) if unit else 1.0
+    unit, wanted = _singular(unit), _singular(wanted)
+    if unit in ("", wanted):
         return 1.0
-    for kind in _KINDS if wanted else ():
-        if unit in kind and wanted in kind and (kind is not _KINDS[0] or wanted == ONES):
+    for kind in _KINDS:
+        if unit in kind and wanted in kind:
             return kind[unit] / kind[wanted]
     return math.nan
 
 
-def common_unit(units: dict[str, int]) -> str:
-    """The unit to which the cells of a column are converted.
+def common_unit(cells: Collection[AmountParts], decimal: str) -> str | None:
+    """The unit to which the cells of a column are converted; None if they have no common notation.
 
-    Args:
-        units: how many cells have which, "" for none.
+    A number without a unit has that of the others. Beside magnitudes it is one of ones, as 850,000 beside 1.2
+    million, unless it is as large as the numbers in front of these: the 24 beside 18k may be a 24k. A suffix
+    that is no unit, as in 320i, or one of several letters, as in 32B and 34C, is part of a name.
 
-    >>> common_unit({"g": 3, "kg": 9}), common_unit({"": 5, "k": 2}), common_unit({"k": 7})
-    ('kg', 'ones', 'k')
+    >>> def unit(*texts): return common_unit([cell for text in texts if (cell := taken_apart(text))], ".")
+    >>> unit("3 g", "9 kg", "5 kg"), unit("950", "2k"), unit("7k"), unit("850,000", "1.2 million")
+    ('kg', 'ones', 'k', 'ones')
+    >>> unit("18k", "24"), unit("320i", "320d"), unit("45.5N", "33S"), unit("1 day", "9 days")
+    (None, None, '\u00b0n', 'days')
     """
-    named = {unit: count for unit, count in units.items() if unit}
-    if not named:
+    count = Counter(cell.unit for cell in cells)
+    bare = count.pop("", 0)
+    if not count:
         return ""
-    plain = "" in units and "k" in named
-    if set(named) <= _MAGNITUDES.keys() and (plain or len(named) > 1):
-        return ONES
-    return max(named, key=lambda unit: (named[unit], unit))
+    unit = max(count, key=lambda unit: (count[unit], unit))
+    if count.keys() <= _MAGNITUDES.keys():
+        if len(count) > 1:
+            return ONES
+        return _beside_magnitudes(unit, cells, decimal) if bare else unit
+    for kind in _COMPASS:
+        if len(count) > 1 and count.keys() <= kind.keys():
+            values = [cell.value(decimal) for cell in cells]
+            fine = any(value % 1 for value in values) or any("\u00b0" in each for each in count)
+            return next(iter(kind)) if fine and max(values) <= _HALF_TURN and not bare else None
+    others = [len(each) for each in count if math.isnan(size_of(each, unit))]
+    letters = len(unit) == 1 and 1 in others
+    return None if others and bare < count.total() and (letters or not _is_known(unit)) else unit
+
+
+def _beside_magnitudes(unit: str, cells: Collection[AmountParts], decimal: str) -> str | None:
+    """The unit of numbers without one, where the others have one magnitude; None if that is open."""
+    values = [(cell.unit, abs(cell.value(decimal))) for cell in cells]
+    scaled = [value for named, value in values if named and value > 0]
+    plain = [value for named, value in values if not named and value > 0]
+    low, high = min(scaled, default=0.0) / _ALIKE, max(scaled, default=0.0) * _ALIKE
+    alike = sum(low <= value <= high for value in plain)
+    if unit in _LETTERS and alike:
+        return unit
+    return None if alike and alike == len(plain) else ONES
+
+
+def _is_known(unit: str) -> bool:
+    """Whether this is a unit, and no word that may be part of a name."""
+    return not unit.isalpha() or unit in CURRENCIES or any(_singular(unit) in kind for kind in _KINDS)
 
 
 def amount(text: str, decimal: str, unit: str) -> float:

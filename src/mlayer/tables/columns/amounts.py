@@ -93,6 +93,8 @@ def read_numbers(name: str, series: Series) -> tuple[Parsed, Notation | None, li
     if learned is None:
         return numbers, None, []
     notation, doubt = learned
+    if notation is None:
+        return numbers, None, [Remark("ambiguous", name, 0, doubt)]
     written = notation.read(series)
     if written.unreadable >= numbers.unreadable:
         return numbers, None, []
@@ -107,8 +109,10 @@ def read_numbers(name: str, series: Series) -> tuple[Parsed, Notation | None, li
     return written, notation, remarks + ([Remark("ambiguous", name, 0, doubt)] if doubt else [])
 
 
-def learn_notation(series: Series) -> tuple[Notation, str] | None:
+def learn_notation(series: Series) -> tuple[Notation | None, str] | None:
     """The notation of the amounts of a text column, and what is doubtful; None if they are not amounts.
+
+    The notation is None where they have none in common, and the doubt says so.
 
     >>> import pandas
     >>> learn_notation(pandas.Series(["£1,200", "£950.50"]))
@@ -133,8 +137,15 @@ def learn_notation(series: Series) -> tuple[Notation, str] | None:
     limits = sum(cell.limit for cell in read)
     if not read or len(read) < ENOUGH * len(texts) or limits > _LIMITS * len(read):
         return None
-    unit = common_unit(Counter(cell.unit for cell in read))
-    decimal, doubt = _decimal(texts, cells, read, money=unit in CURRENCIES)
+    money = any(cell.unit in CURRENCIES for cell in read)
+    decimal, doubt = _decimal(texts, cells, read, money=money)
+    unit = common_unit(read, decimal)
+    if unit is None:
+        examples = {cell.unit: text for text in reversed(texts) if (cell := cells[text]) is not None}
+        if "" not in examples:
+            return None
+        shown = " and ".join(repr(examples[unit]) for unit in sorted(examples)[:2])
+        return None, f"cells such as {shown} are taken as names: as numbers they may differ in their unit"
     notation = Notation(decimal, unit)
     unread = sum(np.isnan(notation._value(text)) for text in texts)
     return (notation, doubt) if len(texts) - unread >= ENOUGH * len(texts) else None

@@ -35,8 +35,10 @@ from mlayer.tables.columns.date_cells import (
     WEEK,
     days_of,
     present_format,
+    start_of_range,
 )
 from mlayer.tables.reader.source import pandas_module
+from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -53,7 +55,7 @@ _COUNTED = {
     UNIX_MS: (0.0, 86400e3, 3.15e11, 2.5e12),
 }
 # Remarks for the user.
-SAID = {
+_SAID = {
     COMPACT: "whole numbers were read as days, year month day: 20241231",
     COMPACT_MONTH: "whole numbers were read as months, year month: 202412",
     EXCEL: "numbers were read as the days of a spreadsheet: 45292 is 2024-01-01",
@@ -75,7 +77,7 @@ _TIME_NAMES = re.compile(
 _MONTH_NAMES = re.compile(
     r"(.*[_ ])?(date|month|period|monat|mes|mois|mese|maand|yyyymm|ym)|year[_ -]?month|jahr[_ -]?monat", re.I
 )
-_MINUTES_OF_A_DAY = 1440
+_MINUTES_OF_A_DAY, _MONTHS_OF_A_YEAR = 1440, 12
 # Between the formats of a column that is written in several ways.
 AND = " | "
 _MOST_FORMATS = 6
@@ -99,6 +101,9 @@ _DOUBTFUL = {
 _FOREIGN_MONTHS = 3
 # 2010/11 is November of 2010, or the season that ends in 2011.
 _SEASON = re.compile(r"(\d{4})[-/](\d\d)")
+
+# 1.2.10 is the first of February, or a version.
+_VERSION = re.compile(r"([1-9]\d?|0)\.([1-9]\d?|0)\.\d{1,2}")
 
 # Among cells that look like dates this is one too, and not a number.
 _COMPACT_LIKE = re.compile(r"(19|20)\d{6}")
@@ -155,6 +160,28 @@ def date_notation(name: str, series: Series, texts: list[str]) -> str | None:
         return LOCAL if _are_of_one_place(_offsets_of_stamps(series)) else ISO
     format = date_format(texts)
     return LOCAL if format == ISO and _are_of_one_place(_offsets_of_texts(texts)) else format
+
+
+def date_remarks(name: str, texts: list[str], format: str) -> list[Remark]:
+    """Remarks about how dates were read."""
+    ranges = [text for text in texts if start_of_range(text) != text]
+    several, one = (
+        "cells are ranges, which count as their start",
+        "cell is a range, which counts as its start",
+    )
+    found = [Remark("date", name, len(ranges), several, example=ranges[0], one=one)] if ranges else []
+    said = [_SAID.get(format, "")]
+    if "%m/%d" in format:
+        said.append("dates were read as month/day/year; write them as 2024-12-31 to be sure")
+    if AND in format:
+        said.append(f"dates are written in several ways, read as {format.replace(AND, ', ')}")
+    return found + [Remark("date", name, 0, text) for text in said if text]
+
+
+def version_remarks(name: str, texts: list[str]) -> list[Remark]:
+    """A remark about cells that might have been dates."""
+    said = "cells are taken as names, such as versions; write dates as 2010-02-01"
+    return [Remark("ambiguous", name, 0, said, example=texts[0])] if _are_versions(texts) else []
 
 
 def _are_of_one_place(offsets: set[float]) -> bool:
@@ -226,7 +253,7 @@ def date_format(texts: list[str]) -> str | None:
     like = [text for text in short if _DATE_LIKE.search(text)]
     if like and len(like) < len(texts):
         like = [text for text in short if _DATE_LIKE.search(text) or _COMPACT_LIKE.fullmatch(text)]
-    if not like or len(like) < _DATES * len(texts) or _are_seasons(like):
+    if not like or len(like) < _DATES * len(texts) or _are_seasons(like) or _are_versions(like):
         return None
     pandas = pandas_module()
     column = pandas.Series(like, dtype=object)
@@ -289,6 +316,16 @@ def _are_seasons(texts: list[str]) -> bool:
     """
     found = [_SEASON.fullmatch(text) for text in set(texts)]
     return all(each is not None and (int(each[1]) + 1) % 100 == int(each[2]) for each in found)
+
+
+def _are_versions(texts: list[str]) -> bool:
+    """Whether three numbers with points may be versions: none has a zero in front, the first is no late day.
+
+    >>> _are_versions(["1.2.10", "1.10.3"]), _are_versions(["1.2.10", "28.2.10"]), _are_versions(["01.02.10"])
+    (True, False, False)
+    """
+    found = [_VERSION.fullmatch(text) for text in set(texts)]
+    return bool(found) and all(each is not None and int(each[1]) <= _MONTHS_OF_A_YEAR for each in found)
 
 
 def _share(column: Series, format: str) -> float:

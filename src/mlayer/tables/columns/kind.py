@@ -24,6 +24,7 @@ class Cells:
 
     def __init__(self, name: str, series: Series, max_categories: int) -> None:
         self.name, self.series, self.max_categories = name, series, max_categories
+        self.doubts: list[Remark] = []  # of kinds that might have taken the column
 
     @cached_property
     def missing(self) -> np.ndarray[Any, np.dtype[np.bool_]]:

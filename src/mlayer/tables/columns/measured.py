@@ -33,11 +33,12 @@ from mlayer.tables.columns.cells import (
 from mlayer.tables.columns.date_notations import (
     AND,
     ISO,
-    SAID,
     as_days,
     date_notation,
+    date_remarks,
     is_format,
     number_notation,
+    version_remarks,
 )
 from mlayer.tables.columns.durations import CLOCK, duration
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
@@ -53,7 +54,8 @@ _MOST_DAYS = 1e12  # from or to any date; numpy counts further
 _NUMBERS = 0.9  # share of a text column that must be numbers for it to be one of numbers
 _ID_NAMES = re.compile(
     r"^(unnamed: \d+|index|row|row_?(id|num|number|nr|no)|id|uuid|guid|key|.*[_ ]id|level_\d"
-    r"|(order|invoice|account|customer|ticket|serial|record)[_ ]?(no|nr|num|number))$",
+    r"|(order|invoice|account|customer|ticket|serial|record)[_ ]?(no|nr|num|number)"
+    r"|(.*[_ ])?(phone|telephone|telefon|tel|fax|iban|isbn|ean|gtin|imei)([_ ]?(no|nr|num|number))?)$",
     re.I,
 )
 _CAMEL_ID = re.compile(r"^.*[a-z](Id|ID)$")  # customerID, but not "paid"
@@ -193,6 +195,7 @@ class Number(_Measured):
             or numbers.words > (1 - _NUMBERS) * len(cells.texts)
             or not np.isfinite(numbers.values).any()
         ):
+            cells.doubts += remarks
             return None
         name, written = cells.name, dict[str, Any]()
         absent = absent_number(numbers.values[np.isfinite(numbers.values)].tolist())
@@ -311,20 +314,14 @@ class Date(_Measured):
         """Dates, numbers such as 20241231, or text that the known formats read."""
         format = date_notation(cells.name, cells.series, cells.texts)
         if format is None:
+            cells.doubts.extend(version_remarks(cells.name, cells.texts))
             return None
         parsed = as_days(cells.series, format)
         origin = float(np.floor(np.nanmin(parsed.values)))
         found = cls._from(cells.name, parsed, format=format, origin=origin)
         if found.column is None:
             return found
-        if "%m/%d" in format:
-            said = "dates were read as month/day/year; write them as 2024-12-31 to be sure"
-            found.remarks.append(Remark("date", cells.name, 0, said))
-        if " | " in format:
-            said = f"dates are written in several ways, read as {format.replace(' | ', ', ')}"
-            found.remarks.append(Remark("date", cells.name, 0, said))
-        if format in SAID:
-            found.remarks.append(Remark("date", cells.name, 0, SAID[format]))
+        found.remarks.extend(date_remarks(cells.name, cells.texts, format))
         return found
 
     @property

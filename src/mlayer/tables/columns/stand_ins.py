@@ -24,6 +24,8 @@ _DIFFERENT, _LETTERS, _WORDS, _SHARE, _SHARE_OF_FRACTIONS = 20, 4, 10, 0.9, 0.5
 _CODE = re.compile(r"\d{3,}")
 _ROWS_OF_A_CODE = 5
 _LETTER_CODE = re.compile(r"\d+[eE]\d+")
+_POWER = re.compile(r"[1-9]e\d{1,2}")
+_TELEPHONE = re.compile(r"(\+|00?)[1-9]\d{6,12}")
 _MONTH_OF_YEAR = re.compile(r"(0[1-9]|1[0-2])\.(19|20)\d\d")
 _FEWEST_MONTHS = 3
 _NINES = re.compile(r"-?99+")
@@ -101,21 +103,26 @@ def are_codes(texts: Iterable[str]) -> bool:
     """Whether digits are names or dates and no quantities.
 
     They are of one length, some with zeros in front, as 01067; or an E between two numbers without a sign or
-    a point, as 48E36, is a letter and no power of ten; or months have a point before the year, as 03.2024.
+    a point, as 48E36, is a letter and no power of ten, as in 5e4; or months have a point before the year, as
+    03.2024; or all are telephone numbers with their zero or plus sign, as 0301234567.
 
     >>> are_codes(["01067", "80331", "n/a"]), are_codes(["07", "12"]), are_codes(["0123", "12"])
     (True, False, False)
     >>> are_codes(["12E3", "48E36"]), are_codes(["1E+03"]), are_codes(["01.2024", "02.2024", "03.2024"])
     (True, False, True)
+    >>> are_codes(["1e5", "5e4"]), are_codes(["+49301234567", "0891234567"])
+    (False, True)
     """
     different = {text for text in texts if not means_missing(text)}
     if not different:
         return False
+    if all(map(_TELEPHONE.fullmatch, different)):
+        return True
     if all(_CODE.fullmatch(text) for text in different):
         return len({len(text) for text in different}) == 1 and any(text[0] == "0" for text in different)
     if len(different) >= _FEWEST_MONTHS and all(_MONTH_OF_YEAR.fullmatch(text) for text in different):
         return True
-    return all(_LETTER_CODE.fullmatch(text) for text in different)
+    return all(map(_LETTER_CODE.fullmatch, different)) and not all(map(_POWER.fullmatch, different))
 
 
 def codes_repeat(texts: list[str]) -> bool:
@@ -125,4 +132,5 @@ def codes_repeat(texts: list[str]) -> bool:
     (True, False, True)
     """
     different = set(texts)
-    return len(different) * _ROWS_OF_A_CODE <= len(texts) or not all(map(_CODE.fullmatch, different))
+    padded = all(map(_CODE.fullmatch, different)) and not all(map(_TELEPHONE.fullmatch, different))
+    return len(different) * _ROWS_OF_A_CODE <= len(texts) or not padded

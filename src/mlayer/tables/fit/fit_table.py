@@ -236,7 +236,7 @@ def _horizon(
     if not known.any():
         return {}
     horizons, forecasts, errors = (each[known] for each in past)
-    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor)
+    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor, grows=trained.grows)
     return {"horizon": horizon_facts(split.date, days[fitted], found)}
 
 
@@ -321,6 +321,7 @@ class TrainedTable:
     spread: Spread | None = None  # how the size of errors depends on the row
     floor: tuple[Persistence, float] | None = None  # how far the level of a series may wander, and its step
     held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
+    grows: bool = False  # whether a series grows at a constant rate
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -360,4 +361,16 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     held_out = getattr(estimator, "_held_out", None)
     if held_out is not None:
         held_out = held_out[:, 0] * float(estimator._outputs.deviation[0])
-    return TrainedTable(layer, history, epochs, remarks, periods, continues, rolling, spread, floor, held_out)
+    return TrainedTable(
+        layer,
+        history,
+        epochs,
+        remarks,
+        periods,
+        continues,
+        rolling,
+        spread,
+        floor,
+        held_out,
+        way is not None and way.grows,
+    )
