@@ -61,7 +61,7 @@ def page(values: int, size: int) -> bytes:
 
 
 def columns_on_one_place(
-    path: Path, columns: int, body: bytes, values: int, levels: int = 0, described: bool = True
+    path: Path, columns: int, body: bytes, values: int, *, levels: int = 0, described: bool = True
 ) -> None:
     """A table of integers whose columns all name the same pages.
 

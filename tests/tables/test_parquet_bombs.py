@@ -180,7 +180,7 @@ def test_columns_that_name_the_same_pages_are_damage(tmp_path: Path, monkeypatch
 def test_a_footer_that_contradicts_itself_is_damage(tmp_path: Path, levels: int, described: bool) -> None:
     """Pyarrow ends the process when it is asked for the description of such a column."""
     body = page(2, 16) + bytes(16)
-    columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels, described)
+    columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels=levels, described=described)
     with pytest.raises(FileFormatError, match="a complete parquet file"):
         open_table(tmp_path / "t.parquet").read()
     columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels=1)
