@@ -60,8 +60,19 @@ def page(values: int, size: int) -> bytes:
     return Fields().i32(1, 0).i32(2, size).i32(3, size).inner(5, about).end()
 
 
-def columns_on_one_place(path: Path, columns: int, body: bytes, values: int) -> None:
-    """A table of integers whose columns all name the same pages."""
+def columns_on_one_place(
+    path: Path, columns: int, body: bytes, values: int, *, levels: int = 0, described: bool = True
+) -> None:
+    """A table of integers whose columns all name the same pages.
+
+    Args:
+        path: the file.
+        columns: of the table.
+        body: its pages.
+        values: of each column.
+        levels: in a histogram of the column's definition levels, of which it has one; 0 for no histogram.
+        described: whether columns have a description.
+    """
     names = [b"c%d" % k for k in range(columns)]
     schema = [Fields().text(4, b"root").i32(5, columns).end()]
     schema += [Fields().i32(1, 1).i32(3, 0).text(4, name).end() for name in names]
@@ -71,7 +82,10 @@ def columns_on_one_place(path: Path, columns: int, body: bytes, values: int) -> 
             Fields().i32(1, 1).several(2, _I32, [zigzag(0)]).several(3, _BYTES, [varint(len(name)) + name])
         )
         about.i32(4, 0).i64(5, values).i64(6, len(body)).i64(7, len(body)).i64(9, 4)
-        chunks.append(Fields().i64(2, 4).inner(3, about).end())
+        if levels:
+            about.inner(16, Fields().several(3, _I64, [zigzag(1)] * levels))
+        chunk = Fields().i64(2, 4)
+        chunks.append((chunk.inner(3, about) if described else chunk).end())
     group = Fields().several(1, _STRUCT, chunks).i64(2, len(body)).i64(3, values).end()
     footer = Fields().i32(1, 1).several(2, _STRUCT, schema).i64(3, values).several(4, _STRUCT, [group]).end()
     path.write_bytes(b"PAR1" + body + footer + struct.pack("<I", len(footer)) + b"PAR1")

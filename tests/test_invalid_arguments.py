@@ -27,6 +27,18 @@ EYE = torch.eye(3)
 XY = (torch.ones(8, 3), torch.ones(8, 2))
 
 
+class Unwritable(str):
+    """A name that cannot be shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+UNWRITABLE = Unwritable("x")
+
+
 def settings(**wrong: Any) -> Call:
     return lambda: training.Settings(**wrong)
 
@@ -56,6 +68,10 @@ PAIR = np.array([3, 4])  # compared with a word it gives an array, whose truth i
 
 
 CASES: Cases = [
+    (
+        train(augment=lambda x, g: None),
+        "augment must be a function that returns a tensor; got one that returns",
+    ),
     # Names: the nearest is suggested.
     (
         layer(structure="nilpotant"),
@@ -87,7 +103,15 @@ CASES: Cases = [
     (layer(device="cud"), "device must be a torch.device of this machine, or its name; got 'cud'"),
     (
         layer(dtype="float32"),
-        "dtype must be a real floating point torch.dtype of 16, 32 or 64 bits; got float32",
+        "dtype must be a real floating point torch.dtype of 16, 32 or 64 bits; got 'float32'",
+    ),
+    *(
+        (layer(**{name: UNWRITABLE}), f"{name} must be one of")
+        for name in ("on_overflow", "init", "structure")
+    ),
+    (
+        layer(dtype=[]),
+        "dtype must be a real floating point torch.dtype of 16, 32 or 64 bits; got of type list",
     ),
     (lambda: LAYER(torch.ones(1, 3, device="meta")), "x must be on the device of the layer, cpu; got meta"),
     (lambda: nn.BlockDiagonal(3), "blocks must be positive integers; got 3"),  # type: ignore[arg-type]
@@ -147,6 +171,10 @@ CASES: Cases = [
         "expressions must be sympy expressions, strings or numbers",
     ),
     (lambda: mlayer.from_polynomial("x", torch.tensor(1)), "variables must be a list of symbols or names"),
+    (
+        lambda: mlayer.from_polynomial("x", torch.empty(1, device="meta")),
+        "variables must be a list of symbols or names; got Cannot copy",
+    ),
     (lambda: mlayer.from_polynomial("x", "x", largest=0), "largest must be a positive integer; got 0"),
     (lambda: mlayer.from_boolean("x", "x", largest="9"), "largest must be a positive integer; got str"),  # type: ignore[arg-type]
     (

@@ -29,7 +29,7 @@ _DAMAGE = (
 )
 # An archive may unpack to this many bytes, or to this many times its size: trained numbers hardly pack.
 _COPIES = 2  # of a file in memory
-_MOST_MEMBERS, _SMALL, _LARGEST_RATIO, _MOST_BYTES = 10_000, 2**27, 16, 2**32
+_MOST_MEMBERS, _SMALL, _LARGEST_RATIO, _MOST_BYTES = 10_000, 2**26, 16, 2**32
 
 
 def read_array(path: Path) -> np.ndarray:

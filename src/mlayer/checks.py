@@ -46,7 +46,7 @@ def one_of(argument: str, value: object, known: Iterable[str], otherwise: str) -
     if not isinstance(value, str):
         raise ArgumentTypeError(argument, must_be, brief(value), otherwise)
     if value not in names:
-        raise ArgumentError(argument, must_be, repr(value), did_you_mean(value, names, otherwise))
+        raise ArgumentError(argument, must_be, brief(value), did_you_mean(value, names, otherwise))
 
 
 def instance(argument: str, value: object, kind: type | UnionType, must_be: str, hint: str) -> None:
@@ -197,8 +197,8 @@ def brief(value: object) -> str:
     if value is None or isinstance(value, Number | str | bytes):
         try:
             written = repr(value[:100] if isinstance(value, str | bytes) else value)
-        except ValueError:  # Python writes no integers beyond 4300 digits
-            return f"a number of type {type(value).__name__}, too long to be written"
+        except Exception:  # integers beyond 4300 digits; whatever a class of others raises
+            return f"of type {type(value).__name__}, which cannot be written"
         return written if len(written) <= 60 else f"{written[:57]}..."
     if isinstance(value, type):
         return f"the class {value.__name__}"

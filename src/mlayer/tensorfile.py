@@ -130,10 +130,15 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
 
 
 def sealed(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """The bytes of a file with its own digest."""
+    """The bytes of a file with its own digest, the same for the same content."""
     from safetensors.torch import save
 
     data = save(tensors, metadata | {_DIGEST: _EMPTY})
+    end = 8 + int.from_bytes(data[:8], "little")
+    # Safetensors writes the metadata in an order of chance. Numbers begin at a multiple of 8 bytes.
+    text = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    data = len(text).to_bytes(8, "little") + text + data[end:]
     place = _place(data)
     return data[:place] + hashlib.sha256(data).hexdigest().encode() + data[place + len(_EMPTY) :]
 

@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS = [
-    ["fit", "t.parquet", "--target", f"y\n{FORGED}", "--force", "--epochs", "1", "-o", "other.safetensors"],
+    ["fit", "t.parquet", "--target", f"y\n{FORGED}", "--force", "--epochs", "1", "-o", "$(a).safetensors"],
     ["fit", "t.parquet", "--target", f"nothing\n{FORGED}"],
     ["info", "m.safetensors"],
     ["info", f"none\n{FORGED}.safetensors"],
@@ -82,6 +82,7 @@ def test_no_command_prints_a_forged_line(
     assert run(command) in (0, 2)
     printed = capfd.readouterr()
     assert not any(part.startswith(FORGED) for part in lines_of(printed.out + printed.err))
+    assert "predict $(a)" not in printed.err  # the next command, to be copied into a shell
 
 
 def test_rows_on_a_terminal_are_one_line_each(

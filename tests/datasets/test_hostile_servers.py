@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from mlayer.datasets import slow_server
 from mlayer.datasets.download import fetch
 from mlayer.datasets.local_files import SourceFile
-from mlayer.errors import MLayerError
+from mlayer.errors import MissingDataError, MLayerError
 
 DATA = bytes(range(256)) * 20
 OK, CHUNKED = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -147,3 +148,40 @@ def test_an_archive_writes_the_published_file_or_nothing(
         fetch(folder, [file])
     assert [path.read_bytes() for path in files_in(tmp_path)] in ([], [DATA])
     assert files_in(tmp_path) in ([], [folder / "set" / "f.bin"])
+
+
+DRIPS = {
+    "status": (b"", b"H"),
+    "headers": (OK, b"A"),
+    "body": (OK + b"Content-Length: 5000\r\n\r\n", b"x"),
+    "size of a chunk": (CHUNKED, b"1"),
+    "extension of a chunk": (CHUNKED + b"5;", b"x"),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", DRIPS)
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No byte comes too late for the timeout of the socket, and the answer never ends."""
+    monkeypatch.setattr(slow_server, "_SECONDS", 0.1)
+    start, byte = DRIPS[name]
+    ended = threading.Event()
+
+    def drip() -> None:
+        with listening.accept()[0] as connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(start)
+            while not ended.wait(0.01):
+                connection.sendall(byte)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        file = SourceFile("f.bin", ("0",), f"http://127.0.0.1:{listening.getsockname()[1]}/f", ("set",))
+        with pytest.raises(MissingDataError, match=r"fewer than 60,000 bytes came in 0 s\).*put it at"):
+            fetch(tmp_path, [file])
+        ended.set()
+        thread.join()
+    assert files_in(tmp_path) == []

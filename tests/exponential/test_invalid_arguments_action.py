@@ -100,6 +100,10 @@ WRONG: Cases = [
     ),
     (lambda: mlayer.expm_action(EYE, EYE.to("meta")), "V must be on the device of A, cpu; got meta"),
     (
+        lambda: mlayer.expm_action(EYE, EYE, torch.ones(2).to_sparse()),
+        "t must be a dense tensor of times; got torch.sparse_coo. Use t.to_dense()",
+    ),
+    (
         lambda: mlayer.expm_action(EYE, EYE, torch.ones(2, device="meta")),
         "t must be times with values; got a",
     ),

@@ -32,6 +32,8 @@ LONG = (
     "results",
     "predictions, parquet",
     "archive of a data set",
+    "network",
+    "part",
 )
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ENOENT, errno.EDQUOT)
 # The same mistakes by other callers: an argument that is no place for a file.

@@ -22,7 +22,9 @@ import mlayer
 from mlayer.certificates import Certifier
 from mlayer.datasets.download import fetch
 from mlayer.datasets.local_files import SourceFile
+from mlayer.experiments.running.records import write_part
 from mlayer.experiments.running.runner import write_json
+from mlayer.files.network_file import save_network
 from mlayer.report.page import Page
 from mlayer.tables import Plan, TableModel, Training, fit_table, open_table
 from mlayer.tables.predict import predict_table
@@ -82,6 +84,14 @@ def save_proof(folder: Path, version: int) -> None:
 
 def save_table_model(folder: Path, version: int) -> None:
     table_model(version).save(folder / "t.safetensors")
+
+
+def save_a_network(folder: Path, version: int) -> None:
+    save_network(torch.nn.Sequential(torch.nn.Flatten(), layer(version)), folder / "n.safetensors", {})
+
+
+def save_a_part(folder: Path, version: int) -> None:
+    write_part(folder / "run" / "part.json", {"version": version})
 
 
 def save_page(folder: Path, version: int) -> None:
@@ -154,6 +164,8 @@ POINTS = {
     "constants": Point(("c.npz",), save_constants),
     "proof": Point(("p.safetensors",), save_proof),
     "table model": Point(("t.safetensors",), save_table_model),
+    "network": Point(("n.safetensors",), save_a_network),
+    "part": Point(("run/part.json",), save_a_part),
     "report": Point(("r.html",), save_page),
     "results": Point(("deep/r.json",), save_results),
     "predictions": Point(("p.csv",), partial(predictions, ending="csv")),

@@ -176,6 +176,17 @@ def test_columns_that_name_the_same_pages_are_damage(tmp_path: Path, monkeypatch
     assert not walked
 
 
+@pytest.mark.parametrize(("levels", "described"), [(4, True), (0, False)])
+def test_a_footer_that_contradicts_itself_is_damage(tmp_path: Path, levels: int, described: bool) -> None:
+    """Pyarrow ends the process when it is asked for the description of such a column."""
+    body = page(2, 16) + bytes(16)
+    columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels=levels, described=described)
+    with pytest.raises(FileFormatError, match="a complete parquet file"):
+        open_table(tmp_path / "t.parquet").read()
+    columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels=1)
+    assert open_table(tmp_path / "t.parquet").read().shape == (2, 1)
+
+
 def test_wide_rows_are_decoded_few_at_a_time(tmp_path: Path, small: None) -> None:
     """Not decoded as a whole and cut afterward: 13 MB of numbers in a budget of one."""
     draw = np.random.default_rng(0)

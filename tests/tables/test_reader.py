@@ -176,6 +176,7 @@ def test_no_file(tmp_path: Path) -> None:
         ("t.xlsx", b"PK\x03\x04", r"csv or parquet; got the ending '.xlsx'"),
         ("t.parquet", b"a,b\n1,2\n", r"a parquet file, as its name says; got something else"),
         ("t.parquet", b"PAR1 and no more", r"a complete parquet file; got something else"),
+        ("t.csv", b"," * 100_000 + b"\n1\n", r"at most 100,000 columns; got 100,001\. .* transpose it"),
         ("t.csv", b"a,b,a\n1,2,3\n", r"distinct names; got several columns named 'a'"),
         ("t.csv", b"a,b\n1,2\n1,2,3\n", r"as many fields in each line as in the header"),
         ("t.csv", b"a,b\n1,2,3\n1,2,3\n", r"as many fields in each line as in the header"),

@@ -27,6 +27,7 @@ from mlayer.datasets.local_files import (
     missing,
     sha256_of,
 )
+from mlayer.datasets.slow_server import TIMEOUT, SlowServerWatch
 from mlayer.disk import beside, make_folder, refusals, remove_left_over, replace_file
 from mlayer.errors import ArgumentError, FileFormatError, MLayerError, in_one_line
 
@@ -81,13 +82,15 @@ def _fetch_one(
 def _network(folder: Path, file: SourceFile, name: str, progress: Progress | None) -> Iterator[bytes]:
     """The chunks of a download; whatever the network does ends in one kind of error."""
     with ExitStack() as stack:
+        watch = stack.enter_context(SlowServerWatch())
         total, come = None, 0
         while True:
             try:
-                if not come:
-                    answer, total = _open(file.url)
-                    stack.enter_context(answer)
-                piece = answer.read(_PIECE)
+                with watch.waiting():
+                    if not come:
+                        answer, total = _open(file.url, watch)
+                        stack.enter_context(answer)
+                    piece = answer.read1(_PIECE)
                 if not piece and total is not None and come != total:
                     raise OSError(f"only {come} of {total} bytes were received")
             # urllib's errors are OSErrors; a place that it cannot be sent on to is a ValueError.
@@ -98,7 +101,7 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                 raise missing(folder, file, f"The download failed ({in_one_line(reason)}).") from None
             if not piece:
                 return
-            come += len(piece)
+            watch.come = come = come + len(piece)
             if come > _MOST:
                 raise missing(folder, file, f"The download failed ({_beyond(come)}).")
             yield piece
@@ -106,11 +109,11 @@ def _network(folder: Path, file: SourceFile, name: str, progress: Progress | Non
                 progress(name, come, total)
 
 
-def _open(url: str) -> tuple[IO[bytes], int | None]:
+def _open(url: str, watch: SlowServerWatch) -> tuple[http.client.HTTPResponse, int | None]:
     """The response, and the length that it announces."""
     _check_address(url)
-    opener = urllib.request.build_opener(_StaysEncrypted())
-    answer = opener.open(urllib.request.Request(url, headers={"User-Agent": "mlayer"}), timeout=30)
+    opener = urllib.request.build_opener(_StaysEncrypted(), *watch.handlers())
+    answer = opener.open(urllib.request.Request(url, headers={"User-Agent": "mlayer"}), timeout=TIMEOUT)
     length = answer.headers.get("Content-Length")
     if length and not (length.isdecimal() and length.isascii() and len(length) < 16):
         answer.close()

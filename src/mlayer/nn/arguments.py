@@ -20,11 +20,11 @@ def as_dtype(dtype: torch.dtype | None) -> torch.dtype:
     """The dtype of a layer's weights: torch's default if None; an error if they cannot have it."""
     if dtype is None:
         return torch.get_default_dtype()
-    if dtype not in _REAL:
+    if not isinstance(dtype, torch.dtype) or dtype not in _REAL:
         raise ArgumentTypeError(
             "dtype",
             "a real floating point torch.dtype of 16, 32 or 64 bits",
-            str(dtype),
+            str(dtype) if isinstance(dtype, torch.dtype) else brief(dtype),
             "Use torch.float32.",
         )
     return dtype

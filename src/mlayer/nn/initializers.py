@@ -159,7 +159,7 @@ def as_initializer(init: str | Initializer) -> Initializer:
             raise ArgumentError(
                 "init",
                 f"one of {', '.join(map(repr, INITIALIZERS))}, or a callable",
-                repr(init),
+                brief(init),
                 did_you_mean(init, INITIALIZERS, "The paper's is 'normal'."),
             )
         return INITIALIZERS[init]()

@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import file_path, function, number
+from mlayer.checks import brief, file_path, function, number
+from mlayer.errors import ArgumentTypeError
 from mlayer.nn.activity import watch_activity
 from mlayer.nn.overflow import OverflowedOutputError
 from mlayer.training.batches import Batch, Data, TensorsInMemory
@@ -209,9 +210,19 @@ class _Loop:
         torch.set_rng_state(kept)
         yield from batches
 
+    def _augmented(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        if self.augment is None:
+            return x
+        made: object = self.augment(x, generator)
+        if not isinstance(made, Tensor):
+            raise ArgumentTypeError(
+                "augment", "a function that returns a tensor", f"one that returns {brief(made)}", "Return x."
+            )
+        return made
+
     def _train_on(self, batch: Batch, penalties: list[Tensor]) -> None:
         run = self.run
-        x = batch.x if self.augment is None else self.augment(batch.x, run.generator)
+        x = self._augmented(batch.x, run.generator)
         run.rate.before_step(run.step)
         first: float | None = None
 
@@ -310,7 +321,7 @@ class _Loop:
         with self._penalties() as penalties:
             for batch in run.source.in_order(run.world):
                 # Augmented like those of the epochs: the inputs themselves need not be what the model takes.
-                x = batch.x if self.augment is None else self.augment(batch.x, generator)
+                x = self._augmented(batch.x, generator)
                 total += float(self._objective(batch, x, penalties)) * batch.whole
                 seen += batch.whole
         run.model.train(training)

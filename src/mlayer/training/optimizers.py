@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlayer.checks import did_you_mean, instance
+from mlayer.checks import brief, did_you_mean, instance
 from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.numerics.light_optimizers import light
 from mlayer.training.muon import Muon
@@ -33,7 +33,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     found = _CLASSES.get(name.lower())
     if found is None:
         hint = did_you_mean(name, OPTIMIZERS, "Or give a callable: parameters -> optimizer.")
-        raise ArgumentError("optimizer", f"one of {', '.join(OPTIMIZERS)}", repr(name), hint)
+        raise ArgumentError("optimizer", f"one of {', '.join(OPTIMIZERS)}", brief(name), hint)
     _refuse_sparse(found)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from dataclasses import fields
 from pathlib import Path
@@ -163,7 +164,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     show.out(f"model   {model_file}")
     if page_file is not None:
         show.out(f"report  {page_file}")
-    show.say(f"next:   mlayer predict {model_file} TABLE -o predictions.csv", quiet)
+    # To be copied into a shell: the name of the file comes from others.
+    show.say(f"next:   mlayer predict {shlex.quote(str(model_file))} TABLE -o predictions.csv", quiet)
 
 
 def _save(model: TableModel, file: Path) -> None:

@@ -303,6 +303,8 @@ def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
     if isinstance(t, Tensor):
         if t.is_complex() or t.dtype == torch.bool or t.is_quantized:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Put a complex factor into A: 1j * A.")
+        if t.layout != torch.strided:
+            raise ArgumentTypeError("t", "a dense tensor of times", str(t.layout), "Use t.to_dense().")
         if t.is_meta and not V.is_meta:
             raise ArgumentError("t", "times with values", "a tensor on meta", "Move it with t.to('cpu').")
         times = t.to(device=V.device, dtype=real)

@@ -31,7 +31,7 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
             raise ArgumentError(
                 "structure",
                 f"one of {', '.join(map(repr, STRUCTURES))}, a Structure or a module",
-                repr(structure),
+                brief(structure),
                 did_you_mean(
                     structure,
                     STRUCTURES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlayer.checks import brief
-from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 
 
 def is_listed(value: Any) -> bool:
@@ -33,4 +33,7 @@ def listed(argument: str, value: Any, must_be: str, most: int, hint: str) -> lis
         raise ArgumentTypeError(argument, f"a list of {must_be}, a tuple or a 1-d array", brief(value), hint)
     if len(value) > most:
         raise ArgumentError(argument, f"at most {most} {must_be}", str(len(value)), hint)
-    return list(value) if isinstance(value, list | tuple) else list(value.tolist())
+    try:
+        return list(value) if isinstance(value, list | tuple) else list(value.tolist())
+    except Exception as error:  # a tensor without numbers, for one
+        raise ArgumentTypeError(argument, f"a list of {must_be}", in_one_line(error), hint) from None

@@ -61,14 +61,13 @@ def parquet_size(path: Path) -> Size:
     file = parquet_file(path)
     total = row = least = repeated = 0
     with reading(path, _KIND, _HINT), path.open("rb") as stream:
-        meta = file.metadata
-        _check_apart(meta, path.stat().st_size)
-        for place in range(meta.num_columns):
+        groups = _groups(stream, path.stat().st_size, file.metadata.num_columns)
+        for place in range(file.metadata.num_columns):
             column = file.schema.column(place)
             fixed = max(_NUMBER, column.length) if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else _NUMBER
             widest, dictionary, values = 0, 0, 0
-            for group in range(meta.num_row_groups):
-                for page in _pages(stream, meta.row_group(group).column(place)):
+            for group in groups:
+                for page in _pages(stream, group.chunks[place]):
                     total += page.unpacked + fixed * page.values
                     if page.dictionary:
                         dictionary = max(dictionary, page.unpacked)
@@ -78,22 +77,10 @@ def parquet_size(path: Path) -> Size:
                     one = page.unpacked if alone else -(-page.unpacked // max(1, page.values))
                     widest = max(widest, one + fixed)
                     least = max(least, 0 if alone else min(_AT_ONCE, page.values) * (one + fixed))
-                total += _NUMBER * max(0, meta.row_group(group).num_rows)
+                total += _NUMBER * group.rows
             row += widest
             repeated += dictionary * values if _nested(column) else 0
     return Size(total, row, least, repeated)
-
-
-def _check_apart(meta: Any, size: int) -> None:
-    """Raise if the columns are larger than the file: pages that many of them name would be read for each."""
-    sizes = (
-        meta.row_group(group).column(place).total_compressed_size
-        for group in range(meta.num_row_groups)
-        for place in range(meta.num_columns)
-    )
-    named = sum(max(0, one) for one in sizes)
-    if named > size:
-        raise ValueError(f"columns of {named} bytes in a file of {size}")
 
 
 def _nested(column: Any) -> bool:
@@ -199,7 +186,56 @@ def _halves(batch: Any, most: int | None) -> Iterator[tuple[Any, int]]:
             waiting += [part.slice(half), part.slice(0, half)]
 
 
-# ---- Headers of pages, in Thrift's compact protocol. ------------------------------------------------------
+# ---- The footer and the headers of pages, in Thrift's compact protocol. -----------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows that are stored together: how many, and where the pages of each column begin and end."""
+
+    rows: int
+    chunks: list[tuple[int, int]]
+
+
+def _groups(stream: IO[bytes], size: int, columns: int) -> list[_Group]:
+    """The groups of rows that the footer names.
+
+    Not asked of pyarrow, whose description of a column ends the process where the footer contradicts itself.
+    """
+    stream.seek(size - 8)
+    length = int.from_bytes(stream.read(4), "little")
+    stream.seek(max(0, size - 8 - length))
+    groups = []
+    for group in _Cursor(stream.read(length)).fields().get(4) or []:
+        chunks = [_chunk(column) for column in group.get(1) or []]
+        if len(chunks) != columns:
+            raise ValueError(f"{len(chunks)} columns in a group of rows of {columns}")
+        groups.append(_Group(max(0, _whole(group, 3)), chunks))
+    # Pages that many columns name would be read for each of them.
+    named = sum(max(0, end - start) for group in groups for start, end in group.chunks)
+    if named > size:
+        raise ValueError(f"columns of {named} bytes in a file of {size}")
+    return groups
+
+
+def _chunk(column: dict[int, Any]) -> tuple[int, int]:
+    about = column.get(3)
+    if not isinstance(about, dict):
+        raise ValueError("a column without a description")
+    at, first = _whole(about, 9), about.get(11)
+    # A table without rows has no data page, and 0 for its offset: no page is there, where the file begins.
+    if type(first) is int and (0 < first < at or at == 0):
+        at = first
+    if at < 0:
+        raise ValueError("a page before the file")
+    return at, at + _whole(about, 7)
+
+
+def _whole(fields: dict[int, Any], key: int) -> int:
+    value = fields.get(key)
+    if type(value) is not int:
+        raise ValueError(f"no number in field {key}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -210,15 +246,9 @@ class _PageHeader:
     encoding: int
 
 
-def _pages(stream: IO[bytes], chunk: Any) -> Iterator[_PageHeader]:
+def _pages(stream: IO[bytes], chunk: tuple[int, int]) -> Iterator[_PageHeader]:
     """The pages of a column in a group of rows, as the decoder will find them."""
-    at, first = chunk.data_page_offset, chunk.dictionary_page_offset
-    # A table without rows has no data page, and 0 for its offset: no page is there, where the file begins.
-    if chunk.has_dictionary_page and first is not None and (0 < first < at or at == 0):
-        at = first
-    end = at + chunk.total_compressed_size
-    if at < 0:
-        raise ValueError("a page before the file")
+    at, end = chunk
     while at < end:
         header, length = _header(stream, at)
         packed, unpacked = header.get(3), header.get(2)
@@ -245,7 +275,7 @@ def _header(stream: IO[bytes], at: int) -> tuple[dict[int, Any], int]:
 
 
 class _Cursor:
-    """Reads one structure; of what it holds, only numbers and structures are kept."""
+    """Reads one structure; of what it holds, only numbers, structures and lists of those are kept."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -299,13 +329,12 @@ class _Cursor:
         if kind in (9, 10):
             head = self.byte()
             count = head >> 4 if head >> 4 < 15 else self.number()
-            for _ in range(count):
-                self.element(head & 15, depth)
-            return None
+            found = [self.element(head & 15, depth) for _ in range(count)]
+            return found if head & 15 == 12 else None
         if kind == 12:
             return self.fields(depth + 1)
         raise ValueError(f"a header with a field of kind {kind}")
 
-    def element(self, kind: int, depth: int) -> None:
-        """Bytes of an element of a list: truth values take one there."""
-        self.byte() if kind in (1, 2) else self.value(kind, depth + 1)
+    def element(self, kind: int, depth: int) -> Any:
+        """An element of a list: truth values take a byte there."""
+        return self.byte() if kind in (1, 2) else self.value(kind, depth + 1)

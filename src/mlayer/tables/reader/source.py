@@ -31,6 +31,7 @@ _SMALL = 50_000_000  # bytes that are read without asking how much memory there 
 _DEFLATE = 1032  # gzip makes nothing smaller than by this factor
 _COPIES = 3  # the frame, a part of it, and the encoded numbers
 _COLUMN = 20_000  # bytes of memory for a column without rows, measured with 200,000 of them
+_MOST_COLUMNS = 100_000  # pandas takes 8 s to read one row of so many
 _TEXT_SHARE = 8  # text that is read at once may take this share of the memory
 _PIECE = 64  # and a piece of a table is planned with this share
 CHUNK = 50_000  # rows read at once by `predict`
@@ -297,6 +298,13 @@ def open_table(
 
 
 def _distinct(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > _MOST_COLUMNS:
+        raise FileFormatError(
+            path,
+            f"a table of at most {_MOST_COLUMNS:,} columns",
+            f"{len(names):,}",
+            "Each row is one example: transpose it, or keep the columns that matter.",
+        )
     double = sorted(name for name, count in Counter(names).items() if count > 1)
     if double:
         raise FileFormatError(
