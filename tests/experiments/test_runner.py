@@ -351,7 +351,7 @@ def test_finished_parts_are_used_on_another_machine(tmp_path: Path, monkeypatch:
     assert made[4:] == ["first", "second", "third"]
 
 
-@pytest.mark.parametrize("name", ["determinant", "determinant5"])
+@pytest.mark.parametrize("name", [pytest.param("determinant", marks=pytest.mark.slow), "determinant5"])
 def test_results_are_the_same_when_every_part_was_finished_before(name: str, tmp_path: Path) -> None:
     """Nothing is measured of a model whose training was left out."""
     module = experiment(name)

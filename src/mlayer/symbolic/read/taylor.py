@@ -55,12 +55,14 @@ def monomials(variables: int, degree: int) -> Monomials:
 
 def is_small(variables: int, degree: int, n: int) -> bool:
     """Whether the expansion of an n x n matrix to this degree fits into time and memory."""
+    if math.comb(variables + degree, degree) * n * n > _MOST_NUMBERS:  # first: the degree may be of any size
+        return False
     products = sum(
         math.comb(variables + r - 1, r) * math.comb(variables + s - 1, s)
         for r in range(degree + 1)
         for s in range(degree + 1 - r)
     )
-    return math.comb(variables + degree, degree) * n * n <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
+    return products <= _MOST_PRODUCTS
 
 
 def check_size(variables: int, degree: int, n: int) -> None:
