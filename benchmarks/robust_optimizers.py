@@ -40,6 +40,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 INVARIANT = ("muon", 1e-4, True)  # the best of the rates for the ordinary layer
 
 
+def parts_of(data: str, *, quick: bool) -> tuple[Split, Split]:
+    """The training images without the last ones, and these; a few of both if it is to be quick."""
+    whole = images("cifar10", data).train
+    training, aside = whole.take(slice(0, len(whole) - ASIDE)), whole.take(slice(len(whole) - ASIDE, None))
+    return (training.take(slice(0, 2000)), aside.take(slice(0, 500))) if quick else (training, aside)
+
+
 def judged(model: PixelModel, aside: Split) -> dict[str, float]:
     """Percent of the images that are classified correctly, and that stay so under attack."""
     model.eval()
@@ -86,10 +93,7 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="keep the rows of the present file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    whole = images("cifar10", options.data).train
-    training, aside = whole.take(slice(0, len(whole) - ASIDE)), whole.take(slice(len(whole) - ASIDE, None))
-    if options.quick:
-        training, aside = training.take(slice(0, 2000)), aside.take(slice(0, 500))
+    training, aside = parts_of(options.data, quick=options.quick)
     facts = circumstances() | {"command": "python benchmarks/robust_optimizers.py DATA"}
     file = RESULTS / "robust_optimizers.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text())["rows"] if options.resume else []
