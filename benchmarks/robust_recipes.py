@@ -19,24 +19,12 @@ from typing import Any
 
 import torch
 from measure import RESULTS, circumstances, save
-from robust_optimizers import EPS, SHAPE, judged, parts_of
+from robust_optimizers import SHIFTED, parts_of, trained
 
-from mlayer.datasets import Split
-from mlayer.experiments.certified import CIFAR10_SMALL
-from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
-from mlayer.experiments.shared.robust_training import RobustRecipe, build_model
-from mlayer.training import train
+from mlayer.experiments.shared.image_augmentation import Augmentation
 
 _COARSE: dict[str, Any] = {"frequencies": 16, "batch_size": 256, "learning_rate": 1.5e-4}
 _DISTORTED = _COARSE | {"augmentation": Augmentation(shift=3, distortion=0.15, recoloring=0.2)}
-ALL_FREQUENCIES = replace(
-    CIFAR10_SMALL,
-    frequencies=None,
-    batch_size=128,
-    learning_rate=1e-4,
-    smoothing=0.0,
-    augmentation=Augmentation(shift=3),
-)
 # By name: the epochs and what is changed.
 CHANGES: dict[str, tuple[int, dict[str, Any]]] = {
     "none": (12, {}),
@@ -44,22 +32,6 @@ CHANGES: dict[str, tuple[int, dict[str, Any]]] = {
     "16 frequencies, distorted images": (12, _DISTORTED),
     "16 frequencies, distorted images, twice as long": (24, _DISTORTED),
 }
-
-
-def trained(name: str, recipe: RobustRecipe, training: Split, aside: Split) -> dict[str, Any]:
-    """One training, judged at its end."""
-    model = build_model(recipe, training, SHAPE, classes=10, seed=0, linear=False)
-    pixels = recipe.augmentation.widened(training.pixels.view(-1, *SHAPE))
-    result = train(
-        model,
-        (pixels, training.labels),
-        replace(recipe.settings(len(training), EPS, 0), on_divergence="stop"),
-        augment=Augment(recipe.augmentation, SHAPE, white=training.white),
-    )
-    row = {"change": name, "epochs": recipe.epochs, "stopped": result.stopped}
-    row |= {"loss": round(result.history[-1]["loss"], 4), **judged(model, aside)}
-    print(row, flush=True)
-    return row
 
 
 def main() -> int:
@@ -77,8 +49,9 @@ def main() -> int:
     rows = {row["change"]: row for row in kept}
     for name in options.only or [name for name in CHANGES if name not in rows]:
         epochs, changes = CHANGES[name]
-        recipe = replace(ALL_FREQUENCIES, epochs=1 if options.quick else epochs, **changes)
-        rows[name] = trained(name, recipe, training, aside) | {"commit": facts["commit"]}
+        recipe = replace(SHIFTED, epochs=1 if options.quick else epochs, **changes)
+        rows[name] = {"change": name} | trained(recipe, training, aside) | {"commit": facts["commit"]}
+        print(rows[name], flush=True)
         if not options.quick:
             in_order = [rows[known] for known in CHANGES if known in rows]
             save("robust_recipes", {"circumstances": facts, "rows": in_order})

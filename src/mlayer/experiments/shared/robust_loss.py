@@ -72,7 +72,6 @@ class RobustCrossEntropy:
     steps: int = 1  # of the attack, each to a corner of the box
     ramp: int = 0  # training batches over which eps grows from 0; 0 for none
     worst_of_way: bool = False  # take the worst of the middle and all corners on the way, not the last corner
-    smoothing: float = 0.0  # the part of the label that is spread evenly over all classes
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs and the loss of each example."""
@@ -86,7 +85,7 @@ class RobustCrossEntropy:
         find = worst_of_way if self.worst_of_way else last_corner
         worst = find(model, y, low, high, self.steps)
         outputs = model(worst)
-        return outputs, cross_entropy(outputs, y, reduction="none", label_smoothing=self.smoothing)
+        return outputs, cross_entropy(outputs, y, reduction="none")
 
 
 def box_of(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -44,7 +44,6 @@ class RobustRecipe:
     worst_of_way: bool = False  # take the worst point on the attack's way, not its last corner; for large eps
     # eps while training, as a multiple of the one in the test: more makes up for overfitting
     stretch: float = 1.0
-    smoothing: float = 0.0  # the part of a label that is spread evenly over all classes
     augmentation: Augmentation = field(default_factory=Augmentation)  # of training images
     batch_size: int = 128  # of the optimizer
     optimizer: str = "sgd"  # "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`
@@ -59,11 +58,7 @@ class RobustRecipe:
             epochs=self.epochs,
             batch_size=self.batch_size,
             loss=RobustCrossEntropy(
-                self.stretch * eps,
-                self.attack_steps,
-                round(self.ramp * batches),
-                self.worst_of_way,
-                self.smoothing,
+                self.stretch * eps, self.attack_steps, round(self.ramp * batches), self.worst_of_way
             ),
             optimizer=self.optimizer,
             optimizer_options={"momentum": 0.9, "nesterov": True} if self.optimizer == "sgd" else {},
