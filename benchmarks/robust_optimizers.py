@@ -5,10 +5,11 @@
     python benchmarks/robust_optimizers.py DATA --resume   the rows that the file lacks
     python benchmarks/robust_optimizers.py DATA --quick    one epoch of 2,000 images; no file
 
-The recipe is that of `mlayer reproduce certified` (n = 32, d = 96, one cycle of the learning rate) with
-images that are shifted only, for 12 epochs on the first 45,000 training images. An ordinary layer is trained on flipped images too, with three
-learning rates for each optimizer; the flip-invariant layer with the best of these. The last 5,000 images are
-judged as they are and at the corner that two steps of the gradient's sign reach.
+The recipe is that of `mlayer reproduce certified` (n = 32, d = 96, one cycle of the learning rate), but with
+images that are shifted only, for 12 epochs on the first 45,000 training images. An ordinary layer is trained
+on flipped images too, with three learning rates for each optimizer; the flip-invariant layer with the best
+of these. The last 5,000 images are judged as they are and at the corner that two steps of the gradient's sign
+reach.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift: int, f
 
 def test_augmentation_leaves_its_argument_alone_and_follows_the_generator() -> None:
     pixels = pictures(20)
-    how = Augmentation(shift=2, flip=True, cutout=3)
+    how = Augmentation(shift=2, flip=True, cutout=3, distortion=0.1, recoloring=0.1)
     wide = how.widened(pixels)
     kept = wide.clone()
     first = augmented(how, pixels, seed=5)
