@@ -120,7 +120,7 @@ class Augment:
         return found.permute(0, 2, 3, 1).contiguous()
 
     def _recolored(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """With another contrast around the mean gray and another mean color."""
+        """The images with another contrast around their mean gray and another mean color."""
         contrast, *colors = torch.rand(1 + self.shape[2], len(images), generator=generator) * 2 - 1
         factor = (self.how.recoloring * contrast).exp()[:, None, None, None]
         shift = _COLOR_SHARE * self.how.recoloring * self.white * torch.stack(colors, 1)[:, None, None]
