@@ -76,3 +76,12 @@ def optimizers_table(content: dict[str, Any], made_by: str) -> str:
             f"{best['attacked']:.1f} |"
         )
     return "\n".join([*lines, "", made_by])
+
+
+def recipes_table(content: dict[str, Any], made_by: str) -> str:
+    """Changes of the recipe, in percent of the images set aside."""
+    lines = ["| change | epochs | training loss | clean | under attack |", "|---|---|---|---|---|"]
+    for row in content["rows"]:
+        figures = f"{row['loss']:.2f} | {row['clean']:.1f} | {row['attacked']:.1f}"
+        lines.append(f"| {row['change']} | {row['epochs']} | {figures} |")
+    return "\n".join([*lines, "", made_by])

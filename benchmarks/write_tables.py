@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ratio_tables
-from certified_table import certified_table, layers_table, optimizers_table
+from certified_table import certified_table, layers_table, optimizers_table, recipes_table
 from expm_profile_table import balancing_table, profile_tables
 from formulas import table as formulas_table
 
@@ -441,6 +441,11 @@ def robust_optimizers() -> str:
     return optimizers_table(content, circumstances(content["circumstances"]))
 
 
+def robust_recipes() -> str:
+    content = read("robust_recipes")
+    return recipes_table(content, circumstances(content["circumstances"]))
+
+
 def formulas() -> str:
     return formulas_table(read("formulas"))
 
@@ -469,6 +474,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/certified.md": {
         "certified": certified,
         "robust optimizers": robust_optimizers,
+        "robust recipes": robust_recipes,
         "certified networks": certified_networks,
     },
     "docs/expm.md": {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy.fft import dctn
 from torch import Tensor, nn
 
 from mlayer.experiments.shared.flip_invariant import FlipParity
 from mlayer.experiments.shared.robust_loss import PixelModel, RobustCrossEntropy
-from mlayer.experiments.shared.robust_training import _plain
+from mlayer.experiments.shared.robust_training import _change_inputs, _plain
 from mlayer.nn import MLayer
 from mlayer.training import Settings, train
 
@@ -19,8 +21,7 @@ def mirrored(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
     return x.view(-1, *shape).flip(2).flatten(1)
 
 
-def layer_for(shape: tuple[int, int, int], seed: int = 0) -> MLayer:
-    inputs = shape[0] * shape[1] * shape[2]
+def layer_for(inputs: int, seed: int = 0) -> MLayer:
     layer = MLayer(inputs, 3, 5, 7, init="balanced", generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():  # no weight is 0 by its start
         for weight in layer.parameters():
@@ -28,16 +29,22 @@ def layer_for(shape: tuple[int, int, int], seed: int = 0) -> MLayer:
     return layer
 
 
+@pytest.mark.parametrize("frequencies", [None, 2, 3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_basis_is_orthogonal_and_sorted_by_parity(shape: tuple[int, int, int]) -> None:
-    parity = FlipParity(shape)
-    size = shape[0] * shape[1] * shape[2]
-    map_ = parity(torch.eye(size, dtype=torch.float64)).T  # its columns are images of the unit vectors
-    torch.testing.assert_close(map_ @ map_.T, torch.eye(size, dtype=torch.float64))
+def test_the_basis_is_that_of_cosines_sorted_by_parity(
+    shape: tuple[int, int, int], frequencies: int | None
+) -> None:
+    parity = FlipParity(shape, frequencies)
+    height, width, colors = shape
+    size = height * width * colors
     x = torch.randn(4, size, dtype=torch.float64)
-    signs = torch.where(torch.arange(size) < parity.even, 1.0, -1.0)
-    torch.testing.assert_close(parity(mirrored(x, shape)), parity(x) * signs)
-    weight = torch.randn(6, size, dtype=torch.float64)
+    transformed = dctn(x.view(-1, *shape).numpy(), axes=(1, 2), norm="ortho")[:, :frequencies, :frequencies]
+    parts = [np.ascontiguousarray(transformed[:, :, first::2]).reshape(4, -1) for first in (0, 1)]
+    torch.testing.assert_close(parity(x), torch.from_numpy(np.concatenate(parts, 1)), rtol=1e-6, atol=1e-6)
+    assert (parity.even, parity.features) == (parts[0].shape[1], parts[0].shape[1] + parts[1].shape[1])
+    signs = torch.where(torch.arange(parity.features) < parity.even, 1.0, -1.0)
+    torch.testing.assert_close(parity(mirrored(x, shape)), parity(x) * signs, rtol=1e-6, atol=1e-6)
+    weight = torch.randn(6, parity.features, dtype=torch.float64)
     torch.testing.assert_close(x @ parity.to_pixels(weight).T, parity(x) @ weight.T)
 
 
@@ -46,15 +53,16 @@ def test_the_basis_is_orthogonal_and_sorted_by_parity(shape: tuple[int, int, int
 def test_a_trained_layer_does_not_see_flips_and_an_ordinary_one_does(
     shape: tuple[int, int, int], kind: str
 ) -> None:
-    parity = FlipParity(shape)
+    parity = FlipParity(shape, 3)
     inputs = shape[0] * shape[1] * shape[2]
     generator = torch.Generator().manual_seed(1)
     x, y = torch.rand(48, inputs, generator=generator), torch.arange(48) % 3
     mean, deviation = torch.full((inputs,), 0.4), torch.full((inputs,), 0.3)
 
     def trained(restricted: bool) -> nn.Module:
-        body = layer_for(shape) if kind == "M-layer" else nn.Linear(inputs, 3)
+        body = layer_for(inputs) if kind == "M-layer" else nn.Linear(inputs, 3)
         if restricted:
+            _change_inputs(body, parity)
             parity.restrict(body)
         model = PixelModel(body, mean, deviation, parity if restricted else None)
         loss = RobustCrossEntropy(0.02)
@@ -78,7 +86,7 @@ def test_a_trained_layer_does_not_see_flips_and_an_ordinary_one_does(
 
 
 def test_masks_forbid_what_changes_the_parity() -> None:
-    parity, layer = FlipParity((3, 4, 2)), layer_for((3, 4, 2))
+    parity, layer = FlipParity((3, 4, 2)), layer_for(24)
     masks = parity.masks(layer)
     sign = torch.tensor([1.0, 1, 1, -1, -1])
     P = sign[:, None] * sign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import map_coordinates
 
 from mlayer.datasets import digits
 from mlayer.experiments import images, reproduce, rivals
@@ -65,7 +67,7 @@ def test_every_image_is_a_window_of_itself_and_every_window_occurs(shift: int, f
 
 def test_augmentation_leaves_its_argument_alone_and_follows_the_generator() -> None:
     pixels = pictures(20)
-    how = Augmentation(shift=2, flip=True, cutout=3)
+    how = Augmentation(shift=2, flip=True, cutout=3, distortion=0.1, recoloring=0.1)
     wide = how.widened(pixels)
     kept = wide.clone()
     first = augmented(how, pixels, seed=5)
@@ -91,6 +93,47 @@ def test_cutout_sets_a_square_to_the_mean() -> None:
         np.testing.assert_allclose(image[outside], plain[outside], atol=1e-5)
     assert max(sizes) == (3, 3)
     assert min(sizes) == (2, 2)  # at a corner
+
+
+def test_distortion_reads_the_image_on_a_turned_and_stretched_grid() -> None:
+    """Interpolated by SciPy, which repeats the border too."""
+    most, pixels = 0.4, pictures(20)
+    found = augmented(Augmentation(distortion=most), pixels)
+    draws = most * (2 * torch.rand(3, len(pixels), generator=torch.Generator().manual_seed(0)).double() - 1)
+    height, width = SHAPE[:2]
+    # From the middle of the image, in units of half its height and width.
+    down, right = np.meshgrid(
+        (2 * np.arange(height) + 1) / height - 1, (2 * np.arange(width) + 1) / width - 1
+    )
+    for image, plain, (angle, tall, wide) in zip(
+        found, pixels.double().numpy(), draws.T.tolist(), strict=True
+    ):
+        x = math.exp(wide) * (math.cos(angle) * right - math.sin(angle) * down)
+        y = math.exp(tall) * (math.sin(angle) * right + math.cos(angle) * down)
+        places = ((y.T + 1) * height - 1) / 2, ((x.T + 1) * width - 1) / 2
+        read = [map_coordinates(plain[..., c], places, order=1, mode="nearest") for c in range(SHAPE[2])]
+        np.testing.assert_allclose(image, standardized(np.stack(read, -1)), atol=2e-4)
+
+
+def test_recoloring_changes_contrast_and_mean_color_within_its_range() -> None:
+    most, pixels = 0.5, pictures(200)
+    found = augmented(Augmentation(recoloring=most), pixels) * DEVIATION.numpy() + MEAN.numpy()
+    assert found.min() >= -1e-5
+    assert found.max() <= 1 + 1e-5
+    factors, shifts = [], []
+    for image, plain in zip(found, pixels.numpy() / 255, strict=True):
+        inside = ((image > 1e-3) & (image < 1 - 1e-3)).reshape(-1, SHAPE[2])
+        colors = np.tile(np.eye(SHAPE[2]), (len(inside), 1))
+        centered = (plain - plain.mean()).reshape(-1, 1)
+        system = np.concatenate([centered, colors], 1)[inside.reshape(-1)]
+        wanted = (image.reshape(-1, 1) - plain.mean())[inside.reshape(-1), 0]
+        solved, *_ = np.linalg.lstsq(system, wanted, rcond=None)
+        np.testing.assert_allclose(system @ solved, wanted, atol=1e-5)  # one factor and three shifts say all
+        factors.append(math.log(solved[0]))
+        shifts.extend(solved[1:])
+    for values, end in ((factors, most), (shifts, 0.3 * most)):
+        assert 0.9 * end < max(values) <= end * 1.001
+        assert -0.9 * end > min(values) >= -end * 1.001
 
 
 def test_white_is_the_sets_own() -> None:

@@ -85,12 +85,14 @@ CIFAR10_SMALL = RobustRecipe(
     96,
     epochs=100,
     optimizer="muon",
-    learning_rate=1e-4,
+    learning_rate=1.5e-4,
     weight_decay=1.0,
     gradient_clip=None,
     activity_penalty=3e-4,
-    augmentation=Augmentation(shift=3),
+    augmentation=Augmentation(shift=3, distortion=0.15, recoloring=0.2),
+    batch_size=256,
     flip_invariant=True,
+    frequencies=16,
 )
 CIFAR10_LARGE = RobustRecipe((8, 16, 8), 96, epochs=60, learning_rate=0.03, augmentation=_SHIFTED_AND_FLIPPED)
 MNIST = RobustRecipe(

@@ -18,43 +18,50 @@ from mlayer.nn import MLayer
 
 
 class FlipParity(nn.Module):
-    """Flat images in the basis of even and odd parts, an orthogonal one.
+    """Flat images in an orthonormal basis of cosines: even and odd parts, coarse details first in each.
 
     Args:
         shape: (height, width, colors) of the images.
+        frequencies: that are kept along each side, from the lowest; all of them if None.
 
     >>> parity = FlipParity((1, 3, 1))
-    >>> (parity(torch.tensor([[1.0, 5.0, 1.0], [1.0, 0.0, -1.0]])) ** 2).round().tolist()
-    [[2.0, 25.0, 0.0], [0.0, 0.0, 2.0]]
+    >>> (parity(torch.tensor([[1.0, 5.0, 1.0], [1.0, 0.0, -1.0]])) ** 2).round(decimals=3).tolist()
+    [[16.333, 10.667, 0.0], [0.0, 0.0, 2.0]]
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, shape: tuple[int, ...], frequencies: int | None = None) -> None:
         super().__init__()
-        self.shape = shape
         height, width, colors = shape
-        self.even = height * (width - width // 2) * colors  # inputs; a middle column is even
+        along = _cosines(height, frequencies)
+        across = _cosines(width, frequencies)
+        across = torch.cat([across[::2], across[1::2]])  # those of even frequency are even
+        self.even = len(along) * ((len(across) + 1) // 2) * colors  # features
+        self.features = len(along) * len(across) * colors
+        self.register_buffer("rows", along, persistent=False)
+        # Columns and colors are one dimension: (w c, k c).
+        self.register_buffer("columns", torch.kron(across, torch.eye(colors)).T, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(b, h w c) -> (b, h w c), even parts first"""
-        half = self.shape[1] // 2
-        images = x.view(-1, *self.shape)
-        left, middle, right = images[:, :, :half], images[:, :, half:-half], images[:, :, -half:].flip(2)
-        even = torch.cat([(left + right) * math.sqrt(0.5), middle], 2)
-        return torch.cat([even.flatten(1), ((left - right) * math.sqrt(0.5)).flatten(1)], 1)
+        """(b, h w c) -> (b, features), even parts first"""
+        rows, columns = self.rows.to(x.dtype), self.columns.to(x.dtype)
+        parts = rows @ x.view(len(x), rows.shape[1], -1) @ columns  # (b, k, k c)
+        even = self.even // len(rows)
+        return torch.cat([parts[..., :even].flatten(1), parts[..., even:].flatten(1)], 1)
 
     def to_pixels(self, weight: Tensor) -> Tensor:
-        """Weights of even and odd parts as weights of pixels, the transposed map.  (d, h w c) -> same"""
-        height, width, colors = self.shape
-        half = width // 2
-        even = weight[:, : self.even].reshape(-1, height, width - half, colors)
-        odd = weight[:, self.even :].reshape(-1, height, half, colors)
-        left = (even[:, :, :half] + odd) * math.sqrt(0.5)
-        right = ((even[:, :, :half] - odd) * math.sqrt(0.5)).flip(2)
-        return torch.cat([left, even[:, :, half:], right], 2).flatten(1)
+        """Weights of the features as weights of pixels, the transposed map.  (d, features) -> (d, h w c)"""
+        rows, columns = self.rows.to(weight.dtype), self.columns.to(weight.dtype)
+        even, odd = (
+            part.view(len(weight), len(rows), -1) for part in weight.tensor_split([self.even], dim=1)
+        )
+        return (rows.T @ torch.cat([even, odd], 2) @ columns.T).flatten(1)
 
     def masks(self, body: MLayer | nn.Linear) -> dict[str, Tensor]:
-        """1 where a weight of a layer on even and odd parts may differ from 0, by the parameter's name."""
-        inputs = torch.arange(self.shape[0] * self.shape[1] * self.shape[2]) < self.even
+        """1 where a weight of a layer on these features may differ from 0, by the parameter's name."""
+        inputs = torch.arange(self.features) < self.even
         if isinstance(body, nn.Linear):
             return {"weight": inputs.expand_as(body.weight).float()}
         d, n = body.free_generators.shape[:2]
@@ -78,3 +85,12 @@ class FlipParity(nn.Module):
         """Make the weights of a restricted layer ordinary parameters again, with their zeros."""
         for name in self.masks(body):
             prune.remove(body, name)
+
+
+def _cosines(size: int, frequencies: int | None) -> Tensor:
+    """The orthonormal basis of the discrete cosine transform, lowest frequencies first.  (k, size)"""
+    k = torch.arange(size if frequencies is None else min(frequencies, size), dtype=torch.float64)
+    places = torch.arange(size) + 0.5
+    basis = torch.cos(torch.pi / size * k[:, None] * places) * math.sqrt(2 / size)
+    basis[0] /= math.sqrt(2)
+    return basis.float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,8 @@ class RobustRecipe:
     batch_size: int = 128  # of the optimizer
     optimizer: str = "sgd"  # "sgd", with Nesterov momentum 0.9, or another name of `mlayer.training`
     flip_invariant: bool = False  # an image and its mirror image have the same outputs, see `FlipParity`
+    # of the images, along each side, that a flip-invariant layer reads, from the lowest; None: all
+    frequencies: int | None = None
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train` for a model that is to withstand eps."""
@@ -145,9 +148,10 @@ def build_model(
     pixels = shape[0] * shape[1]
     mean, deviation = colors(training, shape)
     generator = torch.Generator().manual_seed(seed)
+    parity = FlipParity(shape, recipe.frequencies) if recipe.flip_invariant else None
     body = _body(recipe, pixels * shape[2], classes, generator, linear)
-    parity = FlipParity(shape) if recipe.flip_invariant else None
     if parity is not None:
+        _change_inputs(body, parity)
         parity.restrict(body)
     return PixelModel(body, mean.repeat(pixels), deviation.repeat(pixels), parity)
 
@@ -193,11 +197,16 @@ def _plain(
     """A model of (x - mean) / deviation as the same model of x, ready to be certified."""
     if parity is not None:
         parity.release(body)
+        _change_inputs(body, parity.to_pixels)
     plain = body.with_structure("full") if isinstance(body, MLayer) else body
-    if parity is not None:
-        weight = plain.embedding if isinstance(plain, MLayer) else plain.weight
-        assert weight is not None
-        with torch.no_grad():
-            weight.copy_(parity.to_pixels(weight))
     fold_in(plain, mean, deviation)
     return plain
+
+
+@torch.no_grad()
+def _change_inputs(body: MLayer | nn.Linear, change: Callable[[Tensor], Tensor]) -> None:
+    """Change the weights of the inputs, and with them the number of inputs."""
+    name = "embedding" if isinstance(body, MLayer) else "weight"
+    weight = nn.Parameter(change(getattr(body, name)))
+    setattr(body, name, weight)
+    body.in_features = weight.shape[1]
