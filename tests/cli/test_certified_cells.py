@@ -109,7 +109,7 @@ def test_cells_are_rounded_on_their_way_to_the_layer(norm: str) -> None:
 def test_intervals_hold_what_is_predicted_for_changed_cells() -> None:
     """Dates, missing cells, cells beyond the limits, merged and rare categories: by brute force."""
     draw = np.random.default_rng(3)
-    rows = 16
+    rows = 30
     frame = pd.DataFrame(
         {
             "day": pd.date_range("2024-01-31 06:00", periods=rows, freq="37h").astype(str),

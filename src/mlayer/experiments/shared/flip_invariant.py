@@ -25,7 +25,7 @@ class FlipParity(nn.Module):
         frequencies: that are kept along each side, from the lowest; all of them if None.
 
     >>> parity = FlipParity((1, 3, 1))
-    >>> (parity(torch.tensor([[1.0, 5.0, 1.0], [1.0, 0.0, -1.0]])) ** 2).round(decimals=3).tolist()
+    >>> (parity(torch.tensor([[1.0, 5.0, 1.0], [1.0, 0.0, -1.0]])) ** 2).double().round(decimals=3).tolist()
     [[16.333, 10.667, 0.0], [0.0, 0.0, 2.0]]
     """
 
