@@ -5,7 +5,7 @@
     python benchmarks/robust_optimizers.py DATA --resume   the rows that the file lacks
     python benchmarks/robust_optimizers.py DATA --quick    one epoch of 2,000 images; no file
 
-The recipe is that of `mlayer reproduce certified` (n = 32, d = 96, one cycle of the learning rate), but with
+The recipe is that of `mlayer reproduce certified` (d = 96, one cycle of the learning rate), with n = 32 and
 images that are shifted only, for 12 epochs on the first 45,000 training images. An ordinary layer is trained
 on flipped images too, with three learning rates for each optimizer; the flip-invariant layer with the best
 of these. The last 5,000 images are judged as they are and at the corner that two steps of the gradient's sign
@@ -38,9 +38,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adamw": {"gradient_clip": 1.0, "weight_decay": 0.01},
     "muon": {},
 }
-# The recipe before distorted images and a limit on the frequencies, see `robust_recipes.py`.
+# The recipe before larger matrices, distorted images and a limit on the frequencies: see `robust_recipes.py`.
 SHIFTED = replace(
     CIFAR10_SMALL,
+    matrix_size=32,
     learning_rate=1e-4,
     batch_size=128,
     augmentation=Augmentation(shift=3),

@@ -31,6 +31,7 @@ CHANGES: dict[str, tuple[int, dict[str, Any]]] = {
     "16 frequencies": (12, _COARSE),
     "16 frequencies, distorted images": (12, _DISTORTED),
     "16 frequencies, distorted images, twice as long": (24, _DISTORTED),
+    "16 frequencies, distorted images, n = 48": (12, _DISTORTED | {"matrix_size": 48}),
 }
 
 
