@@ -81,9 +81,9 @@ DIGITS = RobustRecipe(
 _SHIFTED_AND_FLIPPED = Augmentation(shift=3, flip=True)
 # At 2/255 the expansion of a full layer ends soon enough; at 8/255 only that of a layer of degree two does.
 CIFAR10_SMALL = RobustRecipe(
-    32,
+    48,
     96,
-    epochs=100,
+    epochs=48,
     optimizer="muon",
     learning_rate=1.5e-4,
     weight_decay=1.0,
