@@ -89,8 +89,8 @@ def _certified(record: Figures) -> list[str]:
     return [
         "| one M-layer (measured, above) | " + " | ".join(f"{a:.2f} / {b:.2f}" for a, b in pairs) + " |",
         f"(n = {recipe['matrix_size']}, d = {recipe['embedding_size']})",
-        f"62 / 50 for CIFAR-10 at 2/255 is {'met' if met else 'missed'}, 98 / 95 for MNIST at 0.1 is missed by "
-        f"{98 - pairs[2][0]:.2f} and {95 - pairs[2][1]:.2f} points",
+        f"62 / 50 for CIFAR-10 at 2/255 is {'met' if met else 'missed'}, 98 / 95 for MNIST at 0.1 is missed "
+        f"by {98 - pairs[2][0]:.2f} and {95 - pairs[2][1]:.2f} points",
     ]
 
 
