@@ -94,7 +94,7 @@ def test_units_and_eps(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["--unit", "lenght=1"], "Did you mean 'length'"),
-        (["--unit", "color=1"], "holds no numbers"),
+        (["--unit", "color=1"], "cannot move"),
         (["--unit", "length"], "must be COLUMN=NUMBER"),
         (["--unit", "length=-1"], "at least 0"),
         (["--unit", "length=0", "--unit", "width=0"], "a column that can move"),

@@ -20,6 +20,7 @@ import mlayer
 import oracle
 from cases import GALLERY, Case, random_matrix
 from mlayer.exponential.action import plan, sweep
+from mlayer.exponential.arguments import HALVES
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 
@@ -207,7 +208,7 @@ def test_shapes(a: tuple[int, ...], v: tuple[int, ...], t: tuple[int, ...], resu
 def test_dtypes() -> None:
     a, v = random_matrix(4, 2.0), block(4, 2)
     expected = mlayer.expm_action(a, v)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    for dtype in (*HALVES, torch.float32):
         got = mlayer.expm_action(a.to(dtype), v.to(dtype))
         assert got.dtype == dtype
         assert relative(got.double(), expected) < 4 * torch.finfo(dtype).eps

@@ -13,6 +13,7 @@ from torch.func import hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import mlayer
 from cases import random_matrix
+from mlayer.exponential.arguments import HALVES
 from rounding import agree
 
 # Forward mode makes torch load its own decompositions, which it still compiles with torch.jit.script.
@@ -272,7 +273,7 @@ def test_argument_changed_in_place_before_backward_is_noticed(path: str) -> None
 
 
 def test_half_gradients(path: str) -> None:
-    for dtype in (torch.float16, torch.bfloat16):
+    for dtype in HALVES:
         a = random_matrix(6, 3.0).to(dtype).requires_grad_()
         g = random_matrix(6, 1.0, seed=1).to(dtype)
         (gradient,) = torch.autograd.grad(mlayer.expm(a), a, g)

@@ -15,6 +15,7 @@ import mlayer
 from cases import random_matrix
 from mlayer.errors import ArgumentError
 from mlayer.exponential import operator
+from mlayer.exponential.arguments import HALVES
 from rounding import agree
 
 NORMS = (1e-6, 0.01, 0.3, 1.0, 4.0, 30.0)
@@ -59,7 +60,7 @@ def test_compile_with_a_dynamic_batch() -> None:
         agree(compiled(a), mlayer.expm(a), a)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64], ids=str)
+@pytest.mark.parametrize("dtype", [*HALVES, torch.complex64], ids=str)
 def test_compile_other_dtypes(dtype: torch.dtype) -> None:
     compiled = torch.compile(mlayer.expm, backend="aot_eager", fullgraph=True)
     a = random_matrix(4, 2.0).to(dtype)
@@ -217,7 +218,7 @@ def test_operators_differentiate(path: str) -> None:
     assert torch.autograd.gradcheck(torch.ops.mlayer.frechet, (a, e))
 
 
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("half", HALVES, ids=str)
 def test_autocast_leaves_the_inside_alone(half: torch.dtype, path: str) -> None:
     a = _batch(6, torch.float32).requires_grad_()
     value = mlayer.expm(a)

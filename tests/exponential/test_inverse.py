@@ -22,6 +22,7 @@ import oracle
 from cases import GALLERY, Case, random_matrix
 from invalid_arguments import Cases, names_of, says_what_is_wrong
 from mlayer.errors import ArgumentError
+from mlayer.exponential.arguments import HALVES
 from mlayer.exponential.inverse.logarithm import NEAR, ORDER, QUADRATURE
 
 # Forward mode makes torch load its own decompositions, which it still compiles with torch.jit.script.
@@ -199,7 +200,7 @@ def test_powers_of_a_root(seed: int, n: int, norm: float) -> None:
 def test_lower_precisions_are_right_to_their_rounding(function: str) -> None:
     ours = FUNCTIONS[function][0]
     for a in (shifted(6, 2), definite(5, 1e4), DIAGONALIZABLE["complex"]):
-        for real in (torch.float32, torch.float16, torch.bfloat16):
+        for real in (torch.float32, *HALVES):
             dtype = torch.complex64 if a.is_complex() else real
             got = ours(a.to(dtype))
             assert got.dtype == dtype

@@ -19,6 +19,7 @@ from torch import Tensor
 import mlayer
 import oracle
 from cases import random_matrix
+from mlayer.exponential.arguments import HALVES
 from rounding import agree
 
 EPS = 2.0**-23
@@ -77,7 +78,7 @@ def test_torch_single_matrix_is_still_off() -> None:
 # ---- torch: half precisions on the CPU. ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("half", HALVES, ids=str)
 def test_half_precisions_are_computed_in_single(half: torch.dtype, path: str) -> None:
     a = torch.stack([random_matrix(5, x) for x in (0.1, 1.0, 4.0, 8.0)]).to(half)
     value = mlayer.expm(a)
@@ -89,7 +90,7 @@ def test_half_precisions_are_computed_in_single(half: torch.dtype, path: str) ->
 
 
 @of_the_pinned_torch
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("half", HALVES, ids=str)
 def test_torch_half_precisions_are_still_garbage(half: torch.dtype) -> None:
     a = torch.stack([random_matrix(5, x) for x in (0.1, 1.0, 4.0, 8.0)]).to(half)
     exact = torch.from_numpy(scipy_expm(a.double().numpy()))

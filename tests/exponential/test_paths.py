@@ -16,6 +16,7 @@ import mlayer
 from cases import random_matrix
 from mlayer.errors import ArgumentError, ArgumentTypeError, KernelError, MissingPackageError, MLayerError
 from mlayer.exponential import matmul, native, node, paths
+from mlayer.exponential.arguments import HALVES
 
 WHY_NOT = "no kernel was built (there was no C++ compiler when mlayer was installed)"
 
@@ -144,7 +145,7 @@ def test_reason_for_size(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> N
 
 
 @needs_kernel
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("half", HALVES, ids=str)
 def test_path_said_for_half_precision_is_the_one_taken(
     half: torch.dtype, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

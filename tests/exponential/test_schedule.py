@@ -13,6 +13,7 @@ import torch
 
 from cases import random_matrix
 from mlayer.exponential import grouped, matmul, schedule
+from mlayer.exponential.arguments import HALVES
 from mlayer.exponential.schedule import DEGREES, EIGHT, EXACT_DEGREES, FOUR, SIXTEEN, Schedule
 
 Polynomial = list[Fraction]
@@ -318,7 +319,7 @@ def test_strictly_triangular_needs_no_squarings(n: int, most: int, products: lis
 
 
 def test_half_precisions_use_the_thresholds_of_single() -> None:
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
+    for dtype in (*HALVES, torch.float32, torch.complex64):
         assert schedule.schedule_for(dtype) is schedule.SINGLE
         assert schedule.schedule_for(dtype, derivative=True) is schedule.SINGLE_DERIVATIVE
     for dtype in (torch.float64, torch.complex128):

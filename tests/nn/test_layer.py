@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 import mlayer
 from mlayer import MLayer
-from mlayer.nn import BlockDiagonal, BlockTriangular, activity_of
+from mlayer.exponential.arguments import HALVES
+from mlayer.nn import BlockDiagonal, activity_of
+from structure_cases import CASES
 
 
 def reference(layer: MLayer, x: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -69,10 +71,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"embedding_size": None, "matrix_bias": False, "output_bias": False},
     {"matrix_size": 1},
     {"embedding_size": 9},
-    {"structure": "nilpotent"},
-    {"structure": "skew"},
-    {"structure": BlockDiagonal([2, 3])},
-    {"structure": BlockTriangular([2, 3])},
+    *({"structure": case.structure} for name, case in CASES.items() if name != "full"),
 ]
 
 
@@ -232,7 +231,7 @@ def test_device_and_dtype() -> None:
     assert skip_init(MLayer, 3, 2, matrix_size=4).readout.device.type == "cpu"
 
 
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("half", HALVES)
 def test_half_precision_layers_compute_in_single(half: torch.dtype) -> None:
     layer = make(dtype=torch.float32)
     x = inputs(4, 6, dtype=torch.float32)
@@ -274,7 +273,7 @@ def test_autocast_keeps_the_exponential_in_single() -> None:
 
 
 @pytest.mark.parametrize("embedding_size", [None, 4])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
 def test_autocast_takes_inputs_of_half_precision(dtype: torch.dtype, embedding_size: int | None) -> None:
     layer = make(dtype=torch.float32, embedding_size=embedding_size)
     x = inputs(3, 6, dtype=torch.float32).bfloat16()

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from mlayer import MLayer
 from mlayer.errors import ArgumentError
-from mlayer.nn import BlockDiagonal
+from structure_cases import CASES, SIZE
 
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"embedding_size": None, "matrix_bias": False, "output_bias": False},
-    {"structure": "nilpotent"},
-    {"structure": "skew"},
-    {"structure": BlockDiagonal([2, 2])},
+    *({"structure": case.structure} for name, case in CASES.items() if name != "full"),
 ]
 
 
@@ -29,7 +27,7 @@ def fresh_compiler() -> None:
 def _make(**variant: Any) -> MLayer:
     generator = torch.Generator().manual_seed(0)
     return MLayer(
-        **{"in_features": 5, "out_features": 3, "matrix_size": 4, "generator": generator, **variant}
+        **{"in_features": 5, "out_features": 3, "matrix_size": SIZE, "generator": generator, **variant}
     )
 
 

@@ -241,9 +241,9 @@ def test_roc_against_scikit_learn(ties: bool) -> None:
     np.testing.assert_allclose(line.get_ydata(), hits)
 
 
-def test_reliability_by_hand() -> None:
+def test_calibration_by_hand() -> None:
     probabilities = np.array([[0.95, 0.05], [0.95, 0.05], [0.35, 0.65], [1.0, 0.0]])
-    line = drawn(plots.reliability(np.array([0, 1, 1, 0]), probabilities)).lines[1]
+    line = drawn(plots.calibration(np.array([0, 1, 1, 0]), probabilities)).lines[1]
     np.testing.assert_allclose(line.get_xdata(), [0.65, (0.95 + 0.95 + 1) / 3])
     np.testing.assert_allclose(line.get_ydata(), [1.0, 2 / 3])
 

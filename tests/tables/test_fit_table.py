@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -173,7 +173,10 @@ def test_warnings_of_the_estimator_become_remarks() -> None:
 
 
 def test_our_estimator_gets_the_settings() -> None:
-    training = Training(epochs=7, matrix_size=3, embedding_size=2)
+    training = Training(epochs=7, matrix_size=3, embedding_size=2, effort="thorough", time_limit=100)
+    wanted = asdict(training)
+    wanted["max_iter"], wanted["random_state"] = wanted.pop("epochs"), 5
+    del wanted["time_limit"]  # kept by `fit_table`
     schema, _ = learn_schema(frame().drop(columns="y"))
     for target, name in (
         (Target("y", "classification", ("a", "b")), "MLayerClassifier"),
@@ -182,8 +185,7 @@ def test_our_estimator_gets_the_settings() -> None:
         estimator = default_estimator(target, Plan("y", seed=5, training=training), schema)
         assert type(estimator).__name__ == name
         parameters = estimator.get_params()
-        assert (parameters["max_iter"], parameters["matrix_size"], parameters["embedding_size"]) == (7, 3, 2)
-        assert parameters["random_state"] == 5
+        assert {name: parameters[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

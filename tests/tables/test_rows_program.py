@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mlayer import MLayer
 from mlayer.cli import main
-from mlayer.tables import learn_schema, load_table_model, open_table
+from mlayer.tables import TableModel, Target, learn_schema, load_table_model, open_table
 from mlayer.tables.columns import KINDS
 from mlayer.tables.export.encode_rows import encode_rows
+from mlayer.tables.export.onnx_table import rows_program
 
 
 @pytest.fixture
@@ -88,4 +90,8 @@ def test_the_exported_program_knows_every_kind() -> None:
     schema, _ = learn_schema(frame)
     assert {column.name: column.kind for column in schema.columns} == dict(zip(cells, cells, strict=True))
     rows = frame.to_dict("records")
-    np.testing.assert_array_equal(encode_rows(schema.as_json(), rows), schema.encode(frame).numbers)
+    program: dict[str, Any] = {}
+    exec(rows_program(TableModel(MLayer(5, 1), schema, Target("y", "regression"))), program)
+    expected = schema.encode(frame).numbers
+    np.testing.assert_array_equal(encode_rows(schema.as_json(), rows), expected)
+    np.testing.assert_array_equal(program["numbers"](rows), expected)

@@ -122,7 +122,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
                 f"Precision and recall for {of}; dotted: chance.",
             )
         add(
-            plots.reliability(truth, outputs),
+            plots.calibration(truth, outputs),
             "Share of correct predictions against their predicted probability",
             "Reliability: on the dotted line, a prediction of 0.8 is correct 8 times in 10.",
         )

@@ -109,7 +109,7 @@ def confusion(axes: Axes, theme: Theme, truth: AnyArray, guess: AnyArray, classe
 
 
 @_plot
-def reliability(axes: Axes, theme: Theme, truth: AnyArray, probabilities: AnyArray) -> None:
+def calibration(axes: Axes, theme: Theme, truth: AnyArray, probabilities: AnyArray) -> None:
     """Calibration: the share of correct predictions by bins of the predicted probability."""
     chosen = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == truth

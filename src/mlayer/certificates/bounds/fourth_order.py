@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class FourthOrder:
     """The bound for one pair, on top of its third-order bound."""
 
-    name, terms, first_cap_trial = "fourth_order", 4, 0.97
+    name, first_cap_trial = "fourth_order", 0.97
 
     def __init__(self, third: ThirdOrder) -> None:
         self.third, self.pair = third, third.pair

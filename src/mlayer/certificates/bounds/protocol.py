@@ -22,13 +22,11 @@ class TaylorBound(Bound, Protocol):
 
     Attributes:
         name: in `methods.METHODS`.
-        terms: how many orders of the expansion it uses: 2, 3 or 4.
         first_cap_trial: the part of the aim at which caps from this bound are tried first: about the largest
             that they reach on the images that the thresholds were tuned on (docs/certificates.md).
     """
 
     name: str
-    terms: int
     first_cap_trial: float
 
     def rest(self, radius: float) -> float:

@@ -31,7 +31,7 @@ _FINE_SHARE = 0.85
 class SecondOrder:
     """The bound for one pair, with what it computes once."""
 
-    name, terms, first_cap_trial = "second_order", 2, 1.0
+    name, first_cap_trial = "second_order", 1.0
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair

@@ -23,7 +23,7 @@ _SYMMETRIZE_FROM = 0.1
 class ThirdOrder:
     """The bound for one pair, on top of its second-order bound."""
 
-    name, terms, first_cap_trial = "third_order", 3, 0.985
+    name, first_cap_trial = "third_order", 0.985
 
     def __init__(self, second: SecondOrder, symmetrize: bool = True) -> None:
         self.second, self.pair = second, second.pair

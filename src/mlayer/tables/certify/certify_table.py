@@ -83,7 +83,7 @@ def column_units(
     for name, unit in (given or {}).items():
         if name not in movable:
             kinds = {c.name for c in model.schema.columns}
-            got = f"{name!r}, which holds no numbers" if name in kinds else repr(name)
+            got = f"{name!r}, which cannot move" if name in kinds else repr(name)
             raise ArgumentError(
                 "unit", "of a column of numbers or dates", got, near_columns(name, list(movable))
             )

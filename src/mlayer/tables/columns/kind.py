@@ -162,8 +162,10 @@ class Column(ABC):
 def _checked(name: str, hint: str, entry: Mapping[str, Any]) -> Any:
     """The value of a field, of the type that its annotation ``hint`` says."""
     value = entry[name]
-    if hint.startswith(("tuple", "frozenset")):
-        return (tuple if hint.startswith("tuple") else frozenset)(map(str, value))
+    container, _, element = hint.partition("[")
+    if container in ("tuple", "frozenset"):
+        assert element.startswith("str"), f"{name}: no other elements are read from files"
+        return (tuple if container == "tuple" else frozenset)(map(str, value))
     wanted: Any = {"str": str, "bool": bool}.get(hint, float | int)
     if not isinstance(value, wanted) or isinstance(value, bool) != (hint == "bool"):
         raise TypeError(f"{name} = {value!r}"[:200])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+from importlib import import_module
 from pathlib import Path
 
 from mlayer.disk import replace_bytes
 from mlayer.files import export_onnx, load_with_notes
-from mlayer.tables.columns import amount_cells, date_cells, durations, truth_words
 from mlayer.tables.export import encode_rows
 from mlayer.tables.model import TableModel, table_model
 
@@ -48,10 +48,20 @@ def rows_file(path: str | Path) -> Path:
 
 def rows_program(model: TableModel) -> str:
     """Python with a function ``numbers(rows)`` from raw cells to what the ONNX file takes."""
-    parts = (truth_words, durations, amount_cells, date_cells, encode_rows)
-    code = "\n\n".join(_without_imports_of_mlayer(Path(str(part.__file__))) for part in parts)
+    code = "\n\n".join(_without_imports_of_mlayer(path) for path in _program_files())
     columns = json.dumps(model.schema.as_json(), ensure_ascii=True)
     return _HEAD + code + _OF_THIS_MODEL.format(columns=repr(columns))
+
+
+def _program_files() -> list[Path]:
+    """The modules of mlayer that `encode_rows` imports, which import none themselves, then `encode_rows`."""
+    last = Path(str(encode_rows.__file__))
+    imported = [
+        str(import_module(node.module).__file__)
+        for node in ast.parse(last.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("mlayer.")
+    ]
+    return [*map(Path, imported), last]
 
 
 def _without_imports_of_mlayer(path: Path) -> str:

@@ -6,7 +6,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from mlayer.tables.columns.measured import far_out
 from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
-from mlayer.tables.fit.plan import RANDOM, TIME, Plan
+from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
 from mlayer.tables.horizon import horizon_facts
@@ -328,14 +328,11 @@ def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
     """Ours, with the settings of ``plan``; waves may run along dates."""
     from mlayer.estimators import MLayerClassifier, MLayerRegressor
 
-    training = plan.training
-    settings: dict[str, Any] = {"random_state": plan.seed, "effort": training.effort}
-    wishes = {
-        "max_iter": training.epochs,
-        "matrix_size": training.matrix_size,
-        "embedding_size": training.embedding_size,
-    }
-    settings |= {name: value for name, value in wishes.items() if value is not None}
+    settings: dict[str, Any] = {"random_state": plan.seed}
+    for field in fields(Training):
+        value = getattr(plan.training, field.name)
+        if value is not None and field.name != "time_limit":  # a `Watch` keeps the time
+            settings["max_iter" if field.name == "epochs" else field.name] = value
     if target.classifies:
         return MLayerClassifier(class_weight="balanced" if plan.balanced else None, **settings)
     return MLayerRegressor(periodic=schema.dates or "auto", **settings)
