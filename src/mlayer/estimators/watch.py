@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from threadpoolctl import threadpool_limits
 
+from mlayer.training.progress import Silent
 from mlayer.training.result import Record
 
 # A step on fewer numbers than this (rows times entries of a matrix) is shorter than handing out the work,
@@ -76,7 +77,7 @@ class Watch:
             raise OutOfTimeError
 
 
-class Listener:
+class Listener(Silent):
     """Passes the training loop's progress to a watch; keeps the history in case the time runs out.
 
     ``shown``: whether the progress of this run is that of the present part; else only the time is looked at.
@@ -105,9 +106,6 @@ class Listener:
         """An epoch is complete."""
         self.history.append(record)
         self.update(int(record["step"]), int(record["epoch"]), float(record["loss"]))
-
-    def stop(self) -> None:
-        """The run is over."""
 
 
 @contextmanager
