@@ -18,7 +18,7 @@ from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
-from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.image_training import layer_builder, train_images
 from mlayer.experiments.shared.over_seeds import draw_seeds, grouped, mean_figures
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ground, is_narrow, panels, soft
 from mlayer.report.reproduction import Grid
@@ -123,7 +123,7 @@ def run(config: Config, context: RunContext) -> Results:
                     config.seed + turn,
                     context,
                     f"{name}-{recipe}-{config.seed + turn}",
-                    build=BuildLayer(config.matrix_size, config.embedding_size),
+                    build=layer_builder(config.matrix_size, config.embedding_size),
                 )
                 rows.append({"recipe": recipe} | row)
                 context.keep({"trainings": rows})
