@@ -14,6 +14,7 @@ are L-infinity, without a box, as in the paper: for every image paper's <= ours 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,31 +264,28 @@ def plot(results: Results) -> Figure:
 
 def histograms(axes: Any, ours: dict[str, Any]) -> None:
     """The paper's radii, ours and the attack's on one logarithmic axis."""
-    import numpy as np
-
-    kinds = (
-        ("paper_radii", "paper", colors().paper),
-        ("radii", "ours", colors().m_layer),
-        ("attack_radii", "attack", ink()),
-    )
-    positive = [value for key, _, _ in kinds for value in ours[key] if 0 < value < np.inf]
-    bins = np.geomspace(min(positive), max(positive), 70)
-    for key, label, color in kinds:
-        filled = key != "attack_radii"
-        axes.hist(
-            ours[key],
-            bins=bins,
-            color=color,
-            alpha=0.8 if filled else 1.0,
-            histtype="stepfilled" if filled else "step",
-            label=label,
-        )
-    axes.set_xscale("log")
+    kinds = {"paper": colors().paper, "ours": colors().m_layer, "attack": ink()}
+    radius_histograms(axes, ours, kinds, edges=70, alpha=0.8)
     axes.set_xlabel("$L_\\infty$ radius")
     axes.set_title(
         f"{ours['correct']:,} images; ours / paper's: {ours['over_paper']['0.5']:,.0f} x", fontsize=10
     )
     axes.legend(fontsize=8, loc="upper left")
+
+
+def radius_histograms(
+    axes: Any, ours: dict[str, Any], colors_of: Mapping[str, str], *, edges: int, alpha: float
+) -> None:
+    """Histograms of the paper's radii, ours and, unfilled, the attack's; the labels with their colors."""
+    import numpy as np
+
+    kinds = list(zip(colors_of.items(), ("paper_radii", "radii", "attack_radii"), strict=True))
+    positive = [value for _, key in kinds for value in ours[key] if 0 < value < np.inf]
+    bins = np.geomspace(min(positive), max(positive), edges).tolist()
+    for (label, color), key in kinds:
+        style = {"histtype": "step"} if key == "attack_radii" else {"histtype": "stepfilled", "alpha": alpha}
+        axes.hist(ours[key], bins=bins, color=color, label=label, **style)
+    axes.set_xscale("log")
 
 
 def _curves(axes: Any, ours: dict[str, Any]) -> None:
