@@ -36,7 +36,7 @@ from mlayer.errors import MLayerError
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, shade
+from mlayer.experiments.shared.pictures import Figure, canvas, colors
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import features, harmonics, known_frequencies
 from mlayer.nn.layer import MLayer
@@ -300,8 +300,8 @@ def plot(results: Results) -> Figure:
     for axis, entry in zip(axes, results["figure"], strict=True):
         x = [DRAWN * k for k in range(len(entry["curve"]))]
         top = 1.6 * max(map(abs, entry["curve"]))
-        axis.axvspan(0, 2, color=shade())
-        axis.plot(x, entry["curve"], color=ink(), linewidth=3, alpha=0.25, label="function")
+        axis.axvspan(0, 2, color=colors().shade)
+        axis.plot(x, entry["curve"], color=colors().ink, linewidth=3, alpha=0.25, label="function")
         for kind, label in kinds.items():
             color, line = styles[kind]
             # As in the table, no net that was not trained in full.

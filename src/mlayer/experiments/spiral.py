@@ -28,7 +28,7 @@ from mlayer.datasets import Table, spirals
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
+from mlayer.experiments.shared.pictures import Figure, colors, panels
 from mlayer.nn.layer import MLayer
 from mlayer.report.numbers import formatted
 from mlayer.training import Plateau, Settings
@@ -210,7 +210,7 @@ def plot(results: Results) -> Figure:
         for label, color in ((0, colors().m_layer), (1, colors().net)):
             chosen = [p for p, own in zip(results["points"], labels, strict=True) if own == label]
             axis.scatter([x for x, _ in chosen], [y for _, y in chosen], s=1.5, color=color)
-        axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=ink(), linestyle=":"))
+        axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=colors().ink, linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
         heading = f"{title}, one run:\n{formatted(accuracy, '.1%')} right on the further turn"
         axis.set_title(heading, fontsize="medium")
