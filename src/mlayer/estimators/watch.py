@@ -57,14 +57,9 @@ class Watch:
     @contextmanager
     def section(self, start: float, end: float) -> Iterator[None]:
         """A section of the present part, by its share of it: without a text or a time."""
-        before = (self._from, self._to)
         width = self._to - self._from
-        self._from, self._to = before[0] + start * width, before[0] + end * width
-        try:
-            self.tell(0.0)
+        with self.part(self._from + start * width, self._from + end * width, self._text):
             yield
-        finally:
-            self._from, self._to = before
 
     def tell(self, done: float) -> None:
         """The present part is done to this share, from 0 to 1."""
