@@ -221,14 +221,11 @@ def plot(results: Results) -> Figure:
         error = formatted(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
         axis.set_title(f"{title}: mean squared error {error}", fontsize="medium")
     last = axes[-1]
-    losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]
+    for name, label, color in (("ours", "ours", colors().ink), ("ours_dnn", "DNN, ours", colors().net)):
+        if results.get(name):
+            losses = [loss for stage in results[name]["stages"] for loss in stage["losses"]]
+            last.plot(range(1, len(losses) + 1), losses, ".-", color=color, markersize=3, label=label)
     shares = sum(stage["share"] > 0 for stage in results["ours"]["stages"])
-    last.plot(range(1, len(losses) + 1), losses, color=colors().ink, marker=".", markersize=3, label="ours")
-    if results.get("ours_dnn"):
-        theirs = [loss for stage in results["ours_dnn"]["stages"] for loss in stage["losses"]]
-        last.plot(
-            range(1, len(theirs) + 1), theirs, color=colors().net, marker=".", markersize=3, label="DNN, ours"
-        )
     last.axvspan(0.5, shares + 0.5, color=colors().shade, label="near the identity")
     last.axhline(
         EXPECTED["m_layer_mse"], color=colors().m_layer, linestyle="--", linewidth=1, label="paper, M-layer"
