@@ -13,7 +13,6 @@ finite.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 import scipy
 import scipy.linalg
 import torch
-from measure import Target, circumstances, save, verdict
+from measure import Target, argument_parser, circumstances, save, verdict
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -159,9 +158,7 @@ def of_random(count: int, seed: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("--random", type=int, metavar="COUNT", help="only random ones, this many of a kind")
     parser.add_argument("--seed", type=int, default=1, help="of the random matrices")
     options = parser.parse_args()
@@ -190,10 +187,7 @@ def main() -> int:
         "failures": {who: failures(rows, who) for who in ("mlayer", "scipy")},
         "rows": rows,
         "random": random,
-        "targets": [
-            {"claim": t.claim, "wanted": t.wanted, "reached": t.reached, "at_most": True, "holds": t.holds}
-            for t in targets
-        ],
+        "targets": [target.record for target in targets],
     }
     if not options.random:
         save("accuracy", content)

@@ -22,7 +22,6 @@ per image (two cores: 0.1 s).
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import json
 import multiprocessing
@@ -36,7 +35,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import RESULTS, Target, circumstances, save, verdict
+from measure import RESULTS, Target, argument_parser, circumstances, save, verdict
 from torch import Tensor
 
 from mlayer.certificates import Certifier, attack
@@ -322,9 +321,7 @@ def profile(certifier: Certifier, x: Tensor, y: Tensor) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--images", type=int, help="how many of the correctly classified images")
     parser.add_argument("--checkpoint", type=Path, default=RESULTS.parent / "build" / "certificates.jsonl")

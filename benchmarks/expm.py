@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from expm_cells import NORM, Cell, measure_cell, measure_others, summary_line
 from expm_targets import BATCHES, LARGE, SIZES, InstructionSet, targets
-from measure import RESULTS, Timing, circumstances, save, verdict
+from measure import RESULTS, Timing, argument_parser, circumstances, save, verdict
 
 from mlayer.exponential import native
 
@@ -188,10 +188,7 @@ def read_parts(isa: str) -> InstructionSet:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="a few small cells, in seconds; no targets")
+    parser = argument_parser(__doc__, "a few small cells, in seconds; no targets")
     parser.add_argument(
         "--others", action="store_true", help="also JAX, TensorFlow and SciPy, where installed"
     )
@@ -241,7 +238,7 @@ def main() -> int:
                 "circumstances": s.facts,
                 "held": s.held,
                 "cells": [asdict(cell) for cells in s.parts.values() for cell in cells],
-                "targets": [asdict(t) | {"holds": t.holds} for t in found[s.name]],
+                "targets": [target.record for target in found[s.name]],
             }
             for s in measured_sets
         },

@@ -11,7 +11,6 @@ pays. (3) Forward and backward compared with forward alone.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy
 import torch
-from measure import Target, Timing, circumstances, interleaved, save, verdict
+from measure import Target, Timing, argument_parser, circumstances, finish, interleaved
 from scipy.sparse import csr_matrix, diags, kronsum
 from scipy.sparse.linalg import expm_multiply
 from torch import Tensor
@@ -137,11 +136,7 @@ def with_gradient(side: int, repetitions: int) -> Row:
 
 def main() -> int:
     """Measure, print, write, judge."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = argument_parser(__doc__, "a smoke run: no file").parse_args().quick
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
     repetitions = 2 if quick else 5
     facts = circumstances() | {"scipy": scipy.__version__}
@@ -156,9 +151,7 @@ def main() -> int:
         Target("100,000 states, 10 columns, t = 10: scipy / mlayer", 3.0, main_row["scipy over mlayer"])
     ]
     content = {"circumstances": facts, "beside_scipy": large, "beside_forming": forming, "gradient": gradient}
-    content["targets"] = [asdict(t) | {"holds": t.holds} for t in targets]
-    print("wrote", save("expm_action", content))
-    return verdict(targets)
+    return finish("expm_action", content, targets)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ geotorch's (where installed), a path-development layer, and a function of one ma
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from statistics import geometric_mean
 
 import torch
-from measure import Target, circumstances, geometric_mean, interleaved, save, verdict
+from measure import Target, argument_parser, circumstances, finish, interleaved
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -111,11 +111,7 @@ PLACES: dict[str, tuple[Callable[[int, int], Calls], list[tuple[int, int]]]] = {
 
 def main() -> int:
     """Measure, print, write, judge."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = argument_parser(__doc__, "a smoke run: no file").parse_args().quick
     facts = circumstances()
     print(facts)
     rows = []
@@ -143,13 +139,7 @@ def main() -> int:
     targets = [
         Target(f"{place}: original / mlayer, geometric mean", 1.0, mean) for place, mean in means.items()
     ]
-    content = {
-        "circumstances": facts,
-        "rows": rows,
-        "targets": [asdict(t) | {"holds": t.holds} for t in targets],
-    }
-    print("wrote", save("expm_in_your_code", content))
-    return verdict(targets)
+    return finish("expm_in_your_code", {"circumstances": facts, "rows": rows}, targets)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from expm_cells import gradient, matrices, product_counts
 from expm_large_norm import matrices as large_matrices
 from expm_samples import PARTS, PRODUCTS
 from expm_targets import BATCHES, SIZES
-from measure import RESULTS, circumstances, save
+from measure import RESULTS, argument_parser, circumstances, save
 
 import mlayer
 from mlayer.exponential import native
@@ -263,9 +263,7 @@ def bounds() -> dict[str, dict[str, float]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("cell", type=int, nargs="*", help="n and batch")
     parser.add_argument("--isa", choices=tuple(SETS), help="this instruction set only")
     parser.add_argument("--work", metavar="LIBRARY", help=argparse.SUPPRESS)

@@ -11,14 +11,13 @@ processor, with one thread: other programs on the machine do not count.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import statistics
 import sys
 import time
 
 import torch
-from measure import Target, circumstances, save, verdict
+from measure import Target, argument_parser, circumstances, save, verdict
 
 import mlayer
 from mlayer.training import Settings, train
@@ -30,9 +29,7 @@ STEPS, REPEATS, EPOCHS, WANTED = 60, 5, 10, 0.01
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What the fingerprint of a run costs.")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: no file")
-    quick = parser.parse_args().quick
+    quick = argument_parser("What the fingerprint of a run costs.", "a smoke run: no file").parse_args().quick
     torch.set_num_threads(1)
     count = ROWS // 10 if quick else ROWS
     generator = torch.Generator().manual_seed(0)

@@ -13,7 +13,6 @@ Three parts, each with the whole command as a separate process, start and report
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -23,11 +22,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import table_data
-from measure import Target, circumstances, save, verdict
+from measure import Target, argument_parser, circumstances, finish
 
 TABLES: dict[str, Callable[[], table_data.Case]] = {
     "houses": table_data.houses,
@@ -72,9 +70,7 @@ def busy_neighbors() -> Iterator[None]:
 
 def main() -> int:
     """Run, print, write, judge."""
-    parser = argparse.ArgumentParser(description="The command `mlayer fit` as its users meet it.")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: no file, no claims")
-    quick = parser.parse_args().quick
+    quick = argument_parser(__doc__, "a smoke run: no file, no claims").parse_args().quick
     record: dict[str, dict[str, float]] = {"seconds": {}, "limit": {}, "busy": {}}
     with tempfile.TemporaryDirectory() as folder:
         files = {}
@@ -109,15 +105,7 @@ def main() -> int:
         Target("seconds over the limit asked for, at most", 1.2, max(record["limit"].values()), at_most=True),
         Target("beside busy loops, default threads over one", 1.3, default / alone, at_most=True),
     ]
-    save(
-        "fit_command",
-        {
-            "circumstances": circumstances(),
-            **record,
-            "targets": [asdict(t) | {"holds": t.holds} for t in targets],
-        },
-    )
-    return verdict(targets)
+    return finish("fit_command", {"circumstances": circumstances(), **record}, targets)
 
 
 if __name__ == "__main__":

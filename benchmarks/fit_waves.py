@@ -13,20 +13,18 @@ them can come. Processor time is that of the whole command, with Python's start 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Target, circumstances, save, verdict
+from measure import Target, argument_parser, circumstances, finish
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -125,11 +123,7 @@ def _run(*arguments: str) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one table; writes nothing")
-    quick = parser.parse_args().quick
+    quick = argument_parser(__doc__, "one table; writes nothing").parse_args().quick
     cases = [(1, 0.05, 0)] if quick else [(w, s, k) for w in (1, 2, 3) for s in (0.05, 0.2) for k in range(4)]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -160,9 +154,7 @@ def main() -> int:
             at_most=True,
         ),
     ]
-    claims = [asdict(target) | {"holds": target.holds} for target in targets]
-    save("fit_waves", {"circumstances": circumstances(), "targets": claims, "tables": rows})
-    return verdict(targets)
+    return finish("fit_waves", {"circumstances": circumstances(), "tables": rows}, targets)
 
 
 if __name__ == "__main__":

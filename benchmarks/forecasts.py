@@ -17,7 +17,6 @@ on other seeds, below 4000.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from measure import circumstances, save
+from measure import argument_parser, circumstances, save
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from mlayer.tables import Plan, fit_table
@@ -216,10 +215,7 @@ def measured(kind: str, number: int) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true")
+    parser = argument_parser(__doc__, "a smoke run: no file")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--kind", help="only kinds that contain this")
     options = parser.parse_args()

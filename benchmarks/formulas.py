@@ -15,7 +15,6 @@ asserted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
-from measure import circumstances
+from measure import argument_parser, circumstances
 from torch import Tensor
 
 import mlayer
@@ -300,8 +299,7 @@ def table(record: dict[str, Any]) -> str:
 
 def main() -> int:
     """Train, read, print, write."""
-    parser = argparse.ArgumentParser(description="Formulas read back from trained M-layers.")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: no file")
+    parser = argument_parser("Formulas read back from trained M-layers.", "a smoke run: no file")
     parser.add_argument("--laws", help="names (or beginnings of them), separated by commas")
     parser.add_argument("--table", action="store_true", help="print the results as a table; no runs")
     parser.add_argument("--output", type=Path, default=RESULT)

@@ -12,7 +12,6 @@ docs/start/pytorch.md with a LayerNorm in front.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from measure import circumstances, save
+from measure import argument_parser, circumstances, save
 from torch import nn
 
 import mlayer
@@ -84,9 +83,7 @@ def trained(make: Callable[[], nn.Module], seed: int, epochs: int) -> tuple[floa
 
 def main() -> int:
     """Train, print, write."""
-    parser = argparse.ArgumentParser(description="M-layers as heads.")
-    parser.add_argument("--quick", action="store_true", help="one seed, two epochs; no file")
-    quick = parser.parse_args().quick
+    quick = argument_parser("M-layers as heads.", "one seed, two epochs; no file").parse_args().quick
     torch.set_num_threads(1)
     trained(HEADS["linear"], 0, 1)
     record: dict[str, Any] = {}

@@ -12,7 +12,6 @@ beats "normal", the paper's, on each.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from measure import circumstances
+from measure import argument_parser, circumstances
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -116,8 +115,7 @@ def train(task: Task, init: str, rate: float, seed: int, epochs: int) -> float:
 
 def main() -> int:
     """Train, print, write, judge."""
-    parser = argparse.ArgumentParser(description="Initializers of the M-layer on three small tasks.")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: no file, no claims")
+    parser = argument_parser(__doc__, "a smoke run: no file, no claims")
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

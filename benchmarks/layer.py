@@ -20,7 +20,6 @@ anything is timed, the first two are checked to compute the same loss and gradie
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -28,7 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from measure import RESULTS, Target, Timing, circumstances, interleaved, save, verdict
+from measure import RESULTS, Target, Timing, argument_parser, circumstances, finish, interleaved
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -141,10 +140,7 @@ def shares(repetitions: int, seconds: float) -> tuple[float, float]:
 
 def main() -> int:
     """Measure, print, write, judge."""
-    parser = argparse.ArgumentParser(
-        description="Training step of the CIFAR-10 M-layer against torch and a ReLU net."
-    )
-    parser.add_argument("--quick", action="store_true", help="a smoke run: no file, no targets")
+    parser = argument_parser(__doc__, "a smoke run: no file, no targets")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where layer.json goes")
     options = parser.parse_args()
     facts = circumstances()
@@ -179,10 +175,8 @@ def main() -> int:
         "seconds": {b: {name: asdict(t) for name, t in r.items()} for b, r in results.items()},
         "share_of_exponential": exponential,
         "share_of_passes": passes,
-        "targets": [asdict(t) | {"holds": t.holds} for t in found],
     }
-    save("layer", content, options.results)
-    return verdict(found)
+    return finish("layer", content, found, options.results)
 
 
 if __name__ == "__main__":

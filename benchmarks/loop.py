@@ -17,13 +17,12 @@ arithmetic on the same weights.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
-from measure import Target, Timing, circumstances, interleaved, save, verdict
+from measure import Target, Timing, argument_parser, circumstances, finish, interleaved
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
@@ -84,9 +83,7 @@ def contenders(
 
 def main() -> int:
     """Measure, print, write, judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = argument_parser(__doc__, "a smoke run: no file").parse_args().quick
     rows, targets = {}, []
     for name, build in (("CIFAR-10", cifar), ("3 x 3 determinant", determinant)):
         model, x, y, loss = build()
@@ -111,18 +108,7 @@ def main() -> int:
         targets.append(Target(f"{name}: share of the loop at batch 32", 0.10, share, at_most=True))
     if quick:
         return 0
-    print(
-        "wrote",
-        save(
-            "loop",
-            {
-                "circumstances": circumstances(),
-                "rows": rows,
-                "targets": [asdict(t) | {"holds": t.holds} for t in targets],
-            },
-        ),
-    )
-    return verdict(targets)
+    return finish("loop", {"circumstances": circumstances(), "rows": rows}, targets)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,6 @@ def interleaved(
     return result
 
 
-def geometric_mean(values: list[float]) -> float:
-    return statistics.geometric_mean(values)
-
-
 def circumstances() -> dict[str, Any]:
     """The facts that a reader needs about a figure."""
     return {
@@ -71,6 +68,16 @@ def _processor() -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
+def argument_parser(description: str | None, quick: str = "") -> argparse.ArgumentParser:
+    """A parser of a script's options, with ``--quick`` where there are words for its help."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=quick)
+    return parser
+
+
 def save(name: str, content: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
@@ -91,6 +98,11 @@ class Target:
     def holds(self) -> bool:
         return self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """The target in a file of results."""
+        return asdict(self) | {"holds": self.holds}
+
     def __str__(self) -> str:
         sign = "<=" if self.at_most else ">="
         answer = "yes" if self.holds else "NO "
@@ -103,3 +115,9 @@ def verdict(targets: list[Target]) -> int:
     for target in targets:
         print("  " + str(target))
     return 0 if all(target.holds for target in targets) else 1
+
+
+def finish(name: str, content: Mapping[str, Any], targets: list[Target], folder: Path = RESULTS) -> int:
+    """Write the result with its targets, and print these; the exit code says whether all hold."""
+    print("wrote", save(name, {**content, "targets": [target.record for target in targets]}, folder))
+    return verdict(targets)

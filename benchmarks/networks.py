@@ -13,13 +13,12 @@ Targets: the median share of the networks trained for bounds >= 0.8; no radius a
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from measure import Target, circumstances, save, verdict
+from measure import Target, argument_parser, circumstances, finish, verdict
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -152,7 +151,7 @@ def judged(task: Task, model: nn.Sequential, x: Tensor, y: Tensor) -> dict[str, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--only", choices=[task.name for task in TASKS])
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -174,8 +173,7 @@ def main() -> int:
     )
     targets.append(Target("radii above the attack's", 0, above, at_most=True))
     if options.only is None:
-        said = [asdict(target) | {"holds": target.holds} for target in targets]
-        save("networks", {"circumstances": circumstances(), "tasks": found, "targets": said})
+        return finish("networks", {"circumstances": circumstances(), "tasks": found}, targets)
     return verdict(targets)
 
 

@@ -18,7 +18,6 @@ on the authors' model.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -30,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import Target, circumstances, save, verdict
+from measure import Target, argument_parser, circumstances, finish
 from torch import Tensor
 
 from certificates import images
@@ -160,7 +159,7 @@ def summary(lines: list[Line]) -> Line:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--layers", type=int, default=2000)
@@ -200,9 +199,7 @@ def main() -> int:
         targets.append(Target("seconds per row, authors' model", 15, parts["image"]["seconds"], at_most=True))
     command = f"python benchmarks/rigorous.py DATA --images {options.images} --layers {options.layers}"
     content: dict[str, Any] = {"circumstances": {**circumstances(), "command": command}, "parts": parts}
-    content["targets"] = [{**vars(target), "holds": target.holds} for target in targets]
-    print("written to", save("rigorous", content))
-    return verdict(targets)
+    return finish("rigorous", content, targets)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ accuracy next to it.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import sys
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from measure import Target, circumstances, interleaved, save, verdict
+from measure import Target, argument_parser, circumstances, finish, interleaved
 from torch import Tensor, nn
 
 from mlayer.experiments.shared.polynomials import dnn, m_layer
@@ -61,9 +60,7 @@ def prepared(
 
 def main() -> int:
     """Measure, print, write, judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = argument_parser(__doc__, "a smoke run: no file").parse_args().quick
     cases = {
         "M-layer": (m_layer(5, 24, 0), 0.0),
         "dense net": (dnn(5, 5, 100, 0), 0.0),
@@ -98,13 +95,7 @@ def main() -> int:
         targets.append(Target(f"{name}: torch / ours", 2.0, ratios["torch"]))
     if quick:
         return 0
-    content = {
-        "circumstances": circumstances(),
-        "rows": rows,
-        "targets": [asdict(t) | {"holds": t.holds} for t in targets],
-    }
-    print("wrote", save("rmsprop", content))
-    return verdict(targets)
+    return finish("rmsprop", {"circumstances": circumstances(), "rows": rows}, targets)
 
 
 if __name__ == "__main__":

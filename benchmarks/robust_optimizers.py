@@ -14,14 +14,13 @@ reach.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
 from typing import Any
 
 import torch
-from measure import RESULTS, circumstances, save
+from measure import RESULTS, argument_parser, circumstances, save
 
 from mlayer.datasets import Split, images
 from mlayer.experiments.certified import CIFAR10_SMALL
@@ -83,7 +82,7 @@ def trained(recipe: RobustRecipe, training: Split, aside: Split) -> dict[str, An
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("data", help="folder of the data sets")
     parser.add_argument("--quick", action="store_true", help="one epoch of 2,000 images; no file")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the present file")

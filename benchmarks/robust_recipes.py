@@ -11,14 +11,13 @@ time with one change more, and judged as in `robust_optimizers.py` on the other 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
 from typing import Any
 
 import torch
-from measure import RESULTS, circumstances, save
+from measure import RESULTS, argument_parser, circumstances, save
 from robust_optimizers import SHIFTED, parts_of, trained
 
 from mlayer.experiments.shared.image_augmentation import Augmentation
@@ -36,7 +35,7 @@ CHANGES: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("data", help="folder of the data sets")
     parser.add_argument("--quick", action="store_true", help="one epoch of 2,000 images; no file")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the present file")

@@ -20,7 +20,6 @@ folds is ranked, equal means share a rank.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -32,7 +31,7 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
-from measure import RESULTS, Target, circumstances, save, verdict
+from measure import RESULTS, Target, argument_parser, circumstances, save, verdict
 from numpy.typing import NDArray
 from sklearn import datasets
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
@@ -155,8 +154,7 @@ def _save(record: dict[str, Any]) -> None:
 
 def main() -> int:
     """Fit, print, write, judge."""
-    parser = argparse.ArgumentParser(description="Estimators on ordinary tables.")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: no file, no claims")
+    parser = argument_parser("Estimators on ordinary tables.", "a smoke run: no file, no claims")
     parser.add_argument("--sets", default="", help="names, with commas between; all if left out")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -20,7 +20,6 @@ median of the seeds. Seconds: processor time of fit and prediction, one thread.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import resource
@@ -35,7 +34,7 @@ import numpy as np
 import pandas as pd
 import sklearn
 import torch
-from measure import RESULTS, circumstances, save
+from measure import RESULTS, argument_parser, circumstances, save
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -172,8 +171,7 @@ def summary(runs: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str,
 
 def main() -> int:
     """Fit, print, write."""
-    parser = argparse.ArgumentParser(description="`mlayer fit` on tables like those of its users.")
-    parser.add_argument("--quick", action="store_true", help="one table, one seed; no file")
+    parser = argument_parser(__doc__, "one table, one seed; no file")
     parser.add_argument("--anew", action="store_true", help="forget what the file has")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -217,6 +217,11 @@ CASES: Cases = [
     ),
     (lambda: datasets.permanent(EYE), "matrices must be a tensor (N, n, n); got shape (3, 3)"),
     (lambda: datasets.digits().train.images(3), "index must be a vector of row numbers or a slice; got 3"),  # type: ignore[arg-type]
+    # torch reads these as a mask.
+    (
+        lambda: datasets.digits().train.images(torch.tensor([1, 2], dtype=torch.uint8)),
+        "index must be a vector of row numbers or a slice; got torch.uint8, shape (2,)",
+    ),
     (lambda: tables.open_table(3), "path must be a path; got 3"),  # type: ignore[arg-type]
     (lambda: tables.learn_schema("t.csv"), "frame must be a pandas DataFrame; got 't.csv'. Read a file with"),
     (lambda: tables.guess_task([1, 2]), "series must be a pandas Series; got of type list"),

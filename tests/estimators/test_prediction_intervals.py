@@ -43,3 +43,13 @@ def test_too_few_rows_give_no_interval_and_none_an_error() -> None:
     X, y = parts["calibrate"]
     model.calibrate(X[:5], y[:5])
     assert np.isinf(model.predict_interval(X[:3], 0.9)).all()
+
+
+@pytest.mark.parametrize("again", ["fit", "partial_fit"])
+def test_a_calibration_holds_for_its_own_weights_only(again: str) -> None:
+    """Another fit changes the errors; the intervals of the old ones would not hold what was asked for."""
+    X, y = noisy("normal")["fit"]
+    model = MLayerRegressor(alpha=0.01, max_iter=5, periodic=False, random_state=0).fit(X, y).calibrate(X, y)
+    getattr(model, again)(X, y)
+    with pytest.raises(ArgumentError, match=r"the estimator must be calibrated"):
+        model.predict_interval(X)

@@ -12,14 +12,14 @@ from mlayer.experiments import convolutional, reproduce
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.image_recipes import RECIPES
 from mlayer.experiments.shared.over_seeds import paired
-from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet, ResidualNet
+from mlayer.experiments.shared.residual_net import HEADS, ResidualNet, residual_builder
 
 COUNTS = {"M-layer": 87_730, "ReLU": 87_710, "linear": 77_850, "linear, wider net": 87_090}
 
 
 def build(head: str, seed: int = 3, shape: tuple[int, ...] = (32, 32, 3)) -> ResidualNet:
     generator = torch.Generator().manual_seed(seed)
-    return BuildResidualNet(head, shape)(shape[0] * shape[1] * shape[2], 10, "notebook", generator)
+    return residual_builder(head, shape)(shape[0] * shape[1] * shape[2], 10, "notebook", generator)
 
 
 @pytest.mark.parametrize("head", HEADS)

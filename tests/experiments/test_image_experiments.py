@@ -20,7 +20,7 @@ from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.equal_nets import LARGE, NETS, build_net
 from mlayer.experiments.shared.image_augmentation import Augment, Augmentation
 from mlayer.experiments.shared.image_recipes import NOTEBOOK, PAPER, RECIPES, ImageRecipe
-from mlayer.experiments.shared.image_training import BuildLayer, fold_in, split, train_images
+from mlayer.experiments.shared.image_training import fold_in, layer_builder, split, train_images
 from mlayer.experiments.shared.over_seeds import best_rate
 from mlayer.nn import MLayer
 from mlayer.training import Settings
@@ -202,12 +202,12 @@ QUICK = ImageRecipe(
 
 def test_a_recipe_learns_and_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     context = RunContext(checkpoints=tmp_path / "checkpoints", parts=tmp_path)
-    row = train_images(digits(), QUICK, 0, context, "part", build=BuildLayer(6, 8))
+    row = train_images(digits(), QUICK, 0, context, "part", build=layer_builder(6, 8))
     assert row["test_accuracy"] > 85
     assert row["training_examples"] == 1293
     assert read_part(tmp_path / "part.json") == row
     write_part(tmp_path / "part.json", row | {"test_accuracy": 1.5})
-    assert train_images(digits(), QUICK, 0, context, "part", build=BuildLayer())["test_accuracy"] == 1.5
+    assert train_images(digits(), QUICK, 0, context, "part", build=layer_builder())["test_accuracy"] == 1.5
 
 
 def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_without_a_validation_set_all_examples_are_trained_on(tmp_path: Path) ->
         validation=0.0,
         settings=replace(QUICK.settings, epochs=1, metrics=(), monitor="loss", restore_best=False),
     )
-    row = train_images(digits(), recipe, 0, RunContext(), "part", build=BuildLayer(3, 4))
+    row = train_images(digits(), recipe, 0, RunContext(), "part", build=layer_builder(3, 4))
     assert row["training_examples"] == 1437
     assert row["validation_accuracy"] is None
 
@@ -266,7 +266,7 @@ def test_a_diverged_training_is_a_row_too() -> None:
     """The text's rate is too large for some seeds: the others of the table must not be lost with it."""
     assert PAPER.settings.on_divergence == NOTEBOOK.settings.on_divergence == "stop"
     recipe = replace(PAPER, settings=replace(PAPER.settings, learning_rate=1e6, epochs=2))
-    row = train_images(digits(), recipe, 0, RunContext(), "part", build=BuildLayer(3, 4))
+    row = train_images(digits(), recipe, 0, RunContext(), "part", build=layer_builder(3, 4))
     assert row["stopped"] == "diverged"
     assert "norm of M" in row["message"]
     assert 0 <= row["test_accuracy"] <= 100

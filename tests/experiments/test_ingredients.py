@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from mlayer.experiments import ingredients, reproduce
-from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
+from mlayer.experiments.shared.dropout import PLACES, dropout_builder
 from mlayer.experiments.shared.image_recipes import RECIPES
-from mlayer.experiments.shared.image_training import BuildLayer, fold_in
+from mlayer.experiments.shared.image_training import fold_in, layer_builder
 
 
 def _nets(place: str, rate: float) -> tuple[torch.nn.Module, torch.nn.Module]:
-    plain, dropped = BuildLayer(5, 7), BuildWithDropout(place, rate, 5, 7)
+    plain, dropped = layer_builder(5, 7), dropout_builder(place, rate, 5, 7)
     one, two = (
         build(12, 3, "notebook", torch.Generator().manual_seed(4)).double() for build in (plain, dropped)
     )

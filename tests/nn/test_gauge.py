@@ -180,6 +180,8 @@ def test_invalid_arguments() -> None:
         gauge.transform(layer, embedding=torch.ones(5, 5))
     with pytest.raises(ArgumentError, match=r"embedding must be None for a layer without an embedding"):
         gauge.transform(make(embedding_size=None), embedding=torch.eye(7))
+    with pytest.raises(ArgumentError, match=r"without an embedding; got list"):
+        gauge.transform(make(embedding_size=None), embedding=[[1.0]])  # type: ignore[arg-type]
     with torch.no_grad():
         layer.readout[0, 0, 0] = torch.inf
     with pytest.raises(ArgumentError, match=r"layer must be of finite weights; got infinity or NaN"):

@@ -16,7 +16,7 @@ import pytest
 
 from browser import BROWSER
 from browser import Look as Seen
-from mlayer.experiments.shared.pictures import Figure, Look, canvas, colors, ink, rendered
+from mlayer.experiments.shared.pictures import Figure, Look, canvas, colors, rendered
 from mlayer.report.page import Drawn, Page
 from mlayer.report.theme import Theme
 from screenshots import CLEARLY, WIDTHS, Shot, compare, outline, shots, visible
@@ -35,8 +35,8 @@ def large(_: Any) -> Figure:
     figure = canvas(9, 3)
     axes = figure.subplots()
     axes.plot([0, 1, 2], [0, 1, 0.5], color=colors().m_layer)
-    axes.set_xlabel("x", color=ink())
-    axes.set_ylabel("error", color=ink())
+    axes.set_xlabel("x", color=colors().ink)
+    axes.set_ylabel("error", color=colors().ink)
     return figure
 
 

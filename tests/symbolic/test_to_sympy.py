@@ -28,6 +28,7 @@ from mlayer.symbolic import (
 from mlayer.symbolic.read.formula import simplest, weights_of
 from mlayer.symbolic.read.taylor import shifted, taylor
 from mlayer.symbolic.read.term_selection import Selection, select, snapped
+from mlayer.symbolic.read.to_sympy import split_data
 
 X, Y, Z = sympy.symbols("x y z")
 
@@ -93,6 +94,19 @@ def test_nearly_equal_eigenvalues(gap: float) -> None:
     assert max(coefficients, default=1) < 10
     points = np.linspace(-1, 1, 11)[:, None]
     assert np.abs(found(points)[:, 0] - points[:, 0] * np.exp(points[:, 0])).max() < 1e-6
+
+
+def test_a_list_of_two_rows_is_two_points() -> None:
+    one, two = mlayer.MLayer(1, 1, matrix_size=2), mlayer.MLayer(2, 1, matrix_size=2)
+    for layer, rows in ((one, [[0.1], [0.2]]), (two, [[0.1, 0.2], [0.3, 0.4]])):
+        points, targets = split_data(layer, rows)
+        assert points is not None
+        assert points.tolist() == rows
+        assert targets is None
+    points, targets = split_data(two, [[[0.1, 0.2], [0.3, 0.4]], [5.0, 6.0]])
+    assert points is not None
+    assert targets is not None
+    assert (points.tolist(), targets.tolist()) == ([[0.1, 0.2], [0.3, 0.4]], [[5.0], [6.0]])
 
 
 def test_a_bias_that_does_not_commute_is_not_called_exact() -> None:

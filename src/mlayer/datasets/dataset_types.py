@@ -48,12 +48,7 @@ class Split:
 
 def _rows(index: Tensor | slice, count: int) -> Tensor | slice:
     one = isinstance(index, Tensor) and index.dim() != 1
-    whole = not isinstance(index, Tensor) or index.dtype in (
-        torch.bool,
-        torch.uint8,
-        torch.int32,
-        torch.int64,
-    )
+    whole = not isinstance(index, Tensor) or index.dtype in (torch.bool, torch.int32, torch.int64)
     if not isinstance(index, Tensor | slice) or one or not whole:
         came = f"{index.dtype}, shape {tuple(index.shape)}" if isinstance(index, Tensor) else brief(index)
         raise ArgumentTypeError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlayer.checks import brief, flag, instance, integer, number
+from mlayer.checks import brief, flag, instance, integer, number, positive_integer
 from mlayer.datasets.dataset_types import Table
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -39,7 +39,7 @@ def spirals(count: int = 2000, *, extra_turn: int = 0, noise: float = 0.5, seed:
     >>> points.x.shape, bool(points.x.abs().max() < 10), points.y.bincount().tolist()
     (torch.Size([2000, 2]), True, [1000, 1000])
     """
-    _count(count)
+    count = positive_integer("count", count)
     if count % 2:
         raise ArgumentError("count", "even", str(count), "Half of the points lie on each spiral.")
     number("noise", noise, least=0)
@@ -202,15 +202,10 @@ def permanent(matrices: Tensor) -> Tensor:
 
 
 def _matrices(count: int, size: int, seed: Seed) -> Tensor:
-    _count(count)
+    count = positive_integer("count", count)
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
         raise ArgumentError("size", "a positive integer", repr(size), "The paper has 3 and 5.")
     return 2 * torch.rand(count, size, size, generator=_generator(seed)) - 1
-
-
-def _count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 2**63:
-        raise ArgumentError("count", "a positive integer", repr(count), "For example 2000.")
 
 
 def _generator(seed: Seed) -> torch.Generator:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from mlayer.estimators.penalty import Ridge
 from mlayer.estimators.watch import OutOfTimeError
@@ -57,8 +58,7 @@ class Objective:
 
     def start(self) -> Array:
         """The weights as they are."""
-        parts = [p.detach().double().reshape(-1).numpy() for p in self.parameters]
-        return np.concatenate(parts)
+        return np.asarray(parameters_to_vector(self.parameters).detach().double().numpy())
 
     @property
     def scale(self) -> float:
@@ -99,7 +99,7 @@ class Objective:
             if not math.isfinite(value):
                 return value, None
             gradients = torch.autograd.grad(loss, self.parameters)
-        return value, np.concatenate([g.double().reshape(-1).numpy() for g in gradients])
+        return value, np.asarray(parameters_to_vector(gradients).double().numpy())
 
 
 class _ConvergedError(Exception):

@@ -131,6 +131,7 @@ class Moments:
 
 
 def most_columns(data: Rows) -> int:
+    """The largest number of coefficients that a model of these rows may have."""
     return int(_COLUMNS * data.y.size)
 
 

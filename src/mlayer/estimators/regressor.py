@@ -102,6 +102,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         with self._all_or_nothing():
             rows = self._rows(X, y, sample_weight, reset=True)
             self._fit(rows, Scale.of(rows.y, rows.weight, "y"))
+            self._forget_calibration()
             self._spread = self._spread_of(rows)
         return self
 
@@ -120,7 +121,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
                 self._check_same_shape(rows, rows.y.shape[1])
             # Later batches keep the scale of the first; theirs may well be that of a constant.
             self._partial_fit(rows, Scale.of(rows.y, rows.weight, "y") if first else self._outputs)
-            self._spread = None  # that of other weights
+            self._forget_calibration()
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -162,6 +163,12 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
         quantile = half_width(getattr(self, "_scores", self.errors_), coverage)
         half = quantile * self._sizes(inputs, middle)
         return np.stack([middle - half, middle + half], axis=1)
+
+    def _forget_calibration(self) -> None:
+        """Errors, scores and spread are those of other weights."""
+        self._spread: Spread | None = None
+        for name in ("errors_", "_scores"):
+            self.__dict__.pop(name, None)
 
     def _sizes(self, inputs: Array, outputs: Array) -> Array:
         """The size of errors of each row; 1 where one size is as good."""

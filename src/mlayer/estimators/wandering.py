@@ -94,12 +94,12 @@ def persistence_of(
     return None if best is None else best[1:]
 
 
-def _residuals(model: WaveFit, data: Rows, moments: Moments) -> list[Array]:
-    """The series of residuals of each group, rows of one moment averaged."""
+def _residuals(model: WaveFit, data: Rows, moments: Moments, *, together: bool = False) -> list[Array]:
+    """The series of residuals of each group, or of all ``together``; rows of one moment are averaged."""
     left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
     place = np.searchsorted(moments.values, data.x[:, moments.time])
     series: list[Array] = []
-    for rows in moments.series(data.x):
+    for rows in [np.ones(len(data), dtype=bool)] if together else moments.series(data.x):
         counts = np.bincount(place[rows])
         series.append((np.bincount(place[rows], left[rows]) / np.maximum(counts, 1))[counts > 0])
     return series
@@ -171,9 +171,7 @@ def sound_ways(found: Persistence | None, end: End) -> Callable[[Continuation], 
 
 def has_shifted(model: WaveFit, data: Rows, moments: Moments) -> bool:
     """Whether the level of the last moments is one that the residuals have not had before."""
-    left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
-    place = np.searchsorted(moments.values, data.x[:, moments.time])
-    means = np.bincount(place, left) / np.bincount(place)
+    (means,) = _residuals(model, data, moments, together=True)
     early = int((1 - _LATELY) * len(means))
     if early < 4 * _LAST_MOMENTS:
         return False

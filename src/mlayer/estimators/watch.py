@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from threadpoolctl import threadpool_limits
 
+from mlayer.training.progress import Silent
 from mlayer.training.result import Record
 
 # A step on fewer numbers than this (rows times entries of a matrix) is shorter than handing out the work,
@@ -56,14 +57,9 @@ class Watch:
     @contextmanager
     def section(self, start: float, end: float) -> Iterator[None]:
         """A section of the present part, by its share of it: without a text or a time."""
-        before = (self._from, self._to)
         width = self._to - self._from
-        self._from, self._to = before[0] + start * width, before[0] + end * width
-        try:
-            self.tell(0.0)
+        with self.part(self._from + start * width, self._from + end * width, self._text):
             yield
-        finally:
-            self._from, self._to = before
 
     def tell(self, done: float) -> None:
         """The present part is done to this share, from 0 to 1."""
@@ -76,7 +72,7 @@ class Watch:
             raise OutOfTimeError
 
 
-class Listener:
+class Listener(Silent):
     """Passes the training loop's progress to a watch; keeps the history in case the time runs out.
 
     ``shown``: whether the progress of this run is that of the present part; else only the time is looked at.
@@ -105,9 +101,6 @@ class Listener:
         """An epoch is complete."""
         self.history.append(record)
         self.update(int(record["step"]), int(record["epoch"]), float(record["loss"]))
-
-    def stop(self) -> None:
-        """The run is over."""
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from mlayer.experiments.shared.image_recipes import ImageRecipe
 from mlayer.experiments.shared.image_rivals import RIVALS, ODEBlock, Solver, check_solver, rival
 from mlayer.experiments.shared.image_training import Build, search_rates, train_images
 from mlayer.experiments.shared.over_seeds import best_rate, grouped, mean_figures
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, canvas, colors, soft
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, canvas, colors
 from mlayer.training import Settings, evaluate
 
 TITLE = "Image baselines: dense nets, NODE, ANODE"
@@ -190,7 +190,9 @@ def plot(results: Results) -> Figure:
     figure = canvas(8, 0.42 * len(groups) + 1.2)
     axes = figure.subplots()
     means = {key: statistics.mean(row["test_accuracy"] for row in rows) for key, rows in groups.items()}
-    axes.barh([f"{SET_TITLES.get(of, of)}, {net}" for of, net in groups], list(means.values()), color=soft())
+    axes.barh(
+        [f"{SET_TITLES.get(of, of)}, {net}" for of, net in groups], list(means.values()), color=colors().soft
+    )
     for place, (key, rows) in enumerate(groups.items()):
         seeds = f", {len(rows)} seeds" if len(rows) > 1 else ""
         examples, epochs = rows[0]["training_examples"], rows[0]["epochs"]

@@ -20,13 +20,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mlayer.datasets import images as load_images
-from mlayer.errors import MissingDataError
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figures
 from mlayer.experiments.shared.image_augmentation import Augmentation
-from mlayer.experiments.shared.radius_task import RadiusTask
+from mlayer.experiments.shared.radius_task import RadiusTask, sets_of_tasks
 from mlayer.experiments.shared.robust_training import RobustRecipe, train_robustly
 
 TITLE = "Certified training"
@@ -140,11 +138,7 @@ SCALES = {
     "default": Config(),
     "full": Config(seeds=3, test_images=None),
 }
-
-
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets."""
-    return tuple(task.set for task in config.tasks)
+needs = sets_of_tasks
 
 
 def run(config: Config, context: RunContext) -> Results:
@@ -152,10 +146,8 @@ def run(config: Config, context: RunContext) -> Results:
     rows: list[dict[str, Any]] = []
     results: Results = {"rows": rows, "left_out": {}}
     for task in config.tasks:
-        try:
-            images = load_images(task.set, context.data)
-        except MissingDataError as error:
-            results["left_out"][task.name] = str(error)
+        images = task.images(context, results)
+        if images is None:
             continue
         for seed in range(config.seed, config.seed + config.seeds):
             for model in ("M-layer", "linear"):

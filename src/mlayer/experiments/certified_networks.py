@@ -20,11 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from mlayer.certificates.networks.certifier import EFFORTS
-from mlayer.datasets import images as load_images
-from mlayer.errors import MissingDataError
 from mlayer.experiments import certified
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
@@ -32,7 +29,7 @@ from mlayer.experiments.shared.accuracy_bars import accuracy_bars, accuracy_figu
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.interval_network import HEADS
 from mlayer.experiments.shared.interval_training import IntervalRecipe, train_network
-from mlayer.experiments.shared.radius_task import RadiusTask
+from mlayer.experiments.shared.radius_task import RadiusTask, sets_of_tasks
 
 TITLE = "Certified training of convolutional networks"
 IN_PAPER = "; beyond section 3.7: certified training with a convolutional front"
@@ -85,11 +82,7 @@ SCALES = {
     "default": Config(),
     "full": Config(seeds=3, tasks=(*MNIST_TASKS, NetworkTask("cifar10", "2/255", CIFAR10))),
 }
-
-
-def needs(config: Config) -> tuple[str, ...]:
-    """The image sets."""
-    return tuple(task.set for task in config.tasks)
+needs = sets_of_tasks
 
 
 def run(config: Config, context: RunContext) -> Results:
@@ -98,35 +91,23 @@ def run(config: Config, context: RunContext) -> Results:
     for seed in range(config.seed, config.seed + config.seeds):
         for head in config.heads:
             for task in config.tasks:
-                row = _row(task, head, seed, config, context, results)
-                if row is not None:
-                    results["rows"].append(row)
-                    context.keep(results)
+                images = task.images(context, results)
+                if images is None:
+                    continue
+                train = partial(
+                    train_network,
+                    images=images,
+                    recipe=task.recipe,
+                    eps=task.eps,
+                    head=head,
+                    seed=seed,
+                    context=context,
+                    test_images=config.test_images,
+                )
+                row = context.part(f"{task.name}-{head}-{seed}", train)
+                results["rows"].append({"task": task.name, "radius": task.radius} | row)
+                context.keep(results)
     return results
-
-
-def _row(  # noqa: PLR0917
-    task: NetworkTask, head: str, seed: int, config: Config, context: RunContext, results: Results
-) -> dict[str, Any] | None:
-    try:
-        images = load_images(task.set, context.data)
-    except MissingDataError as error:
-        results["left_out"][task.name] = str(error)
-        return None
-    part = f"{task.name}-{head}-{seed}"
-    file = None if context.models is None else context.models / f"{part}.safetensors"
-    train = partial(
-        train_network,
-        images=images,
-        recipe=task.recipe,
-        eps=task.eps,
-        head=head,
-        seed=seed,
-        context=context,
-        file=file,
-        test_images=config.test_images,
-    )
-    return {"task": task.name, "radius": task.radius} | context.part(part, train)
 
 
 headline = partial(accuracy_figures, "certified_networks")

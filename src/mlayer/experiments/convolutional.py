@@ -21,7 +21,7 @@ from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
-from mlayer.experiments.shared.image_training import search_rates, train_images
+from mlayer.experiments.shared.image_training import Build, search_rates, train_images
 from mlayer.experiments.shared.over_seeds import (
     accuracies,
     ahead_figures,
@@ -31,7 +31,7 @@ from mlayer.experiments.shared.over_seeds import (
     paired,
 )
 from mlayer.experiments.shared.pictures import SET_TITLES, Figure, panels
-from mlayer.experiments.shared.residual_net import HEADS, BuildResidualNet
+from mlayer.experiments.shared.residual_net import HEADS, residual_builder
 
 TITLE = "Heads of a convolutional net"
 IN_PAPER = "; beyond the paper: the M-layer inside a deeper net, which it announces"
@@ -97,8 +97,8 @@ def run(config: Config, context: RunContext) -> Results:
     return results
 
 
-def _build(images: ImageSet, head: str) -> BuildResidualNet:
-    return BuildResidualNet(head, (*images.image_shape, 1)[:3])
+def _build(images: ImageSet, head: str) -> Build:
+    return residual_builder(head, (*images.image_shape, 1)[:3])
 
 
 def _recipe(name: str, head: str, rate: float, epochs: int) -> ImageRecipe:

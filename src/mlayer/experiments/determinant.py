@@ -26,7 +26,7 @@ from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
 from mlayer.experiments.shared.levenberg import Levenberg
-from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import Figure, colors, is_narrow, panels
 from mlayer.experiments.shared.polynomials import (
     PolynomialProblem,
     by_the_text,
@@ -247,13 +247,19 @@ def plot(results: Results) -> Figure:
             left.plot(sizes, middle, label=f"{kind}, {names[count]} examples", **style)
     if notebook := results.get("notebook"):  # the permanent has none
         label = f"notebook, {notebook['examples']:,} examples"
-        left.scatter([notebook["parameters"]], [notebook["test_mse"]], marker="x", color=ink(), label=label)
+        left.scatter(
+            [notebook["parameters"]], [notebook["test_mse"]], marker="x", color=colors().ink, label=label
+        )
     best = results["ours"]
     left.scatter(
-        [best["parameters"]], [best["test_mse"]], marker="*", s=160, color=ink(), label="M-layer, ours"
+        [best["parameters"]], [best["test_mse"]], marker="*", s=160, color=colors().ink, label="M-layer, ours"
     )
     left.axhline(
-        EXPECTED["zero_guess_mse"], color=soft(), linestyle=":", linewidth=1, label="always predicting 0"
+        EXPECTED["zero_guess_mse"],
+        color=colors().soft,
+        linestyle=":",
+        linewidth=1,
+        label="always predicting 0",
     )
     left.set(xscale="log", yscale="log", xlabel="parameters", ylabel="mean squared error, test set")
     ticks = [200, 500, 1000, 3000] if is_narrow() else [200, 500, 1000, 2000, 3000]
@@ -265,7 +271,7 @@ def plot(results: Results) -> Figure:
     else:
         left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # next to the points
     steps = [step for step, _ in best["history"]]
-    right.plot(steps, [value for _, value in best["history"]], color=ink())
+    right.plot(steps, [value for _, value in best["history"]], color=colors().ink)
     for key, of, color, line in (
         ("m_layer", "M-layer", colors().m_layer, "--"),
         ("dnn", "DNN", colors().net, "-."),

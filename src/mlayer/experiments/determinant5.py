@@ -26,7 +26,7 @@ from torch import nn
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import parameter_count
-from mlayer.experiments.shared.pictures import Figure, colors, ink, panels, shade
+from mlayer.experiments.shared.pictures import Figure, colors, panels
 from mlayer.experiments.shared.polynomials import PolynomialProblem, by_the_text, dnn, m_layer
 from mlayer.report.numbers import formatted
 from mlayer.training import Settings
@@ -214,22 +214,19 @@ def plot(results: Results) -> Figure:
     figure, axes = panels(len(shown) + 1, 4.4 * (len(shown) + 1), 4.4)
     for axis, (title, part) in zip(axes, shown, strict=False):
         true, learned = zip(*part["scatter"], strict=True)
-        axis.scatter(true, learned, s=1, color=ink(), alpha=0.6)
+        axis.scatter(true, learned, s=1, color=colors().ink, alpha=0.6)
         axis.set(xlim=(-1, 1), ylim=(-1, 1), xlabel="true", ylabel="learned")
         axis.set_aspect(1)
         axis.set(xticks=[-1, -0.5, 0, 0.5, 1], yticks=[-1, -0.5, 0, 0.5, 1])
         error = formatted(part["test_mse"], ".2e" if title.startswith("DNN") else ".1e")  # as in the table
         axis.set_title(f"{title}: mean squared error {error}", fontsize="medium")
     last = axes[-1]
-    losses = [loss for stage in results["ours"]["stages"] for loss in stage["losses"]]
+    for name, label, color in (("ours", "ours", colors().ink), ("ours_dnn", "DNN, ours", colors().net)):
+        if results.get(name):
+            losses = [loss for stage in results[name]["stages"] for loss in stage["losses"]]
+            last.plot(range(1, len(losses) + 1), losses, ".-", color=color, markersize=3, label=label)
     shares = sum(stage["share"] > 0 for stage in results["ours"]["stages"])
-    last.plot(range(1, len(losses) + 1), losses, color=ink(), marker=".", markersize=3, label="ours")
-    if results.get("ours_dnn"):
-        theirs = [loss for stage in results["ours_dnn"]["stages"] for loss in stage["losses"]]
-        last.plot(
-            range(1, len(theirs) + 1), theirs, color=colors().net, marker=".", markersize=3, label="DNN, ours"
-        )
-    last.axvspan(0.5, shares + 0.5, color=shade(), label="near the identity")
+    last.axvspan(0.5, shares + 0.5, color=colors().shade, label="near the identity")
     last.axhline(
         EXPECTED["m_layer_mse"], color=colors().m_layer, linestyle="--", linewidth=1, label="paper, M-layer"
     )

@@ -18,9 +18,9 @@ from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.image_recipes import RECIPES, ImageRecipe
-from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.image_training import layer_builder, train_images
 from mlayer.experiments.shared.over_seeds import draw_seeds, grouped, mean_figures
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ground, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, is_narrow, panels
 from mlayer.report.reproduction import Grid
 
 TITLE = "Images: MNIST, CIFAR-10, SVHN"
@@ -123,7 +123,7 @@ def run(config: Config, context: RunContext) -> Results:
                     config.seed + turn,
                     context,
                     f"{name}-{recipe}-{config.seed + turn}",
-                    build=BuildLayer(config.matrix_size, config.embedding_size),
+                    build=layer_builder(config.matrix_size, config.embedding_size),
                 )
                 rows.append({"recipe": recipe} | row)
                 context.keep({"trainings": rows})
@@ -189,8 +189,8 @@ def plot(results: Results) -> Figure:
                 axes.axhline(accuracy, color=colors().paper, lw=1.2, zorder=0)
                 axes.text(-0.47, accuracy, "paper", color=colors().paper, va="bottom", fontsize=8)
             else:
-                axes.axhline(accuracy, color=soft(), lw=0.8, zorder=0)
-                halo = [withStroke(linewidth=2.5, foreground=ground())]  # lines are near each other
+                axes.axhline(accuracy, color=colors().soft, lw=0.8, zorder=0)
+                halo = [withStroke(linewidth=2.5, foreground=colors().ground)]  # lines are near each other
                 axes.text(len(here) - 0.45, accuracy, row, va="bottom", fontsize=8, path_effects=halo)
         axes.set_xticks(range(len(here)), [_LABELS[recipe].replace("the ", "the\n") for recipe in here])
         axes.set_xlim(-0.5, len(here) + 0.15)

@@ -20,12 +20,12 @@ from operator import attrgetter
 from mlayer.datasets import images as load_images
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
-from mlayer.experiments.shared.dropout import PLACES, BuildWithDropout
+from mlayer.experiments.shared.dropout import PLACES, dropout_builder
 from mlayer.experiments.shared.image_augmentation import Augmentation
 from mlayer.experiments.shared.image_recipes import ImageRecipe, our_recipe
-from mlayer.experiments.shared.image_training import Build, BuildLayer, train_images
+from mlayer.experiments.shared.image_training import Build, layer_builder, train_images
 from mlayer.experiments.shared.over_seeds import accuracies, mean_figures
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, ink, panels
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, panels
 
 TITLE = "Ingredients of the image recipe, and dropout"
 IN_PAPER = "; beyond Table 1: an ablation of our recipe, and the dropout that the paper announces"
@@ -105,8 +105,8 @@ def _changed(name: str, change: str, config: Config) -> tuple[ImageRecipe, Build
     recipe = our_recipe(name, epochs=config.epochs)
     sizes = (6, 8) if name == "digits" else (30, 35)
     if change in DROPOUT:
-        return recipe, BuildWithDropout(DROPOUT[change], DROPOUT_RATE, *sizes)
-    return CHANGES[change](recipe), BuildLayer(*sizes)
+        return recipe, dropout_builder(DROPOUT[change], DROPOUT_RATE, *sizes)
+    return CHANGES[change](recipe), layer_builder(*sizes)
 
 
 def headline(results: Results) -> dict[str, float]:
@@ -130,7 +130,7 @@ def plot(results: Results) -> Figure:
             color = colors().m_layer if change in DROPOUT else colors().net
             axes.plot(gains, [place] * len(gains), "o", color=color, alpha=0.6)
             axes.plot([statistics.mean(gains)] * 2, [place - 0.25, place + 0.25], color=color, lw=2)
-        axes.axvline(0, color=ink(), lw=0.8)
+        axes.axvline(0, color=colors().ink, lw=0.8)
         axes.set_yticks(range(len(others)), others)
         axes.invert_yaxis()
         axes.set_xlabel("difference, percentage points")

@@ -36,7 +36,7 @@ from mlayer.errors import MLayerError
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, shade
+from mlayer.experiments.shared.pictures import Figure, canvas, colors
 from mlayer.experiments.shared.spectral import WithConstant, spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import features, harmonics, known_frequencies
 from mlayer.nn.layer import MLayer
@@ -61,37 +61,19 @@ TEXT_EPOCHS = 300
 SPACING = 1e-5
 MATRIX_SIZE = 6
 DRAWN = 0.01  # spacing of the curves in the picture
-_SEEN, _ERROR = "a picture", "root mean squared error on [2, 6]"
-_WITHIN = "functions with real frequencies, error below 0.05"
+_SEEN, _ERROR, _BELOW = "a picture", "root mean squared error on [2, 6]", "error below 0.05"
+_WORST = f"{_ERROR}, worst of the figure's functions"
 _TEXT = {"at_most": 0.05, "epochs": "periodic.text_epochs"}
 _DNN = {"epochs": "periodic.dnn_epochs", "full_epochs": TEXT_EPOCHS}
 ROWS = paper_rows(
     "Periodic: ",
     "periodic",
     (
-        (
-            f"{_ERROR}, worst of the figure's functions, our recipe (waves from a spectrum)",
-            _SEEN,
-            "figure_rmse_max",
-            ".1e",
-            {"at_most": 0.05},
-        ),
-        (
-            f"{_ERROR}, worst of the figure's functions, text's recipe",
-            _SEEN,
-            "text_figure_rmse_max",
-            ".2g",
-            _TEXT,
-        ),
+        (f"{_WORST}, our recipe (waves from a spectrum)", _SEEN, "figure_rmse_max", ".1e", {"at_most": 0.05}),
+        (f"{_WORST}, text's recipe", _SEEN, "text_figure_rmse_max", ".2g", _TEXT),
         (f"{_ERROR}, best of the DNNs", _SEEN, "dnn_figure_rmse_min", ".1f", _DNN),
-        (
-            "random functions of the text, error below 0.05",
-            "",
-            "random_success_rate",
-            ".0%",
-            {"at_least": 0.9},
-        ),
-        (_WITHIN, "", "real_success_rate", ".1%", {"at_least": 0.95}),
+        (f"random functions of the text, {_BELOW}", "", "random_success_rate", ".0%", {"at_least": 0.9}),
+        (f"functions with real frequencies, {_BELOW}", "", "real_success_rate", ".1%", {"at_least": 0.95}),
         ("the same, harmonics of the window", "", "harmonics_success_rate", ".1%", {}),
         ("the same, Fourier features and ridge", "", "features_success_rate", ".1%", {}),
         ("the same, least squares with known frequencies", "", "told_success_rate", ".1%", {}),
@@ -300,8 +282,8 @@ def plot(results: Results) -> Figure:
     for axis, entry in zip(axes, results["figure"], strict=True):
         x = [DRAWN * k for k in range(len(entry["curve"]))]
         top = 1.6 * max(map(abs, entry["curve"]))
-        axis.axvspan(0, 2, color=shade())
-        axis.plot(x, entry["curve"], color=ink(), linewidth=3, alpha=0.25, label="function")
+        axis.axvspan(0, 2, color=colors().shade)
+        axis.plot(x, entry["curve"], color=colors().ink, linewidth=3, alpha=0.25, label="function")
         for kind, label in kinds.items():
             color, line = styles[kind]
             # As in the table, no net that was not trained in full.

@@ -14,6 +14,7 @@ are L-infinity, without a box, as in the paper: for every image paper's <= ours 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from mlayer.datasets.local_files import find
 from mlayer.disk import make_folder, replace_bytes
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
-from mlayer.experiments.shared.pictures import Figure, colors, ink, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import Figure, colors, is_narrow, panels
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
 from mlayer.report.numbers import formatted
@@ -250,7 +251,7 @@ def plot(results: Results) -> Figure:
     positive = [radius for radius in results["radii"] if radius > 0]
     bins = np.geomspace(min(positive), max(positive), 41)  # 40 of equal logarithmic width, as in the paper
     first.hist(positive, bins=bins.tolist(), color=colors().paper)
-    first.axvline(median, color=ink(), lw=1, label=f"median {formatted(median, '.2e')}")
+    first.axvline(median, color=colors().ink, lw=1, label=f"median {formatted(median, '.2e')}")
     first.set_xscale("log")
     first.set_xlabel("certified $L_\\infty$ radius, the paper's bound")
     first.set_ylabel("correctly classified images")
@@ -263,31 +264,28 @@ def plot(results: Results) -> Figure:
 
 def histograms(axes: Any, ours: dict[str, Any]) -> None:
     """The paper's radii, ours and the attack's on one logarithmic axis."""
-    import numpy as np
-
-    kinds = (
-        ("paper_radii", "paper", colors().paper),
-        ("radii", "ours", colors().m_layer),
-        ("attack_radii", "attack", ink()),
-    )
-    positive = [value for key, _, _ in kinds for value in ours[key] if 0 < value < np.inf]
-    bins = np.geomspace(min(positive), max(positive), 70)
-    for key, label, color in kinds:
-        filled = key != "attack_radii"
-        axes.hist(
-            ours[key],
-            bins=bins,
-            color=color,
-            alpha=0.8 if filled else 1.0,
-            histtype="stepfilled" if filled else "step",
-            label=label,
-        )
-    axes.set_xscale("log")
+    kinds = {"paper": colors().paper, "ours": colors().m_layer, "attack": colors().ink}
+    radius_histograms(axes, ours, kinds, edges=70, alpha=0.8)
     axes.set_xlabel("$L_\\infty$ radius")
     axes.set_title(
         f"{ours['correct']:,} images; ours / paper's: {ours['over_paper']['0.5']:,.0f} x", fontsize=10
     )
     axes.legend(fontsize=8, loc="upper left")
+
+
+def radius_histograms(
+    axes: Any, ours: dict[str, Any], colors_of: Mapping[str, str], *, edges: int, alpha: float
+) -> None:
+    """Histograms of the paper's radii, ours and, unfilled, the attack's; the labels with their colors."""
+    import numpy as np
+
+    kinds = list(zip(colors_of.items(), ("paper_radii", "radii", "attack_radii"), strict=True))
+    positive = [value for _, key in kinds for value in ours[key] if 0 < value < np.inf]
+    bins = np.geomspace(min(positive), max(positive), edges).tolist()
+    for (label, color), key in kinds:
+        style = {"histtype": "step"} if key == "attack_radii" else {"histtype": "stepfilled", "alpha": alpha}
+        axes.hist(ours[key], bins=bins, color=color, label=label, **style)
+    axes.set_xscale("log")
 
 
 def _curves(axes: Any, ours: dict[str, Any]) -> None:
@@ -296,7 +294,7 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
 
     start = min(ours["paper_radii"]) / 2
     for key, label, color in (
-        ("attack_radii", "withstands the attack", ink()),
+        ("attack_radii", "withstands the attack", colors().ink),
         ("radii", "certified, ours", colors().m_layer),
         ("paper_radii", "certified, paper", colors().paper),
     ):
@@ -309,8 +307,8 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
             color=color,
             label=label,
         )
-    axes.axvline(2 / 255, color=soft(), lw=0.8, ls=":")
-    axes.text(2 / 255, 1, "2/255 ", ha="right", fontsize=8, color=soft())
+    axes.axvline(2 / 255, color=colors().soft, lw=0.8, ls=":")
+    axes.text(2 / 255, 1, "2/255 ", ha="right", fontsize=8, color=colors().soft)
     axes.set_xscale("log")
     axes.set_ylim(0, None)
     axes.set_xlabel("$L_\\infty$ radius eps")

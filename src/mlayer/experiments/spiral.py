@@ -28,7 +28,7 @@ from mlayer.datasets import Table, spirals
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
+from mlayer.experiments.shared.pictures import Figure, colors, panels
 from mlayer.nn.layer import MLayer
 from mlayer.report.numbers import formatted
 from mlayer.training import Plateau, Settings
@@ -176,26 +176,23 @@ def boundary(model: nn.Module, grid: int) -> list[str]:
 
 def headline(results: Results) -> dict[str, float]:
     """The figures for the summary: means over the seeds."""
-    accuracy = {name: entry["extra_turn_accuracy"] for name, entry in results["models"].items()}
-    seeds = {name: float(len(entry["runs"])) for name, entry in results["models"].items()}
-    return {
-        "spiral.extra_turn_accuracy.seeds": seeds["ours"],
-        "spiral.second_turn_accuracy.seeds": seeds["ours"],
-        "spiral.third_turn_accuracy.seeds": seeds["ours"],
-        "spiral.text_extra_turn_accuracy.seeds": seeds["text"],
-        "spiral.notebook_extra_turn_accuracy.seeds": seeds["notebook"],
-        "spiral.extra_turn_accuracy": accuracy["ours"],
-        "spiral.least_extra_turn_accuracy": results["models"]["ours"]["least_extra_turn_accuracy"],
-        "spiral.second_turn_accuracy": results["models"]["ours"]["turns"][1],
-        "spiral.third_turn_accuracy": results["models"]["ours"]["turns"][2],
-        "spiral.notebook_second_turn_accuracy": results["models"]["notebook"]["turns"][1],
-        "spiral.notebook_third_turn_accuracy": results["models"]["notebook"]["turns"][2],
-        "spiral.text_extra_turn_accuracy": accuracy["text"],
-        "spiral.notebook_extra_turn_accuracy": accuracy["notebook"],
-        "spiral.relu_extra_turn_accuracy": accuracy["relu"],
-        "spiral.tanh_extra_turn_accuracy": accuracy["tanh"],
-        "spiral.dnn_epochs": float(results["models"]["relu"]["runs"][0]["epochs"]),
+    models = results["models"]
+    ours, notebook = models["ours"], models["notebook"]
+    seeds = {name: float(len(entry["runs"])) for name, entry in models.items()}
+    figures = {f"{turn}_turn_accuracy.seeds": seeds["ours"] for turn in ("extra", "second", "third")}
+    figures |= {f"{name}_extra_turn_accuracy.seeds": seeds[name] for name in ("text", "notebook")}
+    figures |= {
+        "extra_turn_accuracy": ours["extra_turn_accuracy"],
+        "least_extra_turn_accuracy": ours["least_extra_turn_accuracy"],
+        "second_turn_accuracy": ours["turns"][1],
+        "third_turn_accuracy": ours["turns"][2],
+        "notebook_second_turn_accuracy": notebook["turns"][1],
+        "notebook_third_turn_accuracy": notebook["turns"][2],
     }
+    for name in ("text", "notebook", "relu", "tanh"):
+        figures[f"{name}_extra_turn_accuracy"] = models[name]["extra_turn_accuracy"]
+    figures["dnn_epochs"] = float(models["relu"]["runs"][0]["epochs"])
+    return {f"spiral.{name}": value for name, value in figures.items()}
 
 
 def plot(results: Results) -> Figure:
@@ -213,7 +210,7 @@ def plot(results: Results) -> Figure:
         for label, color in ((0, colors().m_layer), (1, colors().net)):
             chosen = [p for p, own in zip(results["points"], labels, strict=True) if own == label]
             axis.scatter([x for x, _ in chosen], [y for _, y in chosen], s=1.5, color=color)
-        axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=ink(), linestyle=":"))
+        axis.add_patch(Circle((0, 0), 4 * torch.pi, fill=False, color=colors().ink, linestyle=":"))
         accuracy = results["models"][name]["runs"][0]["extra_turn_accuracy"]
         heading = f"{title}, one run:\n{formatted(accuracy, '.1%')} right on the further turn"
         axis.set_title(heading, fontsize="medium")

@@ -32,7 +32,7 @@ from mlayer.errors import MissingDataError, MLayerError
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
-from mlayer.experiments.shared.pictures import Figure, canvas, colors, ink, is_narrow, shade, soft
+from mlayer.experiments.shared.pictures import Figure, canvas, colors, is_narrow
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import known_frequencies
 from mlayer.nn.layer import MLayer
@@ -281,8 +281,10 @@ def plot(results: Results) -> Figure:
     series, cut = results["series"], results["training_days"]
     days = list(range(results["days"]))
     for axis in (whole, last):
-        axis.axvspan(0, cut, color=shade())
-        axis.plot(days, series, color=ink(), linewidth=0.7, alpha=0.6, label="measured, means of 7 days")
+        axis.axvspan(0, cut, color=colors().shade)
+        axis.plot(
+            days, series, color=colors().ink, linewidth=0.7, alpha=0.6, label="measured, means of 7 days"
+        )
         axis.set_ylabel("°C from the mean")
     styles = {
         "ours": ("M-layer, ours", colors().m_layer, "-"),
@@ -290,7 +292,7 @@ def plot(results: Results) -> Figure:
         "notebook": ("M-layer, notebook's recipe", colors().m_layer_of_others, "--"),
         "seasonal_naive": ("seasonal naive", colors().green, "-."),
         "climatology": ("climatology", colors().pink, "-"),
-        "harmonic": ("harmonic regression", soft(), ":"),
+        "harmonic": ("harmonic regression", colors().soft, ":"),
     }
     for name, (label, color, line) in styles.items():
         forecast = results["forecasts"][name]

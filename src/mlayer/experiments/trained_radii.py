@@ -26,7 +26,7 @@ from mlayer.experiments.robustness import histograms, radii, radius_figures
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.image_recipes import RECIPES
-from mlayer.experiments.shared.image_training import BuildLayer, train_images
+from mlayer.experiments.shared.image_training import layer_builder, train_images
 from mlayer.experiments.shared.over_seeds import grouped
 from mlayer.experiments.shared.pictures import Figure, panels
 from mlayer.nn import MLayer
@@ -99,7 +99,7 @@ def run(config: Config, context: RunContext) -> Results:
                 part = f"{name}-{size}-{seed}"
                 below = replace(context, checkpoints=context.checkpoint(part))
                 certify = partial(_certify, images=images, config=config, context=below)
-                build = BuildLayer(size, 8 if config.name == "digits" else 35)
+                build = layer_builder(size, 8 if config.name == "digits" else 35)
                 row = train_images(images, recipe, seed, context, part, build=build, then=certify)
                 results["models"].append({"recipe": name, "matrix_size": size} | row)
                 context.keep(results)

@@ -27,7 +27,7 @@ from mlayer.datasets import Cosines, random_cosines
 from mlayer.experiments.running.protocol import Results, RunContext
 from mlayer.experiments.running.rows import PaperRow
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import Figure, colors, ink, panels
+from mlayer.experiments.shared.pictures import Figure, colors, panels
 from mlayer.experiments.shared.spectral import spectral_layer, waves_of
 from mlayer.experiments.shared.wave_baselines import cramer_rao, features, harmonics, known_frequencies
 from mlayer.numerics.arrays import Array
@@ -154,7 +154,7 @@ def plot(results: Results) -> Figure:
         "harmonics": ("harmonics of the window", colors().green, "--"),
         "features": ("Fourier features, ridge", colors().pink, "-."),
         "ours": ("M-layer, frequencies found", colors().m_layer, "-"),
-        "bound": ("Cramér-Rao bound", ink(), ":"),
+        "bound": ("Cramér-Rao bound", colors().ink, ":"),
         "told": ("least squares, frequencies given", colors().net, "--"),
     }
     figure, both = panels(2, 11, 4.4, sharey=True)

@@ -70,21 +70,21 @@ def check_weights(
     """Raise unless these can be the weights of one layer."""
     if not isinstance(generators, Tensor) or generators.dim() != 3:
         raise ArgumentError(
-            "generators", "a tensor (d, n, n)", _shape(generators), "Give one matrix per feature."
+            "generators", "a tensor (d, n, n)", shape_of(generators), "Give one matrix per feature."
         )
     d, n = generators.shape[:2]
     if not isinstance(readout, Tensor) or readout.dim() != 3:
         raise ArgumentError(
-            "readout", "a tensor (out_features, n, n)", _shape(readout), "Give one matrix per output."
+            "readout", "a tensor (out_features, n, n)", shape_of(readout), "Give one matrix per output."
         )
     out_features = readout.shape[0]
     if embedding is not None and (not isinstance(embedding, Tensor) or embedding.dim() != 2):
         raise ArgumentError(
-            "embedding", "a tensor (d, in_features)", _shape(embedding), "Give one row per feature."
+            "embedding", "a tensor (d, in_features)", shape_of(embedding), "Give one row per feature."
         )
     if embedding is None and embedding_bias is not None:
         raise ArgumentError(
-            "embedding_bias", "None without an embedding", _shape(embedding_bias), "Add it to matrix_bias."
+            "embedding_bias", "None without an embedding", shape_of(embedding_bias), "Add it to matrix_bias."
         )
     for name, tensor, shape in (
         ("generators", generators, (d, n, n)),
@@ -95,7 +95,9 @@ def check_weights(
         ("embedding_bias", embedding_bias, (d,)),
     ):
         if tensor is not None and (not isinstance(tensor, Tensor) or tensor.shape != shape):
-            raise ArgumentError(name, f"of shape {shape}", _shape(tensor), "d and n are those of generators.")
+            raise ArgumentError(
+                name, f"of shape {shape}", shape_of(tensor), "d and n are those of generators."
+            )
 
 
 def check_tensor(argument: str, value: object, hint: str = "") -> None:
@@ -221,5 +223,6 @@ def autocasts(device: str) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def _shape(tensor: object) -> str:
+def shape_of(tensor: object) -> str:
+    """The shape of a tensor in words, for errors; the type of what is none."""
     return f"shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError
-from mlayer.nn.arguments import check_tensor
+from mlayer.nn.arguments import check_tensor, shape_of
 from mlayer.nn.layer import MLayer, check_layer
 
 _NEWTON_STEPS = 50
@@ -55,7 +55,7 @@ def transform(layer: MLayer, *, matrix: Tensor | None = None, embedding: Tensor 
             raise ArgumentError(
                 "embedding",
                 "None for a layer without an embedding",
-                f"shape {tuple(embedding.shape)}",
+                shape_of(embedding),
                 "Without U the features are the inputs, and there is nothing to change.",
             )
         weights.change_features(_invertible("embedding", embedding, layer.generator_count))

@@ -52,8 +52,8 @@ class Muon(torch.optim.Optimizer):
         nesterov: bool = True,
         ns_steps: int = 5,
     ) -> None:
-        for name, value, below in (("lr", lr, math.inf), ("weight_decay", weight_decay, math.inf)):
-            if not 0 <= value < below:
+        for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+            if not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {value}")
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}")

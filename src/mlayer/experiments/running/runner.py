@@ -86,7 +86,7 @@ def reproduce(
         raise ArgumentError("out", "a folder", f"the file {folder}", "Name a folder for the results.")
     if scale != "smoke" and (folder / "summary.json").exists():
         read_record(folder / "summary.json")  # a damaged one is an error now, not after hours
-    run = f"{name}-{scale}-{_digest(config)}"
+    run = f"{name}-{scale}-{_digest(asdict(config))}"
     checkpoints, parts = folder / ".checkpoints" / run, folder / "parts" / run
     for own in (checkpoints, parts):
         if own.is_symlink() or (own.exists() and not own.is_dir()):  # would be removed at the end
@@ -156,7 +156,7 @@ def reproduce_all(
     """
     one_of("scale", scale, get_args(Scale), "default takes minutes.")
     flag("resume", resume)
-    finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest_of([seed])}.json"
+    finished = file_path("out", out) / ".checkpoints" / f"all-{scale}-{_digest([seed])}.json"
     before = read_record(finished) if resume and finished.exists() else {}
     done = {name: one for name, one in before.items() if name in EXPERIMENTS and _has_figures(one)}
     skipped: dict[str, dict[str, Any]] = {}
@@ -268,12 +268,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     replace_bytes(path, text.encode())
 
 
-def _digest(config: Any) -> str:
-    """A run of another configuration or version is not resumed."""
-    return _digest_of(asdict(config))
-
-
-def _digest_of(content: Any) -> str:
+def _digest(content: Any) -> str:
+    """The name of a run's configuration: one of another configuration or version is not resumed."""
     text = json.dumps([__version__, content], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

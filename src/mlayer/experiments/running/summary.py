@@ -86,23 +86,15 @@ def _determinant(record: Record) -> Card:
 
 
 def _robustness(record: Record) -> Card:
+    from mlayer.experiments.robustness import radius_histograms
+
     ours, figures = record["results"]["ours"], record["headline"]
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        kinds = (
-            ("paper", ours["paper_radii"], theme.second),
-            ("certified here", ours["radii"], theme.first),
-            ("attacked", ours["attack_radii"], theme.text),
-        )
-        positive = [value for _, values, _ in kinds for value in values if 0 < value < np.inf]
-        bins = np.geomspace(min(positive), max(positive), 60).tolist()
-        for label, values, color in kinds:
-            if label == "attacked":
-                axes.hist(values, bins=bins, color=color, histtype="step", label=label)
-            else:
-                axes.hist(values, bins=bins, color=color, histtype="stepfilled", alpha=0.7, label=label)
-        axes.set(xscale="log", xlabel="radius", ylabel="images")
+        kinds = {"paper": theme.second, "certified here": theme.first, "attacked": theme.text}
+        radius_histograms(axes, ours, kinds, edges=60, alpha=0.7)
+        axes.set(xlabel="radius", ylabel="images")
         axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.18), columnspacing=0.8)
 
     return Card(

@@ -7,7 +7,7 @@ from textwrap import fill
 
 from mlayer.experiments.running.protocol import Results
 from mlayer.experiments.shared.over_seeds import grouped
-from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, is_narrow, panels, soft
+from mlayer.experiments.shared.pictures import SET_TITLES, Figure, colors, is_narrow, panels
 
 KINDS = ("clean", "attacked", "certified")
 
@@ -44,7 +44,7 @@ def accuracy_bars(
             known = [(place, values[kind]) for place, values in enumerate(bars.values()) if kind in values]
             places, heights = [place + 0.27 * (k - 1) for place, _ in known], [height for _, height in known]
             drawn = axes.bar(
-                places, heights, 0.25, color=(soft(), colors().net, colors().m_layer)[k], label=kind
+                places, heights, 0.25, color=(colors().soft, colors().net, colors().m_layer)[k], label=kind
             )
             axes.bar_label(drawn, fmt="%.2f", fontsize=8, rotation=90, padding=2)  # as in the tables
         axes.set_xticks(range(len(bars)), list(bars), fontsize=8)

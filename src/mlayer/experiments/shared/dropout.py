@@ -8,12 +8,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from mlayer.experiments.shared.image_training import Build
 from mlayer.nn import MLayer
 
 PLACES = ("inputs", "generators", "exponential")
@@ -28,25 +27,23 @@ class _DropsExponential(MLayer):
         return super()._read(dropout(exponentials, self.rate, self.training), x)
 
 
-@dataclass(frozen=True)
-class BuildWithDropout:
-    """Makes an M-layer with dropout, with the parameters that the seed gives to one without it."""
+def dropout_builder(place: str, rate: float, matrix_size: int, embedding_size: int) -> Build:
+    """Makes an M-layer with dropout at one of `PLACES`; it has the weights that one without it would have.
 
-    place: str  # one of `PLACES`
-    rate: float  # the probability that a component is set to 0
-    matrix_size: int = 30  # n
-    embedding_size: int = 35  # d
+    ``rate`` is the probability that a component is set to 0.
+    """
 
-    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
-        """The net."""
-        kind = _DropsExponential if self.place == "exponential" else MLayer
-        layer = kind(inputs, classes, self.matrix_size, self.embedding_size, init=init, generator=generator)
+    def build(inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
+        kind = _DropsExponential if place == "exponential" else MLayer
+        layer = kind(inputs, classes, matrix_size, embedding_size, init=init, generator=generator)
         if isinstance(layer, _DropsExponential):
-            layer.rate = self.rate
+            layer.rate = rate
             return layer
-        if self.place == "inputs":
-            return nn.Sequential(nn.Dropout(self.rate), layer)
-        return nn.Sequential(*_apart(layer, self.rate))
+        if place == "inputs":
+            return nn.Sequential(nn.Dropout(rate), layer)
+        return nn.Sequential(*_apart(layer, rate))
+
+    return build
 
 
 def _apart(layer: MLayer, rate: float) -> tuple[nn.Linear, nn.Dropout, MLayer]:

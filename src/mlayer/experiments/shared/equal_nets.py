@@ -11,13 +11,8 @@ The ReLU net of CIFAR-10 is the paper's; the others have its shape, the first wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
-from torch import nn
-
 from mlayer.experiments.shared.image_rivals import WIDTHS, dense_classifier
-from mlayer.experiments.shared.image_training import Build, BuildLayer
+from mlayer.experiments.shared.image_training import Build, layer_builder
 
 NETS = ("M-layer", "ReLU", "maxout", "linear")
 LARGE = "large ReLU"
@@ -25,16 +20,9 @@ _RELU = {"mnist": (65, 100, 100), "cifar10": (43, 100, 100), "svhn": (43, 100, 1
 _MAXOUT = {"mnist": (33, 100, 48), "cifar10": (21, 100, 73), "svhn": (21, 100, 73), "digits": (10, 16)}
 
 
-@dataclass(frozen=True)
-class BuildDense:
-    """A dense net, Glorot uniform weights and zero biases whatever the recipe's start."""
-
-    kind: str
-    widths: tuple[int, ...]
-
-    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
-        """The net."""
-        return dense_classifier(self.kind, inputs, self.widths, classes, generator)
+def _dense_builder(kind: str, widths: tuple[int, ...]) -> Build:
+    """Makes a dense net, Glorot uniform weights and zero biases whatever the recipe's start."""
+    return lambda inputs, classes, _, generator: dense_classifier(kind, inputs, widths, classes, generator)
 
 
 def build_net(net: str, name: str) -> Build:
@@ -52,9 +40,9 @@ def build_net(net: str, name: str) -> Build:
     8049010
     """
     if net == LARGE:
-        return BuildDense("ReLU", (24, 16) if name == "digits" else WIDTHS)
+        return _dense_builder("ReLU", (24, 16) if name == "digits" else WIDTHS)
     if net == "M-layer":
-        return BuildLayer(6, 8) if name == "digits" else BuildLayer()
+        return layer_builder(6, 8) if name == "digits" else layer_builder()
     if net == "linear":
-        return BuildDense("ReLU", ())  # no hidden layer, hence no activation
-    return BuildDense(net, (_RELU if net == "ReLU" else _MAXOUT)[name])
+        return _dense_builder("ReLU", ())  # no hidden layer, hence no activation
+    return _dense_builder(net, (_RELU if net == "ReLU" else _MAXOUT)[name])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,23 +23,15 @@ _SEARCH_FACTS = ("set", "epochs", "stopped", "seconds", "training_examples", "va
 _SAMPLE = 7  # every seventh image gives the colors' mean and deviation well enough
 
 
-class Build(Protocol):
-    """Makes the net to be trained."""
-
-    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
-        """A net from flat images to scores of the classes."""
+# Makes the net to be trained, from flat images to scores: of inputs, classes, initial weights, generator.
+Build = Callable[[int, int, str, torch.Generator], nn.Module]
 
 
-@dataclass(frozen=True)
-class BuildLayer:
-    """An M-layer, of the paper's sizes by default."""
-
-    matrix_size: int = 30
-    embedding_size: int = 35
-
-    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> MLayer:
-        """The layer with the initial weights of the recipe."""
-        return MLayer(inputs, classes, self.matrix_size, self.embedding_size, init=init, generator=generator)
+def layer_builder(matrix_size: int = 30, embedding_size: int = 35) -> Build:
+    """Makes an M-layer, of the paper's sizes by default, with the initial weights of the recipe."""
+    return lambda inputs, classes, init, generator: MLayer(
+        inputs, classes, matrix_size, embedding_size, init=init, generator=generator
+    )
 
 
 def train_images(
@@ -60,7 +52,41 @@ def train_images(
     """
 
     def make(name: str) -> dict[str, Any]:
-        row, net = _trained(images, recipe, seed, context, name, build=build)
+        started = time.monotonic()
+        generator = torch.Generator().manual_seed(seed)
+        training, validation = split(images.train, recipe.validation, generator)
+        shape = (*images.image_shape, 1)[:3]
+        plain = torch.zeros(shape[2]), torch.ones(shape[2])
+        mean, deviation = colors(training, shape) if recipe.standardize else plain
+        inputs = recipe.augmentation.widened(training.pixels.view(-1, *shape))
+        net = build(shape[0] * shape[1] * shape[2], len(images.classes), recipe.init, generator)
+        settings = replace(recipe.settings, seed=seed)
+        judged = None
+        if validation is not None:
+            judged = _standardized(validation, shape, mean, deviation), validation.labels
+        augment = Augment(recipe.augmentation, shape, mean, deviation, training.white)
+        data = inputs, training.labels
+        result = context.train(net, data, settings, name, validation=judged, augment=augment)
+        if recipe.standardize:
+            fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
+        tested = evaluate(
+            net, (images.test.images(), images.test.labels), replace(settings, metrics=("accuracy",))
+        )
+        row = {
+            "set": images.name,
+            "seed": seed,
+            "parameters": parameter_count(net),
+            "test_accuracy": round(100 * tested["accuracy"], 4),
+            "test_loss": tested["loss"],
+            "validation_accuracy": _best_validation(result.history, result.best_epoch),
+            "training_examples": len(training),
+            "best_epoch": result.best_epoch,
+            "epochs": len(result.history),
+            "stopped": result.stopped,
+            "message": result.message,
+            "seconds": round(result.seconds if result.resumed_at else time.monotonic() - started, 1),
+            "history": [_short(record) for record in result.history],
+        }
         return row if then is None else row | then(net)
 
     return context.part(part, make)
@@ -81,47 +107,6 @@ def search_rates(
         trial = replace(recipe, settings=settings, validation=0.1)
         row = train_images(images, trial, seed, context, f"search-{part}-{rate:g}", build=build)
         yield {"learning_rate": rate} | {key: row[key] for key in _SEARCH_FACTS}
-
-
-def _trained(
-    images: ImageSet, recipe: ImageRecipe, seed: int, context: RunContext, part: str, *, build: Build
-) -> tuple[dict[str, Any], nn.Module]:
-    started = time.monotonic()
-    generator = torch.Generator().manual_seed(seed)
-    training, validation = split(images.train, recipe.validation, generator)
-    shape = (*images.image_shape, 1)[:3]
-    plain = torch.zeros(shape[2]), torch.ones(shape[2])
-    mean, deviation = colors(training, shape) if recipe.standardize else plain
-    inputs = recipe.augmentation.widened(training.pixels.view(-1, *shape))
-    net = build(shape[0] * shape[1] * shape[2], len(images.classes), recipe.init, generator)
-    settings = replace(recipe.settings, seed=seed)
-    judged = None
-    if validation is not None:
-        judged = _standardized(validation, shape, mean, deviation), validation.labels
-    augment = Augment(recipe.augmentation, shape, mean, deviation, training.white)
-    data = inputs, training.labels
-    result = context.train(net, data, settings, part, validation=judged, augment=augment)
-    if recipe.standardize:
-        fold_in(net, mean.repeat(shape[0] * shape[1]), deviation.repeat(shape[0] * shape[1]))
-    tested = evaluate(
-        net, (images.test.images(), images.test.labels), replace(settings, metrics=("accuracy",))
-    )
-    row = {
-        "set": images.name,
-        "seed": seed,
-        "parameters": parameter_count(net),
-        "test_accuracy": round(100 * tested["accuracy"], 4),
-        "test_loss": tested["loss"],
-        "validation_accuracy": _best_validation(result.history, result.best_epoch),
-        "training_examples": len(training),
-        "best_epoch": result.best_epoch,
-        "epochs": len(result.history),
-        "stopped": result.stopped,
-        "message": result.message,
-        "seconds": round(result.seconds if result.resumed_at else time.monotonic() - started, 1),
-        "history": [_short(record) for record in result.history],
-    }
-    return row, net
 
 
 def split(images: Split, part: float, generator: torch.Generator) -> tuple[Split, Split | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,7 +75,6 @@ def train_network(
     head: str,
     seed: int,
     context: RunContext,
-    file: Path | None = None,
     test_images: int | None = None,
 ) -> dict[str, Any]:
     """Train one network at eps, keep it, and test it once: one :meth:`RunContext.part` of an experiment.
@@ -110,10 +108,10 @@ def train_network(
     )
     parameters = parameter_count(network)
     network.eval().requires_grad_(False)
-    if file is not None:
-        make_folder(file.parent)
+    if context.models is not None:
+        make_folder(context.models)
         notes = {"set": images.name, "eps": eps, "head": head, "seed": seed, "efforts": list(recipe.efforts)}
-        save_network(network, file, notes)
+        save_network(network, context.models / f"{part}.safetensors", notes)
     started = time.monotonic()
     with torch.no_grad():
         right = network(as_images(validation.images(), shape)).argmax(1) == validation.labels

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ class Levenberg:
     # drawn, the next draw is tried; five such draws in a row end the training
     rows: int | None = None
     target: float = 0.0  # stop when the mean square on the examples of a step is below
-    seconds: float = math.inf  # stop after
     seed: int = 0  # of the draws
 
     def __call__(
@@ -61,70 +60,53 @@ class Levenberg:
         One record per step: mean square before and after, damping, seconds.
         """
         kept = None if checkpoint is None else Checkpoints(checkpoint)
-        with nullcontext() if kept is None else kept.alone():
-            return self._train(model, (x, y), kept, context, what)
+        damping, history, about = self.damping, [], dict[str, Any]()
+        with ExitStack() as stack:
+            if kept is not None:
+                stack.enter_context(kept.alone())
+                about = {
+                    "settings": [self.damping, self.rows, self.seed],  # the length of the run may change
+                    "data": tensors_fingerprint([x, y]),
+                    "start": digest_of(model.state_dict()),
+                }
+                kept.tidy()
+                state = kept.read()
+                if state is not None:
+                    _check_same_run(state, about, kept)
+                    model.load_state_dict(state["model"])
+                    damping, history = state["damping"], list(state["history"])
+                    about = state["about"]
 
-    def _train(
-        self,
-        model: nn.Module,
-        data: tuple[Tensor, Tensor],
-        kept: Checkpoints | None,
-        context: RunContext | None,
-        what: str,
-    ) -> list[dict[str, Any]]:
-        x, y = data
-        about: dict[str, Any] = {}
-        damping, history = self.damping, []
-        if kept is not None:
-            about = self._fingerprint(model, x, y)
-            kept.tidy()
-            state = kept.read()
-            if state is not None:
-                _check_same_run(state, about, kept)
-                model.load_state_dict(state["model"])
-                damping, history = state["damping"], list(state["history"])
-                about = state["about"]
+            before = history[-1]["seconds"] if history else 0.0
+            started = saved = time.monotonic()
 
-        before = history[-1]["seconds"] if history else 0.0
-        started = saved = time.monotonic()
+            def save() -> None:
+                nonlocal saved
+                assert kept is not None
+                weights = dict(model.state_dict())
+                kept.write({"about": about, "model": weights, "damping": damping, "history": history})
+                saved = time.monotonic()
 
-        def save() -> None:
-            nonlocal saved
-            assert kept is not None
-            weights = dict(model.state_dict())
-            kept.write({"about": about, "model": weights, "damping": damping, "history": history})
-            saved = time.monotonic()
-
-        # A step's number seeds its draw; draws that helped nothing leave no record.
-        number, failures = history[-1]["step"] if history else 0, 0
-        while number < self.steps:
-            if history and (history[-1]["after"] <= self.target or history[-1]["seconds"] >= self.seconds):
-                break
-            drawn = self._draw(number, len(x))
-            record = _one_step(model, x[drawn], y[drawn], damping)
-            number += 1
-            if record is None:  # no damping helps: a minimum, to rounding, or an unlucky draw
-                failures += 1
-                if self.rows is None or failures == _DRAWS:
-                    break
-                continue
-            damping, failures = record["damping"], 0
-            history.append({"step": number, **record, "seconds": before + time.monotonic() - started})
-            if context is not None:
-                context.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
-            if kept is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+            # A step's number seeds its draw; draws that helped nothing leave no record.
+            number, failures = history[-1]["step"] if history else 0, 0
+            while number < self.steps and not (history and history[-1]["after"] <= self.target):
+                drawn = self._draw(number, len(x))
+                record = _one_step(model, x[drawn], y[drawn], damping)
+                number += 1
+                if record is None:  # no damping helps: a minimum, to rounding, or an unlucky draw
+                    failures += 1
+                    if self.rows is None or failures == _DRAWS:
+                        break
+                    continue
+                damping, failures = record["damping"], 0
+                history.append({"step": number, **record, "seconds": before + time.monotonic() - started})
+                if context is not None:
+                    context.say(f"{what}, mean square {record['after']:.2e}", number / self.steps)
+                if kept is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                    save()
+            if kept is not None:
                 save()
-        if kept is not None:
-            save()
         return history
-
-    def _fingerprint(self, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """The identity of this run; its length may change."""
-        return {
-            "settings": [self.damping, self.rows, self.seed],
-            "data": tensors_fingerprint([x, y]),
-            "start": digest_of(model.state_dict()),
-        }
 
     def _draw(self, number: int, count: int) -> Tensor | slice:
         """The examples that are fitted in a step."""

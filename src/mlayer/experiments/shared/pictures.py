@@ -1,7 +1,7 @@
 """Canvases and colors of the experiments' pictures: for light and dark pages, for wide ones and for phones.
 
 A picture is drawn from results alone, so it can be drawn again for another page: `drawn_for` says for which,
-and `canvas`, `panels`, `colors`, `ink`, `shade` and `soft` follow it.
+and `canvas`, `panels` and `colors` follow it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,18 @@ class Colors:
     paper: str  # what the paper reports or proves, where no net is shown with it
     green: str  # a model that is not a network
     pink: str  # another one
+    ink: str  # text and measured data
+    shade: str  # an area behind curves
+    ground: str  # the page
+    soft: str = "#808a94"  # secondary lines
 
 
-_ON_LIGHT = Colors("#0072B2", "#2F8DC4", "#D55E00", "#D55E00", "#008F68", "#B8619C")
-_ON_DARK = Colors("#56B4E9", "#A8DAF6", "#E69F00", "#E69F00", "#2CC295", "#E39BC4")
+_ON_LIGHT = Colors(
+    *("#0072B2", "#2F8DC4", "#D55E00", "#D55E00", "#008F68", "#B8619C"), "#000000", "#ededed", "#ffffff"
+)
+_ON_DARK = Colors(
+    *("#56B4E9", "#A8DAF6", "#E69F00", "#E69F00", "#2CC295", "#E39BC4"), "#e6e9ec", "#2a3138", "#1e2328"
+)
 
 
 @dataclass(frozen=True)
@@ -69,17 +77,10 @@ def drawn_for(look: Look) -> Iterator[None]:
     import matplotlib
 
     token = _LOOK.set(look)
-    text = ink()
-    style: dict[str, Any] = {
-        "text.color": text,
-        "axes.labelcolor": text,
-        "axes.edgecolor": soft(),
-        "xtick.color": text,
-        "ytick.color": text,
-        "axes.facecolor": "none",
-        "legend.facecolor": ground(),
-        "legend.edgecolor": soft(),
-    }
+    texts = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: dict[str, Any] = dict.fromkeys(texts, colors().ink)
+    style |= dict.fromkeys(("axes.edgecolor", "legend.edgecolor"), colors().soft)
+    style |= {"axes.facecolor": "none", "legend.facecolor": colors().ground}
     try:
         with matplotlib.rc_context(cast(Any, style)):
             yield
@@ -88,28 +89,8 @@ def drawn_for(look: Look) -> Iterator[None]:
 
 
 def colors() -> Colors:
-    """The colors of models on this page."""
+    """The colors on this page."""
     return _ON_DARK if _LOOK.get().dark else _ON_LIGHT
-
-
-def ink() -> str:
-    """The color of text and of measured data."""
-    return "#e6e9ec" if _LOOK.get().dark else "#000000"
-
-
-def soft() -> str:
-    """The color of secondary lines."""
-    return "#808a94"
-
-
-def shade() -> str:
-    """The color of an area behind curves."""
-    return "#2a3138" if _LOOK.get().dark else "#ededed"
-
-
-def ground() -> str:
-    """The color of the page."""
-    return "#1e2328" if _LOOK.get().dark else "#ffffff"
 
 
 def is_narrow() -> bool:

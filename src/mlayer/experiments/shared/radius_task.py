@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from mlayer.datasets import ImageSet
+from mlayer.datasets import images as load_images
+from mlayer.errors import MissingDataError
+from mlayer.experiments.running.protocol import Results, RunContext
 
 Recipe = TypeVar("Recipe")
 
@@ -31,3 +36,16 @@ class RadiusTask(Generic[Recipe]):
     def name(self) -> str:
         """The name of the task in results."""
         return f"{self.set}_{self.radius.replace('/', '_')}"
+
+    def images(self, context: RunContext, results: Results) -> ImageSet | None:
+        """The images; None where their files are missing, which the results then say."""
+        try:
+            return load_images(self.set, context.data)
+        except MissingDataError as error:
+            results["left_out"][self.name] = str(error)
+            return None
+
+
+def sets_of_tasks(config: Any) -> tuple[str, ...]:
+    """The image sets of a configuration's tasks: ``needs`` of an experiment."""
+    return tuple(task.set for task in config.tasks)

@@ -16,13 +16,13 @@ spends the same number of parameters on convolutions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from mlayer.experiments.shared.dense import dense_net, zeroed
+from mlayer.experiments.shared.image_training import Build
 from mlayer.nn import MLayer
 
 HEADS = ("M-layer", "ReLU", "linear", "linear, wider net")
@@ -91,22 +91,20 @@ class ResidualNet(nn.Module):
         return scores
 
 
-@dataclass(frozen=True)
-class BuildResidualNet:
-    """Makes the net with one of the heads."""
+def residual_builder(head: str, shape: tuple[int, ...]) -> Build:
+    """Makes the net with one of `HEADS` for images of ``shape``, (height, width, colors)."""
 
-    head: str  # one of `HEADS`
-    shape: tuple[int, ...]  # (height, width, colors) of the images
-
-    def __call__(self, inputs: int, classes: int, init: str, generator: torch.Generator) -> ResidualNet:
-        """The trunk's weights are drawn first, so that with one seed equal trunks start equal."""
-        widths = _WIDER if self.head == "linear, wider net" else _WIDTHS
-        net = ResidualNet(self.shape, widths, nn.Identity(), generator)
+    def build(inputs: int, classes: int, init: str, generator: torch.Generator) -> ResidualNet:
+        # The trunk's weights are drawn first, so that with one seed equal trunks start equal.
+        widths = _WIDER if head == "linear, wider net" else _WIDTHS
+        net = ResidualNet(shape, widths, nn.Identity(), generator)
         last = widths[-1]
-        if self.head == "M-layer":
+        if head == "M-layer":
             net.head = MLayer(last, classes, 16, 24, init=init, generator=generator)
-        elif self.head == "ReLU":
+        elif head == "ReLU":
             net.head = dense_net((last, 140, classes), "relu", generator)
         else:
             net.head = dense_net((last, classes), "relu", generator)
         return net
+
+    return build

@@ -65,32 +65,29 @@ class Scattered(Structure):
         return matrices.flatten(-2).index_select(-1, self.places.to(matrices.device))
 
 
-def _upper(size: int) -> Tensor:
-    return torch.ones(positive_integer("size", size), size, device="cpu").triu(1)
+class StrictlyUpper(Scattered):
+    """Free parameters above the diagonal."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, torch.ones(positive_integer("size", size), size, device="cpu").triu(1))
 
 
-class Nilpotent(Scattered):
+class Nilpotent(StrictlyUpper):
     """Strictly upper triangular: exp is a polynomial of degree n - 1. n (n - 1) / 2 parameters per matrix."""
 
     name = "nilpotent"
     similarities = "an upper triangular matrix"
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size, _upper(size))
 
     def balancing_mask(self) -> Tensor:
         """The diagonal."""
         return torch.eye(self.size, dtype=torch.bool)
 
 
-class Skew(Scattered):
+class Skew(StrictlyUpper):
     """Skew-symmetric: exp is orthogonal. n (n - 1) / 2 parameters per matrix."""
 
     name = "skew"
     similarities = "an orthogonal matrix"
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size, _upper(size))
 
     def dense(self, free: Tensor) -> Tensor:
         """The upper triangle less its transpose."""

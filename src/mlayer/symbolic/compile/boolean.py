@@ -28,6 +28,7 @@ from mlayer.symbolic.compile.to_layer import Block
 from mlayer.symbolic.parse.expressions import read_variables, sympy_module
 from mlayer.symbolic.parse.formula_error import formula_error
 from mlayer.symbolic.parse.lists import is_listed
+from mlayer.symbolic.parse.rationals import rational
 from mlayer.symbolic.parse.truth_table import values_of_logic, values_of_text
 
 # A table of 2^k rows is made.
@@ -90,8 +91,7 @@ def boolean_plan(expressions: Any, variables: Any, *, largest: int = LARGEST) ->
     written = tuple(
         sympy.Add(  # at once: one after the other takes the square of the number of terms
             *(
-                sympy.Rational(c.numerator, c.denominator)
-                * sympy.Mul(*(s for s, power in zip(symbols, powers, strict=True) if power))
+                rational(c) * sympy.Mul(*(s for s, power in zip(symbols, powers, strict=True) if power))
                 for powers, c in p.items()
             )
         )

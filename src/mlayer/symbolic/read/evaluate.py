@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,14 @@ _FUNCTIONS = {
     "tanh": np.tanh,
     "log": np.log,
 }
+
+
+def values_at(expression: Any, symbols: Sequence[Any], points: Array) -> Array:
+    """The expression at points (count, symbols), in double precision; without warnings.  (count,)"""
+    columns = {symbol: points[:, k] for k, symbol in enumerate(symbols)}
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.asarray(values_of(expression, columns), dtype=np.float64)
+    return np.broadcast_to(found, len(points))
 
 
 def values_of(expression: Any, columns: Mapping[Any, Array]) -> Any:

@@ -169,18 +169,8 @@ def _blocks_of(parts: Array, readout: Array, gap: float) -> list[WaveBlock] | No
 
 def _clusters(values: Complex, width: float) -> list[Complex]:
     """Eigenvalues in groups: chains of neighbors nearer than the width."""
-    left = list(range(len(values)))
-    groups = []
-    while left:
-        group = [left.pop(0)]
-        k = 0
-        while k < len(group):
-            near = [j for j in left if abs(values[j] - values[group[k]]) <= width]
-            group += near
-            left = [j for j in left if j not in near]
-            k += 1
-        groups.append(values[group])
-    return groups
+    count, place = connected_components(np.abs(values[:, None] - values) <= width)
+    return [values[place == group] for group in range(count)]
 
 
 def _block_polynomials(inner: Complex, S: Complex) -> list[dict[Any, complex]]:

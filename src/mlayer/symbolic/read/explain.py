@@ -17,6 +17,7 @@ from mlayer.numerics.arrays import Array
 from mlayer.symbolic.draw_board import figure, plainly
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.parse.lists import listed
+from mlayer.symbolic.read.evaluate import values_at
 from mlayer.symbolic.read.extrapolation_test import Ends, worst_ends
 from mlayer.symbolic.read.formula import Formula, evaluate, rms
 from mlayer.symbolic.read.to_sympy import read_formula, split_data
@@ -272,15 +273,17 @@ def _capped(expression: Any, found: Explanation) -> str:
     if len(terms) <= _MOST_TERMS:
         return str(expression)
 
+    def deviation(term: Any) -> float:
+        return float(values_at(term, found.formula.variables, found.points).std())
+
     def size(term: Any) -> float:
-        values = Formula((term,), found.formula.variables, "", 0.0)(found.points)
-        return float(values.std()) if term.free_symbols else abs(float(term))
+        return deviation(term) if term.free_symbols else abs(float(term))
 
     ordered = sorted(terms, key=lambda term: -size(term))
     rest = ordered[_MOST_TERMS:]
-    spread = Formula((sum(rest),), found.formula.variables, "", 0.0)(found.points).std()
     shown = sympy_module().Add(*ordered[:_MOST_TERMS])
-    return f"{shown} + {len(rest)} smaller terms (deviation {spread:.3g}; all with --json or --latex)"
+    amount = f"{len(rest)} smaller terms (deviation {deviation(sum(rest)):.3g}; all with --json or --latex)"
+    return f"{shown} + {amount}"
 
 
 def _shortened(expression: Any) -> str:

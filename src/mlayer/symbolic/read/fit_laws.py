@@ -22,6 +22,7 @@ import numpy as np
 
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.read.evaluate import values_at
 from mlayer.symbolic.read.fit_polynomial import decimal_or_fraction
 from mlayer.symbolic.read.fit_roots import rooted
 from mlayer.symbolic.read.formula import Formula
@@ -79,7 +80,7 @@ def fitted_law(points: Array, targets: Array, symbols: list[Any]) -> Formula | N
     if len(few) < len(points):
         found = form.solve(points, target, found.values) or found
     expression = form.rounded(points, target, found, floor)
-    left = Formula((expression,), tuple(symbols), "law", 0.0)(points)[:, 0] - target
+    left = values_at(expression, symbols, points) - target
     residual = math.sqrt(float(left @ left) / len(left))
     if not math.isfinite(residual):
         return None

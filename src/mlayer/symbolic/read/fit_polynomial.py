@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array, Flags
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.rationals import rational
 from mlayer.symbolic.read.exact import term
 from mlayer.symbolic.read.formula import Formula, LayerWeights
 from mlayer.symbolic.read.taylor import check_size, is_small, shifted, taylor
@@ -158,11 +160,8 @@ def _columns(points: Array, powers: list[tuple[int, ...]]) -> Array:
 
 def decimal_or_fraction(value: float, error: float) -> Any:
     """A fraction if the value is one, else a decimal with the digits that its error leaves."""
-    from fractions import Fraction
-
-    sympy = sympy_module()
     near = Fraction(value).limit_denominator(100)
     if float(near) == value:
-        return sympy.Rational(near.numerator, near.denominator)
+        return rational(near)
     digits = 6 if error <= 0 else max(2, min(12, math.ceil(math.log10(abs(value) / error)) + 1))
-    return sympy.Float(f"{value:.{digits}g}", 15)
+    return sympy_module().Float(f"{value:.{digits}g}", 15)

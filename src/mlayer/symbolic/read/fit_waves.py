@@ -20,6 +20,8 @@ from mlayer.numerics import pencil
 from mlayer.numerics.arrays import Array, Flags
 from mlayer.numerics.waves import WaveProblem, Waves, refine, solve, solve_again
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.rationals import rational
+from mlayer.symbolic.read.evaluate import values_at
 from mlayer.symbolic.read.formula import Formula, evaluate, weights_of
 from mlayer.symbolic.read.term_selection import near_fraction
 
@@ -49,8 +51,7 @@ def fitted_waves(
         noise = math.sqrt(found.squares / len(target))
         for digits_of in (noise, 0.0):
             expression = _expression(found, symbols, problem, digits_of)
-            read = Formula((expression,), tuple(symbols), "fit", 0.0)(points)[:, 0]
-            error = float(np.square(read - target).mean())
+            error = float(np.square(values_at(expression, symbols, points) - target).mean())
             if error <= (_ROUNDING * noise) ** 2 + floor**2:
                 break
         squares += error
@@ -194,16 +195,14 @@ def _rate(value: float) -> Any:
     for unit, symbol in ((1.0, sympy.Integer(1)), (math.pi, sympy.pi)):
         near = Fraction(value / unit).limit_denominator(100)
         if abs(float(near) * unit - value) <= 1e-14 * abs(value):
-            return sympy.Rational(near.numerator, near.denominator) * symbol
+            return rational(near) * symbol
     return sympy.Float(f"{value:.7g}", 15)
 
 
 def _decimal(value: float, error: float) -> Any:
     """A simple fraction within the error, or the digits that the error leaves."""
-    sympy = sympy_module()
     near = near_fraction(value, error) if error > 0 else None
     if near is not None:
-        fraction = Fraction(near).limit_denominator(100)
-        return sympy.Rational(fraction.numerator, fraction.denominator)
+        return rational(Fraction(near).limit_denominator(100))
     digits = 12 if error <= 0 else max(2, min(12, math.ceil(math.log10(max(abs(value) / error, 1))) + 2))
-    return sympy.Float(f"{value:.{digits}g}", 15)
+    return sympy_module().Float(f"{value:.{digits}g}", 15)

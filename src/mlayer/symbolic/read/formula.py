@@ -16,7 +16,8 @@ from mlayer.nn import MLayer
 from mlayer.nn.layer import check_layer
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import read_variables, sympy_module
-from mlayer.symbolic.read.evaluate import values_of
+from mlayer.symbolic.parse.rationals import rational
+from mlayer.symbolic.read.evaluate import values_at
 
 _LARGEST_DENOMINATOR = 1000
 
@@ -47,13 +48,7 @@ class Formula:
     def __call__(self, x: Any) -> Array:
         """The formulas at points (count, variables), in double precision.  (count, outputs)"""
         points = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=np.float64)
-        columns = {symbol: points[:, k] for k, symbol in enumerate(self.variables)}
-        values = []
-        for expression in self.expressions:
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = np.asarray(values_of(expression, columns), dtype=np.float64)
-            values.append(np.broadcast_to(found, len(points)))
-        return np.stack(values, 1)
+        return np.stack([values_at(one, self.variables, points) for one in self.expressions], 1)
 
 
 def symbols_for(layer: MLayer, variables: Any) -> list[Any]:
@@ -156,7 +151,7 @@ def number(value: float, tolerance: float) -> Any:
     # A fraction that any number would find says nothing: it must be much simpler than its precision.
     telling = tolerance * near.denominator**2 < 0.1 or near.denominator == 1
     if near and near.denominator <= _LARGEST_DENOMINATOR and telling:
-        return sympy.Rational(near.numerator, near.denominator)
+        return rational(near)
     if not near:
         return sympy.Integer(0)
     digits = max(1, min(17, math.ceil(math.log10(abs(value) / tolerance)))) if tolerance > 0 else 17

@@ -14,6 +14,7 @@ import numpy as np
 
 from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
+from mlayer.symbolic.parse.rationals import rational
 from mlayer.symbolic.read.evaluate import values_of
 from mlayer.symbolic.read.formula import Formula, simplest
 
@@ -190,7 +191,7 @@ def _fraction(value: float, error: float) -> Any:
         return None
     if 2 * width * near.denominator**2 > 0.2:
         return None
-    return sympy_module().Rational(near.numerator, near.denominator)
+    return rational(near)
 
 
 def numbers_in(formula: Formula, points: Array) -> int:

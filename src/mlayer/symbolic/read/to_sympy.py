@@ -142,7 +142,7 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
     """Points, and targets if there are any, as arrays (count, inputs) and (count, outputs)."""
     if data is None:
         return None, None
-    points, targets = data if isinstance(data, (tuple, list)) and len(data) == 2 else (data, None)
+    points, targets = data if _is_pair(data, layer.in_features) else (data, None)
     x = _array(points)
     if x.ndim == 1 and layer.in_features == 1:
         x = x[:, None]
@@ -168,6 +168,16 @@ def split_data(layer: MLayer, data: Any) -> tuple[Array | None, Array | None]:
     if not np.isfinite(x).all() or (y is not None and not np.isfinite(y).all()):
         raise ArgumentError("data", "finite", "nan or infinity", "Drop such rows.")
     return x, y
+
+
+def _is_pair(data: Any, inputs: int) -> bool:
+    """Whether it is (points, targets); a list of two rows of numbers is two points."""
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        return False
+    rows = all(isinstance(row, list | tuple) and len(row) == inputs for row in data)
+    return (
+        isinstance(data, tuple) or not rows or any(isinstance(x, list | tuple) for row in data for x in row)
+    )
 
 
 def _array(values: Any) -> NDArray[Any]:
