@@ -155,6 +155,7 @@ def _is_loss(error: BaseException) -> bool:
         return True
     kinds = {kind.__name__ for kind in type(error).__mro__}
     ray = {"WorkerCrashedError", "RayActorError", "ActorDiedError", "OutOfMemoryError", "NodeDiedError"}
+    ray |= {"ObjectLostError", "LocalRayletDiedError"}  # the machine that held a result is gone
     dask = {"KilledWorker", "CommClosedError", "FutureCancelledError", "FuturesCancelledError"}
     return bool(kinds & (ray | dask)) and "torch" not in type(error).__module__
 
