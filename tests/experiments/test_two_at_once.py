@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlayer.disk import alone_in
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, UnwritableError
 from mlayer.experiments import reproduce, spiral
 from mlayer.experiments.running import runner
 
@@ -67,6 +68,29 @@ def test_starting_over_removes_what_an_earlier_run_left(
     (kept / "link").symlink_to(tmp_path)
     reproduce("spiral", "smoke", out=tmp_path, resume=False, page=False)
     assert made == ["one", "one"]
+
+
+@pytest.mark.parametrize("ends", [None, KeyboardInterrupt, ArgumentError("x", "y", "z", "w")])
+def test_a_full_disk_does_not_end_a_run_whose_time_cannot_be_noted(
+    ends: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hid the error that had ended the run, and ended one that was finished."""
+
+    def run(_: Any, context: Any) -> dict[str, Any]:
+        del context
+        if ends is not None:
+            raise ends
+        return dict(RESULTS)
+
+    def full(path: Path, *_: object) -> None:
+        raise UnwritableError(path, OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(spiral, "run", run)
+    monkeypatch.setattr(runner, "replace_bytes", full)
+    monkeypatch.setattr(runner, "write_json", lambda *_: None)
+    expected = nullcontext() if ends is None else pytest.raises(ends if isinstance(ends, type) else type(ends))
+    with expected:
+        assert reproduce("spiral", "smoke", out=tmp_path, page=False)["complete"]
 
 
 def test_two_experiments_that_end_at_once_are_both_in_the_summary(

@@ -15,7 +15,7 @@ import pytest
 import torch
 from problems import layer, product, same_weights
 
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training import Settings, Trained, train, train_many
 from mlayer.training.many import RunsLostError
 from mlayer.training.retry_killed_tasks import Packed, RunFailedError, all_done, check_sendable, sendable
@@ -280,6 +280,14 @@ def test_a_machine_that_is_lost_is_no_error_of_the_run(name: str) -> None:
     all_done([joblib.delayed(task)(number) for number in range(3)], 1, found)
     assert found == {0: 0, 1: 10, 2: 20}
     assert calls == [0, 1, 1, 2]
+
+
+def test_a_back_end_that_would_wait_for_a_killed_process_is_refused() -> None:
+    with (
+        joblib.parallel_config(backend="multiprocessing", n_jobs=2),
+        pytest.raises(ArgumentError, match=r"back end of joblib must be .*got 'multiprocessing'"),
+    ):
+        train_many(build, product(), SETTINGS, seeds=[0, 1])
 
 
 @pytest.mark.slow

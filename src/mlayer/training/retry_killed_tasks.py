@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from traceback import format_exception
 from typing import Any
 
-from mlayer.errors import ArgumentTypeError, MLayerError
+from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
 
 # First all together, then what is missing once more, then each alone: one that kills its process every time
 # must not end the others.
@@ -165,4 +165,13 @@ def stays_here(n_jobs: int | None) -> bool:
     import joblib
 
     parallel = joblib.Parallel(n_jobs=n_jobs)
-    return bool(parallel.n_jobs == 1 or getattr(parallel._backend, "uses_threads", False))
+    if parallel.n_jobs == 1 or getattr(parallel._backend, "uses_threads", False):
+        return True
+    if type(parallel._backend).__name__ == "MultiprocessingBackend":  # its subclass of Ray notices
+        raise ArgumentError(
+            "the back end of joblib",
+            "one that notices when a process is killed",
+            "'multiprocessing', which would wait for it without end",
+            "Use 'loky', which is joblib's own choice, 'ray' or 'dask'.",
+        )
+    return False

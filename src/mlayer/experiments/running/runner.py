@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -303,7 +304,8 @@ def _seconds_before(checkpoints: Path) -> float:
 
 
 def _note_seconds(checkpoints: Path, seconds: float) -> None:
-    if checkpoints.is_dir():
+    # A full disk must not end a run for this, nor hide the error that did.
+    with suppress(OSError):
         replace_bytes(checkpoints / "seconds", f"{seconds:.1f}".encode())
 
 
