@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,23 @@ def test_a_machine_that_is_lost_is_no_error_of_the_run(name: str) -> None:
     all_done([joblib.delayed(task)(number) for number in range(3)], 1, found)
     assert found == {0: 0, 1: 10, 2: 20}
     assert calls == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("accidents", [3, 4])
+def test_a_run_that_dies_alone_is_tried_once_more(accidents: int) -> None:
+    """One that was lost with its neighbors twice, then killed for the first time itself, was given up."""
+    calls: list[int] = []
+
+    def task(number: int) -> tuple[int, int]:
+        calls.append(number)
+        if number == 1 and calls.count(1) <= accidents:
+            raise BrokenExecutor
+        return number, 10 * number
+
+    found: dict[int, int] = {}
+    all_done([joblib.delayed(task)(number) for number in range(3)], 1, found)
+    assert found == ({0: 0, 1: 10, 2: 20} if accidents == 3 else {0: 0, 2: 20})
+    assert calls == [0, 1, 1, 1, 1, 2]
 
 
 def test_a_back_end_that_would_wait_for_a_killed_process_is_refused() -> None:

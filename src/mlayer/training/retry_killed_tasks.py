@@ -11,8 +11,8 @@ from typing import Any
 from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
 
 # First all together, then what is missing once more, then each alone: one that kills its process every time
-# must not end the others.
-_TOGETHER = 2
+# must not end the others. Alone twice: one that was lost with others may meet its own accident only then.
+_TOGETHER, _ALONE = 2, 2
 # What would end a loop over results instead of being raised by it.
 _ENDS = (StopIteration, StopAsyncIteration)
 
@@ -123,7 +123,7 @@ def all_done(tasks: Sequence[Any], n_jobs: int | None, found: dict[int, Any]) ->
             return
     for i, task in enumerate(tasks):
         if i not in found:
-            _gathered([task], n_jobs, found)
+            any(_gathered([task], n_jobs, found) for _ in range(_ALONE))
 
 
 def _gathered(tasks: Iterable[Any], n_jobs: int | None, found: dict[int, Any]) -> bool:
