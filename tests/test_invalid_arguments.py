@@ -8,6 +8,7 @@ Estimators, tables, pages and experiments: test_invalid_arguments_tables.py.
 from __future__ import annotations
 
 import math
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,17 @@ CASES: Cases = [
         "metrics must be a tuple of names; got 'accuracy'. For example (\"accuracy\",)",
     ),
     (settings(metrics=3), "metrics must be a tuple of names; got 3"),
+    # Lists that no memory holds, or that never end.
+    (settings(metrics=range(10**12)), "metrics must be a tuple of names, at most 1000000; got more"),
+    (settings(metrics=repeat("rmse")), "metrics must be a tuple of names, at most 1000000; got more"),
+    (many(seeds=count()), "seeds must be several integers, at most 1000000; got more"),
+    (lambda: nn.BlockDiagonal(repeat(1)), "blocks must be positive integers, at most 1000000; got more"),  # type: ignore[arg-type]
+    (lambda: tables.Plan("y", drop=count()), "drop must be several names of columns, at most 1000000; got"),  # type: ignore[arg-type]
+    (lambda: datasets.fetch_sets(repeat("mnist")), "names must be several names, at most 1000000; got more"),  # type: ignore[arg-type]
+    (
+        lambda: mlayer.MLayerRegressor(periodic=count()).fit(*XY),
+        "periodic must be True, False, 'auto' or numbers of inputs, at most 1000000; got more",
+    ),
     (settings(monitor=3), "monitor must be a name; got 3"),
     (settings(restore_best="yes"), "restore_best must be True or False; got 'yes'"),
     (settings(optimizer_options=[1]), "optimizer_options must be a dict; got of type list"),

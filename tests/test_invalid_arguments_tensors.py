@@ -16,6 +16,10 @@ from mlayer.training import Settings, train
 
 LAYER = mlayer.MLayer(3, 2, matrix_size=4, embedding_size=5)
 ROWS, EYE = torch.ones(2, 3), torch.eye(2)
+LABELS = torch.zeros(2, dtype=torch.long)
+DEEP: list[Any] = []
+for _ in range(5000):
+    DEEP = [DEEP]
 
 
 @pytest.fixture
@@ -29,9 +33,13 @@ def nested() -> Tensor:
     [
         ("x", LAYER),
         ("x", LAYER.matrix),
-        ("x", lambda v: mlayer.certify(LAYER, v, torch.zeros(2, dtype=torch.long))),
+        ("x", lambda v: mlayer.certify(LAYER, v, LABELS)),
         ("low", lambda v: mlayer.bounds(LAYER, v, ROWS)),
         ("high", lambda v: mlayer.bounds(LAYER, ROWS, v)),
+        ("C", lambda v: mlayer.bounds(LAYER, ROWS, ROWS, v)),
+        ("scale", lambda v: mlayer.certify(LAYER, ROWS, LABELS, scale=v)),
+        ("scale", lambda v: mlayer.attack(LAYER, ROWS, LABELS, 0.1, scale=v)),
+        ("t", lambda v: mlayer.expm_action(EYE, EYE, v)),
         ("data", lambda v: train(mlayer.MLayer(3, 2, 3), (v, ROWS), Settings(epochs=1))),
         ("validation", lambda v: train(mlayer.MLayer(3, 3, 3), (ROWS, ROWS), validation=(v, ROWS))),
         ("A", mlayer.expm),
@@ -52,6 +60,9 @@ def test_nested_tensors(argument: str, call: Any, nested: Tensor) -> None:
             "t must be real times",
             lambda: mlayer.expm_action(EYE, EYE, torch.quantize_per_tensor(EYE[0], 0.1, 0, torch.qint8)),
         ),
+        ("scale must be", lambda: mlayer.attack(LAYER, ROWS, LABELS, 0.1, scale=10**5000)),
+        ("splits must be", lambda: mlayer.bounds(LAYER, ROWS, ROWS, splits=10**5000)),
+        ("splits must be", lambda: mlayer.bounds(LAYER, ROWS, ROWS, splits=cast(Any, DEEP))),
         ("box must be", lambda: mlayer.from_function(lambda x: x, torch.ones(1, 2, device="meta"), 0.1)),
         ("box must be", lambda: mlayer.from_function(lambda x: x, EYE.to_sparse(), 0.1)),
     ],

@@ -8,14 +8,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from inspect import signature
+from itertools import islice
 from numbers import Integral, Number, Real
 from pathlib import Path
 from types import UnionType
-from typing import SupportsFloat, cast
+from typing import Any, SupportsFloat, cast
 from unicodedata import normalize
 
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
+_MOST = 1_000_000  # entries of an argument that is a list: names of columns, seeds
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, most: int = 1) -> str:
     """A hint at the known names (``most`` of them) nearest to a misspelled one, ignoring case.
@@ -143,22 +145,25 @@ def is_several(value: object) -> bool:
     return getattr(value, "ndim", 1) != 0
 
 
-def several(argument: str, value: object, must_be: str, hint: str) -> None:
-    """Raise unless ``value`` holds several things, as `is_several` says."""
+def several(argument: str, value: object, must_be: str, hint: str) -> tuple[Any, ...]:
+    """What ``value`` holds, if that is several things, as `is_several` says, and not endless or too many."""
     if not is_several(value):
         raise ArgumentTypeError(argument, must_be, brief(value), hint)
+    listed = tuple(islice(cast(Iterable[Any], value), _MOST + 1))
+    if len(listed) > _MOST:  # such as range(10**12), which memory does not hold
+        raise ArgumentError(argument, f"{must_be}, at most {_MOST}", "more", hint)
+    return listed
 
 
 def texts(argument: str, value: object, of: str, example: str) -> tuple[str, ...]:
     """``value``, if it is several texts."""
-    several(argument, value, f"several {of}", f"For example {example}.")
-    listed = tuple(cast(Iterable[object], value))
+    listed = several(argument, value, f"several {of}", f"For example {example}.")
     for one in listed:
         if not isinstance(one, str):
             raise ArgumentTypeError(
                 argument, f"several {of}", f"{brief(one)} in it", f"For example {example}."
             )
-    return cast(tuple[str, ...], listed)
+    return listed
 
 
 def takes(function: Callable[..., object], count: int) -> bool:

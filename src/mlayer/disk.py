@@ -186,6 +186,46 @@ def has_locks(folder: Path) -> bool:
     return True
 
 
+@contextmanager
+def alone_in(folder: Path, *, wait: bool) -> Iterator[bool]:
+    """Whether this block is the only one, of all processes and threads, that holds the folder in this way.
+
+    The folder is made. The lock leaves no file behind and ends with its process; where the disk or the system
+    has none, the answer is yes.
+
+    Args:
+        folder: may be removed inside the block.
+        wait: until another block has ended; otherwise the answer is no, at once.
+    """
+    if sys.platform == "win32":
+        make_folder(folder)
+        yield True
+        return
+    while True:
+        make_folder(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                held = True
+            except OSError as error:  # network disks say EBADF: they lock only what is open for writing
+                held = error.errno in _NOT_SUPPORTED | {errno.EBADF}
+            if held and not _is_at(descriptor, folder):  # removed by the block before, as it ended
+                continue
+            yield held
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether what is open is still what stands at the path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
 def remove_left_over(path: Path) -> None:
     """Remove the temporary files of killed processes that wrote ``path``."""
     if sys.platform == "win32":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -84,3 +85,12 @@ def test_a_function_that_overflows_is_not_called_to_the_end() -> None:
     assert len(calls) <= 2000
     torch.testing.assert_close(got[0], torch.full((3,), 5.0).exp())
     assert not got[1].isfinite().any()
+
+
+@pytest.mark.parametrize("time", [1e14, 1e16, 1e20, 1e38, 1e300])
+def test_times_whose_powers_of_two_are_no_machine_integers(time: float) -> None:
+    """exp(t) at t = 1e20 is infinite, not an error of Python's integers."""
+    V = torch.tensor([[1.0], [-2.0], [3.0]], dtype=torch.float64)
+    for sign, expected in ((1, torch.sign(V) * math.inf), (-1, 0 * V)):
+        result = mlayer.expm_action(torch.eye(3, dtype=torch.float64), V, sign * time)
+        assert torch.equal(result, expected)

@@ -184,3 +184,13 @@ def test_many() -> None:
         train_many(lambda s: layer(), torch.utils.data.DataLoader([1]), Settings(), seeds=[1])  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="settings must be"):
         train_many(lambda s: layer(), (X, Y), [3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("size", ["", "two", "-2", "²", "9" * 5000, "2"])
+def test_processes_that_torchrun_did_not_start(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of torchrun, set by something else: raw errors of int() and of torch."""
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    with pytest.raises(ArgumentError, match=r"environment variable WORLD_SIZE must be .*set by torchrun"):
+        train(layer(), (X, Y), Settings(epochs=1))

@@ -7,17 +7,19 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
+import joblib
 import pytest
 import torch
 from problems import layer, product, same_weights
 
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training import Settings, Trained, train, train_many
 from mlayer.training.many import RunsLostError
-from mlayer.training.retry_killed_tasks import Packed, RunFailedError, check_sendable, sendable
+from mlayer.training.retry_killed_tasks import Packed, RunFailedError, all_done, check_sendable, sendable
 
 HERE = Path(__file__).parent
 SETTINGS = Settings(epochs=3, learning_rate=1e-2)
@@ -259,6 +261,51 @@ def test_arguments_that_cannot_be_packed_are_refused_before_any_process_starts()
         train_many(build, data, SETTINGS, seeds=[0, 1], n_jobs=2, augment=lambda x, g: (x, lock)[0])
     one, other = Packed(build=build, settings=SETTINGS)()
     assert (one, other) == (build, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "name", ["WorkerCrashedError", "OwnerDiedError", "LocalRayletDiedError", "KilledWorker", "CommClosedError"]
+)
+def test_a_machine_that_is_lost_is_no_error_of_the_run(name: str) -> None:
+    """Names of Ray's and Dask's errors: a result that was lost with its machine ended the whole sweep."""
+    base = type("ObjectLostError", (Exception,), {}) if name == "OwnerDiedError" else Exception
+    lost, calls = type(name, (base,), {}), []
+
+    def task(number: int) -> tuple[int, int]:
+        calls.append(number)
+        if calls == [0, 1]:
+            raise lost
+        return number, 10 * number
+
+    found: dict[int, int] = {}
+    all_done([joblib.delayed(task)(number) for number in range(3)], 1, found)
+    assert found == {0: 0, 1: 10, 2: 20}
+    assert calls == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("accidents", [3, 4])
+def test_a_run_that_dies_alone_is_tried_once_more(accidents: int) -> None:
+    """One that was lost with its neighbors twice, then killed for the first time itself, was given up."""
+    calls: list[int] = []
+
+    def task(number: int) -> tuple[int, int]:
+        calls.append(number)
+        if number == 1 and calls.count(1) <= accidents:
+            raise BrokenExecutor
+        return number, 10 * number
+
+    found: dict[int, int] = {}
+    all_done([joblib.delayed(task)(number) for number in range(3)], 1, found)
+    assert found == ({0: 0, 1: 10, 2: 20} if accidents == 3 else {0: 0, 2: 20})
+    assert calls == [0, 1, 1, 1, 1, 2]
+
+
+def test_a_back_end_that_would_wait_for_a_killed_process_is_refused() -> None:
+    with (
+        joblib.parallel_config(backend="multiprocessing", n_jobs=2),
+        pytest.raises(ArgumentError, match=r"back end of joblib must be .*got 'multiprocessing'"),
+    ):
+        train_many(build, product(), SETTINGS, seeds=[0, 1])
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from mlayer.certificates.modules import (
 )
 from mlayer.checks import brief, is_finite
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.exponential.arguments import check_not_nested
 from mlayer.nn.arguments import check_tensor, unwrapping
 from mlayer.nn.layer import MLayer
 
@@ -121,6 +122,7 @@ def as_ends(layer: MLayer, low: Any, high: Any) -> tuple[Tensor, Tensor]:
 def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
     """Coefficients of outputs as float64 on the CPU, (k, c) or (rows, k, c)."""
     if isinstance(C, Tensor):
+        check_not_nested(C, "C")
         check_plain("C", C)
     if not isinstance(C, Tensor) or not C.is_floating_point():
         got = str(C.dtype) if isinstance(C, Tensor) else type(C).__name__

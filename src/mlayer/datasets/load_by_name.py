@@ -98,8 +98,7 @@ def fetch_sets(names: Iterable[str], data: DataPath = None, *, progress: Progres
         data: the folder of the data sets; ``$MLAYER_DATA`` if None.
         progress: called with name, bytes so far, total bytes (or None).
     """
-    several("names", names, "several names", 'For example ["mnist"].')
-    names = tuple(names)
+    names = several("names", names, "several names", 'For example ["mnist"].')
     for name in names:
         one_of("names", name, FILES, "Other sets need no files.")
     for name in names:

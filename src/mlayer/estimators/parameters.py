@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from mlayer.checks import brief, did_you_mean, instance, is_finite, is_several, one_of
+from mlayer.checks import brief, did_you_mean, instance, is_finite, is_several, one_of, several
 from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.estimators.fitting import Recipe
 from mlayer.estimators.penalty import PENALTIES
@@ -165,14 +165,10 @@ def _unfit(solver: str) -> str:
 def _check_periodic(value: Any) -> None:
     if is_auto(value) or isinstance(value, bool | np.bool_):
         return
-    indices = list(value) if is_several(value) else [None]
+    must_be, hint = "True, False, 'auto' or numbers of inputs", "Leave it 'auto' when in doubt."
+    indices = several("periodic", value, must_be, hint) if is_several(value) else [None]
     if any(isinstance(j, bool) or not isinstance(j, Integral) or int(j) < 0 for j in indices):
-        raise ArgumentError(
-            "periodic",
-            "True, False, 'auto' or numbers of inputs",
-            brief(value),
-            "Leave it 'auto' when in doubt.",
-        )
+        raise ArgumentError("periodic", must_be, brief(value), hint)
 
 
 def _check_class_weight(value: Any) -> None:

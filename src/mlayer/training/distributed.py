@@ -19,7 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mlayer.errors import MLayerError, in_one_line
+from mlayer.checks import brief
+from mlayer.errors import ArgumentError, MLayerError, in_one_line
+
+_SIZE = "WORLD_SIZE"  # the environment variable
 
 
 class WorkerLostError(MLayerError, RuntimeError):
@@ -92,13 +95,16 @@ class World:
 @contextmanager
 def joined_world(model: nn.Module) -> Iterator[World]:
     """The world of this process: torchrun's if it was started by it, the caller's group, or alone."""
-    started_here = not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    started_here = not dist.is_initialized() and _processes() > 1
     if not (dist.is_available() and (dist.is_initialized() or started_here)):
         yield World()
         return
     device = next(iter(model.parameters())).device
     if started_here:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        try:
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        except ValueError as error:  # RANK or MASTER_ADDR is missing, or no number
+            raise _not_of_torchrun(f"{os.environ[_SIZE]} ({in_one_line(error)})") from None
     try:
         world = World(dist.get_rank(), dist.get_world_size(), device)
         with _stop_signal_says_so(world):
@@ -106,6 +112,23 @@ def joined_world(model: nn.Module) -> Iterator[World]:
     finally:
         if started_here:
             dist.destroy_process_group()
+
+
+def _processes() -> int:
+    """The number of processes that torchrun has started; 1 without it."""
+    size = os.environ.get(_SIZE, "1")
+    if not size.isascii() or not size.isdecimal() or len(size) > 9:
+        raise _not_of_torchrun(brief(size))
+    return int(size)
+
+
+def _not_of_torchrun(came: str) -> ArgumentError:
+    return ArgumentError(
+        f"the environment variable {_SIZE}",
+        "the number of processes, set by torchrun together with RANK, MASTER_ADDR and MASTER_PORT",
+        came,
+        "Start the script by torchrun, or unset the variable to train in one process.",
+    )
 
 
 @contextmanager

@@ -183,8 +183,8 @@ def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) 
     if isinstance(settings, Settings):
         if seeds is None:
             raise ArgumentError("seeds", "given with one settings", "None", "For example seeds=range(5).")
-        several("seeds", seeds, "several integers", "For example seeds=range(5).")
-        return [replace(settings, seed=seed) for seed in seeds]
+        named = several("seeds", seeds, "several integers", "For example seeds=range(5).")
+        return [replace(settings, seed=seed) for seed in named]
     if seeds is not None:
         raise ArgumentError(
             "seeds", "None when there are several settings", "both", "Put the seed into each Settings."

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from traceback import format_exception
 from typing import Any
 
-from mlayer.errors import ArgumentTypeError, MLayerError
+from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
 
 # First all together, then what is missing once more, then each alone: one that kills its process every time
-# must not end the others.
-_TOGETHER = 2
+# must not end the others. Alone twice: one that was lost with others may meet its own accident only then.
+_TOGETHER, _ALONE = 2, 2
 # What would end a loop over results instead of being raised by it.
 _ENDS = (StopIteration, StopAsyncIteration)
 
@@ -123,7 +123,7 @@ def all_done(tasks: Sequence[Any], n_jobs: int | None, found: dict[int, Any]) ->
             return
     for i, task in enumerate(tasks):
         if i not in found:
-            _gathered([task], n_jobs, found)
+            any(_gathered([task], n_jobs, found) for _ in range(_ALONE))
 
 
 def _gathered(tasks: Iterable[Any], n_jobs: int | None, found: dict[int, Any]) -> bool:
@@ -155,6 +155,7 @@ def _is_loss(error: BaseException) -> bool:
         return True
     kinds = {kind.__name__ for kind in type(error).__mro__}
     ray = {"WorkerCrashedError", "RayActorError", "ActorDiedError", "OutOfMemoryError", "NodeDiedError"}
+    ray |= {"ObjectLostError", "LocalRayletDiedError"}  # the machine that held a result is gone
     dask = {"KilledWorker", "CommClosedError", "FutureCancelledError", "FuturesCancelledError"}
     return bool(kinds & (ray | dask)) and "torch" not in type(error).__module__
 
@@ -164,4 +165,13 @@ def stays_here(n_jobs: int | None) -> bool:
     import joblib
 
     parallel = joblib.Parallel(n_jobs=n_jobs)
-    return bool(parallel.n_jobs == 1 or getattr(parallel._backend, "uses_threads", False))
+    if parallel.n_jobs == 1 or getattr(parallel._backend, "uses_threads", False):
+        return True
+    if type(parallel._backend).__name__ == "MultiprocessingBackend":  # its subclass of Ray notices
+        raise ArgumentError(
+            "the back end of joblib",
+            "one that notices when a process is killed",
+            "'multiprocessing', which would wait for it without end",
+            "Use 'loky', which is joblib's own choice, 'ray' or 'dask'.",
+        )
+    return False

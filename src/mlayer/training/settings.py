@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -123,8 +123,8 @@ class Settings:
         one_of("on_divergence", self.on_divergence, ("raise", "stop"), "By default 'raise'.")
         flag("restore_best", self.restore_best)
         metrics: object = self.metrics  # may be of any type
-        several("metrics", metrics, "a tuple of names", 'For example ("accuracy",).')
-        object.__setattr__(self, "metrics", tuple(cast(Iterable[str], metrics)))
+        named = several("metrics", metrics, "a tuple of names", 'For example ("accuracy",).')
+        object.__setattr__(self, "metrics", named)
         for metric in self.metrics:
             one_of("metrics", metric, METRICS, "Measure others with on_epoch.")
         instance("monitor", self.monitor, str, "a name", "For example 'loss'.")

@@ -17,6 +17,7 @@ from mlayer.certificates.linalg import UNIT, VANISHED
 from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.certificates.torch_state import own_conditions
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
 
@@ -206,7 +207,7 @@ def bounds(
     C = None if C is None else as_combinations(layer, C, len(low))
     if isinstance(splits, bool) or not isinstance(splits, int) or not 0 <= splits <= _MOST_SPLITS:
         wanted = f"an integer from 0 to {_MOST_SPLITS:,}"
-        raise ArgumentError("splits", wanted, repr(splits), "A few dozen are enough for a few inputs.")
+        raise ArgumentError("splits", wanted, brief(splits), "A few dozen are enough for a few inputs.")
     of_layer = BoxBounds(float64_copy(layer))
     found = of_layer(low, high, C)
     of_layer.check_agreement(found, low + (high - low) / 2, C)

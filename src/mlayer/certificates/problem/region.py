@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mlayer.checks import one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.exponential.arguments import check_not_nested
 from mlayer.numerics.arrays import Array
 
 Norm = Literal["linf", "l2"]
@@ -135,10 +136,12 @@ def _vector(argument: str, value: object, size: int, rows: int | None = None) ->
     wanted = f"a number or a vector of {size}"
     if rows is not None:
         wanted += f", or of shape ({rows}, {size})"
+    if isinstance(value, Tensor):
+        check_not_nested(value, argument)
     try:
         # A copy: what the caller writes into it later is no part of the certificate.
         tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach().clone()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentTypeError(argument, wanted, type(value).__name__, "One entry per feature.") from None
     each_row = rows is not None and tensor.shape == (rows, size)
     if not each_row and (tensor.dim() > 1 or tensor.numel() not in (1, size)):

@@ -23,13 +23,14 @@ import os
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from mlayer.checks import file_path, flag, function, integer, one_of
 from mlayer.datasets import data_folder
-from mlayer.disk import make_folder, replace_bytes, replace_file
+from mlayer.disk import alone_in, make_folder, replace_bytes, replace_file
 from mlayer.errors import ArgumentError, FileFormatError, MissingDataError, MissingPackageError
 from mlayer.experiments.running.page import write_page
 from mlayer.experiments.running.protocol import Experiment, Report, Results, RunContext, Scale
@@ -91,48 +92,58 @@ def reproduce(
     for own in (checkpoints, parts):
         if own.is_symlink() or (own.exists() and not own.is_dir()):  # would be removed at the end
             raise ArgumentError("out", "a folder of results", f"one where {own} is no folder", "Remove it.")
-    if not resume:
-        shutil.rmtree(checkpoints, ignore_errors=True)
+    with alone_in(checkpoints, wait=False) as alone:
+        if not alone:
+            raise ArgumentError(
+                "out",
+                "a folder of results where nobody else is at this run",
+                f"{folder}, where another process or thread is at {run}",
+                "Wait for its end, or name another folder.",
+            )
+        if not resume:
+            for old in (*checkpoints.iterdir(), parts):
+                if old.is_dir() and not old.is_symlink():
+                    shutil.rmtree(old, ignore_errors=True)
+                else:
+                    old.unlink(missing_ok=True)
+        spent = _seconds_before(checkpoints)
+        started = time.monotonic()
+
+        def record_of(results: Results, complete: bool) -> dict[str, Any]:
+            return {
+                "name": name,
+                "title": module.TITLE,
+                "command": command(name, scale, seed),
+                "scale": scale,
+                "complete": complete,
+                "seed": config.seed,
+                # Parts that were finished in an earlier run carry the time they took.
+                "seconds": round(max(spent + time.monotonic() - started, _seconds_of_parts(results)), 1),
+                **circumstances(),
+                "parts": sorted(set(commits(results))),
+                "headline": module.headline(results),
+                "quoted_from": getattr(module, "QUOTED_FROM", "the paper"),
+                "paper": dict(module.EXPECTED),
+                "config": asdict(config),
+                "results": results,
+            }
+
+        context = RunContext(
+            data=None if data is None else Path(data),
+            checkpoints=checkpoints,
+            parts=parts,
+            report=None if progress is None else _timed(progress, checkpoints, spent),
+            keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
+            models=folder / ("models.smoke" if scale == "smoke" else "models"),
+        )
+        try:
+            results = module.run(config, context)
+        finally:
+            _note_seconds(checkpoints, spent + time.monotonic() - started)
+        record = record_of(results, True)
+        _keep(folder, record, module)
+        shutil.rmtree(checkpoints)
         shutil.rmtree(parts, ignore_errors=True)
-    spent = _seconds_before(checkpoints)
-    make_folder(checkpoints)
-    started = time.monotonic()
-
-    def record_of(results: Results, complete: bool) -> dict[str, Any]:
-        return {
-            "name": name,
-            "title": module.TITLE,
-            "command": command(name, scale, seed),
-            "scale": scale,
-            "complete": complete,
-            "seed": config.seed,
-            # Parts that were finished in an earlier run carry the time they took.
-            "seconds": round(max(spent + time.monotonic() - started, _seconds_of_parts(results)), 1),
-            **circumstances(),
-            "parts": sorted(set(commits(results))),
-            "headline": module.headline(results),
-            "quoted_from": getattr(module, "QUOTED_FROM", "the paper"),
-            "paper": dict(module.EXPECTED),
-            "config": asdict(config),
-            "results": results,
-        }
-
-    context = RunContext(
-        data=None if data is None else Path(data),
-        checkpoints=checkpoints,
-        parts=parts,
-        report=None if progress is None else _timed(progress, checkpoints, spent),
-        keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
-        models=folder / ("models.smoke" if scale == "smoke" else "models"),
-    )
-    try:
-        results = module.run(config, context)
-    finally:
-        _note_seconds(checkpoints, spent + time.monotonic() - started)
-    record = record_of(results, True)
-    _keep(folder, record, module)
-    shutil.rmtree(checkpoints)
-    shutil.rmtree(parts, ignore_errors=True)
     for emptied in (checkpoints.parent, parts.parent):
         _remove_if_empty(emptied)
     if page:
@@ -203,7 +214,12 @@ def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:
         partial.unlink(missing_ok=True)
     if aside:
         return
-    summary_file = folder / "summary.json"
+    # Another experiment may end at the same moment: each reads and writes the figures of all.
+    with alone_in(folder, wait=True):
+        _add_to_summary(folder / "summary.json", record)
+
+
+def _add_to_summary(summary_file: Path, record: dict[str, Any]) -> None:
     summary = read_record(summary_file) if summary_file.exists() else {}
     # What an earlier run of this experiment measured and this one did not would be mixed with figures of
     # another run.
@@ -284,7 +300,8 @@ def _seconds_before(checkpoints: Path) -> float:
 
 
 def _note_seconds(checkpoints: Path, seconds: float) -> None:
-    if checkpoints.is_dir():
+    # A full disk must not end a run for this, nor hide the error that did.
+    with suppress(OSError):
         replace_bytes(checkpoints / "seconds", f"{seconds:.1f}".encode())
 
 

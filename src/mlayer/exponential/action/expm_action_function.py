@@ -301,6 +301,7 @@ def _times(t: Tensor | float, V: Tensor, dtype: torch.dtype) -> Tensor:
     """The times as a real tensor of the precision of the result."""
     real = _REAL.get(dtype, dtype)
     if isinstance(t, Tensor):
+        check_not_nested(t, "t")
         if t.is_complex() or t.dtype == torch.bool or t.is_quantized:
             raise ArgumentTypeError("t", "real times", str(t.dtype), "Put a complex factor into A: 1j * A.")
         if t.layout != torch.strided:

@@ -110,6 +110,11 @@ def _taylor(matrix: Entries, v: WideVectors, tau: float, degree: int, shift: com
         x = matrix.apply(x).times(tau / k)
         total = total.plus(x)
     growth = shift * tau
-    power = math.floor(growth.real / math.log(2))
+    power, rest = growth.real / math.log(2), 1.0
+    if abs(power) < _FAR:
+        power = math.floor(power)
+        rest = math.exp(growth.real - power * math.log(2))
+    else:  # infinite or zero in the end, whatever the digits
+        power = math.copysign(_FAR, power)
     turn = complex(math.cos(growth.imag), math.sin(growth.imag)) if growth.imag else 1.0
-    return total.times(turn * math.exp(growth.real - power * math.log(2)), power)
+    return total.times(turn * rest, power)

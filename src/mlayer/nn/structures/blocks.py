@@ -30,13 +30,12 @@ class Blocks(Scattered):
     """Structures that are defined by the sizes of blocks along the diagonal."""
 
     def __init__(self, blocks: Sequence[int]) -> None:
-        several("blocks", blocks, "positive integers", "Give the sizes of the blocks, as [4, 4, 2].")
-        given: tuple[Any, ...] = tuple(blocks)  # entries of any type
+        given = several("blocks", blocks, "positive integers", "Give the sizes of the blocks, as [4, 4, 2].")
         if not given or not all(_is_size(b) for b in given):
             raise ArgumentError(
                 "blocks",
                 "positive integers",
-                repr(given),
+                repr(given[:20]),
                 "Give the sizes of the blocks, for example [4, 4, 2].",
             )
         self.blocks = tuple(map(int, given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mlayer.checks import brief, flag, integer, is_several, number, one_of
+from mlayer.checks import brief, flag, integer, number, one_of, several
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.tables.schema import MAX_CATEGORIES
 from mlayer.tables.target import AUTO, TASKS
@@ -90,11 +90,8 @@ class Plan:
             raise ArgumentTypeError(
                 "positive", "the name of a class, or None", brief(self.positive), "For example 'fraud'."
             )
-        if not is_several(self.drop):
-            raise ArgumentTypeError(
-                "drop", "several names of columns", brief(self.drop), 'For example ("id",).'
-            )
-        object.__setattr__(self, "drop", tuple(map(str, self.drop)))
+        drop = several("drop", self.drop, "several names of columns", 'For example ("id",).')
+        object.__setattr__(self, "drop", tuple(map(str, drop)))
         if not isinstance(self.target, str):
             raise ArgumentTypeError(
                 "target", "the name of a column", brief(self.target), "For example 'price'."
