@@ -181,6 +181,52 @@ def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, 
     assert calls["_exponents"] == 0
 
 
+@pytest.mark.parametrize("n", [2, 5, 64])
+def test_large_norms_that_do_not_overflow_stay_on_the_fast_path(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    """The norm alone does not rule an overflow out: rotations by 300, in NumPy and, for 64, in torch."""
+    for path in ("expm", "frechet"):
+        monkeypatch.setattr(grouped, path, lambda *_: pytest.fail("the slow path was taken"))
+    a = torch.stack([random_matrix(n, 1.0, k) for k in range(5)])
+    a = (a - a.mT) * (300 / torch.linalg.matrix_norm(a - a.mT, 2))[:, None, None]
+    g = torch.stack([random_matrix(n, 1.0, 7)] * 5)
+    value, derivative = matmul.expm(a.float()), matmul.frechet(a.float(), g.float())
+    exact = [oracle.to_arb(a[0].float()), oracle.to_arb(g[0].float())]
+    assert oracle.relative_error(value[0].double(), oracle.exact_exp(exact[0])) <= 300 * 2.0**-22
+    assert oracle.relative_error(derivative[0].double(), oracle.exact_frechet(*exact)) <= 300 * 2.0**-22
+
+
+@pytest.mark.parametrize("lower", [False, True], ids=["upper", "lower"])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_strong_couplings_are_balanced_without_a_search(
+    monkeypatch: pytest.MonkeyPatch, n: int, lower: bool
+) -> None:
+    """By the longest path, and computed once; the search took up to twenty sweeps over all rows."""
+    monkeypatch.setattr(small_balance, "_exponents", lambda a: pytest.fail("searched"))
+    a = random_matrix(n, 2e4, 3).triu(1) + torch.diag(-torch.linspace(0, 20, n, dtype=torch.float64))
+    a = a.mT.contiguous() if lower else a
+    e = random_matrix(n, 1.0, 8)
+    value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])
+    assert value is not None
+    assert derivative is not None
+    assert oracle.relative_error(value[0], oracle.exact_exp(oracle.to_arb(a))) <= 8 * UNIT_ROUNDOFF
+    exact = oracle.exact_frechet(oracle.to_arb(a), oracle.to_arb(e))
+    assert oracle.relative_error(derivative[0], exact) <= 8 * UNIT_ROUNDOFF
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_diagonal_matrices_are_not_squared(dtype: torch.dtype) -> None:
+    entries = torch.tensor([30.0, -40.0, 30.0, 2.0], dtype=dtype) * (1 + (0.5j if dtype.is_complex else 0))
+    a, e = torch.diag(entries), random_matrix(4, 1.0, 8).to(dtype)
+    value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])
+    assert value is not None
+    assert derivative is not None
+    assert torch.equal(value[0].diagonal(), torch.from_numpy(np.exp(entries.numpy())))
+    exact = oracle.exact_frechet(oracle.to_arb(_real_form(a)), oracle.to_arb(_real_form(e)))
+    assert oracle.relative_error(_real_form(derivative[0]), exact) <= 4 * UNIT_ROUNDOFF
+
+
 def _real_form(a: Tensor) -> Tensor:
     if not a.is_complex():
         return a

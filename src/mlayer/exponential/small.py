@@ -119,7 +119,7 @@ def _imbalanced(
     batch: _Batch, sums: small_balance.Sums, powers: AnyArray, plan: _Plan | None
 ) -> AnyArray | None:
     """The same, of matrices of which some have a row far larger than its column."""
-    a, e, dtype = batch
+    a, e, _ = batch
     if not sums[0].any():
         return small_triangular.of_diagonal(a, e)
     triangle = small_triangular.triangle(a)
@@ -127,58 +127,67 @@ def _imbalanced(
         places = small_triangular.find(a)
         if places is not None:
             return _apart(batch, places)
-        found = small_balance.balance(a, e, sums)
-        y = None if found is None else _balanced(batch, found, plan, triangular=False)
-        return _evaluated(powers, plan, dtype) if y is None and plan is not None else y
-    if triangle == "upper":
-        return _upper(batch, sums, powers, plan)
-    batch = batch.transposed()  # exp(A^T) = exp(A)^T
-    y = _upper(batch, sums, _start(batch), plan)
-    return None if y is None else y.transpose(0, 2, 1)
-
-
-def _upper(batch: _Batch, sums: small_balance.Sums, powers: AnyArray, plan: _Plan | None) -> AnyArray | None:
-    """The same, of upper triangular matrices."""
-    a, e, dtype = batch
+        return _balanced(batch, small_balance.balance(a, e, sums), powers, plan, triangular=False)
+    if triangle == "lower":  # exp(A^T) = exp(A)^T
+        batch = batch.transposed()
+        powers = _start(batch)
     if e is None and a.shape[1] == 2:  # the diagonals are all there is
-        return small_triangular.of_two(a)
-    strong = small_triangular.strongly_coupled(a, sums)
-    found = small_balance.balance_triangular(a, e, strong) if strong.any() else None
-    y = None if found is None else _balanced(batch, found, plan, triangular=True)
-    return _evaluated(powers, plan, dtype, a) if y is None and plan is not None else y
+        y = small_triangular.of_two(batch.a)
+    else:
+        strong = small_triangular.strongly_coupled(a, sums)
+        found = small_balance.balance_triangular(batch.a, batch.e, strong) if len(strong) else None
+        y = _balanced(batch, found, powers, plan, triangular=True)
+    return y if y is None or triangle == "upper" else y.transpose(0, 2, 1)
 
 
 def _balanced(
-    batch: _Batch, found: small_balance.Balancing, plan: _Plan | None, *, triangular: bool
+    batch: _Batch,
+    found: small_balance.Balancing | None,
+    powers: AnyArray,
+    plan: _Plan | None,
+    *,
+    triangular: bool,
 ) -> AnyArray | None:
-    """The same after balancing, those that are better without it computed again; None if all are."""
-    after = batch.times(found.factors)
-    powers = _start(after)
-    fewer = _plan(powers, batch.dtype)
-    if fewer is None:
-        return None
-    derivative = batch.e is not None
-    count = np.inf if plan is None else _count(plan.squares, batch.dtype, derivative)
-    saved = count - _count(fewer.squares, batch.dtype, derivative)
-    if not (saved > 0).any():
-        return None
-    y = _evaluated(powers, fewer, batch.dtype, after.a if triangular else None)
-    if y is None:
-        return None
-    back: AnyArray = y / found.factors
-    others = np.flatnonzero(~small_balance.is_better(back, y, found.kappa, saved))
-    if not len(others):
-        return back
-    if plan is None or len(others) == len(back):
-        return None
-    rest = batch.at(others)
-    powers = _start(rest)
-    again = _plan(powers, batch.dtype)
-    y = None if again is None else _evaluated(powers, again, batch.dtype, rest.a if triangular else None)
-    if y is None:
-        return None
-    back[others] = y
-    return back
+    """The same, of balanced matrices where squarings are saved; those that lose digits by it once more."""
+    if found is not None:
+        places, factors, kappa = found
+        after = batch.at(places).times(factors)
+        other = _start(after)
+        squares = _squares(other[:2, :, :, : factors.shape[1]])[1]
+        derivative = batch.e is not None
+        count = np.inf if plan is None else _count(plan.squares[places], batch.dtype, derivative)
+        saved = count - _count(squares, batch.dtype, derivative)
+        good = saved > 0
+        if not good.all():
+            places, factors, kappa, saved = places[good], factors[good], kappa[good], saved[good]
+            other, after = other[:, good], after.at(good)
+        if len(places):
+            powers[:2, places] = other[:2]
+            upper = None
+            if triangular:
+                upper = batch.a.copy()
+                upper[places] = after.a
+            mixed = _plan(powers, batch.dtype)
+            y = None if mixed is None else _evaluated(powers, mixed, batch.dtype, upper)
+            if y is not None:
+                back = y[places] / factors
+                worse = places[~small_balance.is_better(back, y[places], kappa, saved)]
+                y[places] = back
+                if len(worse):
+                    rest = _plain(batch.at(worse), triangular)
+                    if rest is None:
+                        return None
+                    y[worse] = rest
+                return y
+            return None if plan is None else _plain(batch, triangular)
+    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+
+
+def _plain(batch: _Batch, triangular: bool) -> AnyArray | None:
+    """The same without balancing."""
+    powers = _start(batch)
+    plan = _plan(powers, batch.dtype)
+    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
 
 
 def _apart(batch: _Batch, special: AnyArray) -> AnyArray | None:

@@ -26,10 +26,11 @@ _NEAR = 3.0
 
 
 class Balancing(NamedTuple):
-    """A scaling of the matrices of a batch, without rounding."""
+    """Matrices of a batch that balancing changes, without rounding."""
 
-    factors: AnyArray  # D_j / D_i of each, (b, n, n): D^-1 A D is the product entry by entry
-    kappa: AnyArray  # largest ratio of two entries of D, (b,)
+    places: AnyArray  # in the batch
+    factors: AnyArray  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
+    kappa: AnyArray  # largest ratio of two entries of D, (k,)
 
 
 def look(a: AnyArray) -> Sums | None:
@@ -45,41 +46,35 @@ def look(a: AnyArray) -> Sums | None:
 def balance(a: AnyArray, e: AnyArray | None, sums: Sums) -> Balancing | None:
     """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
     row, column = sums
-    imbalanced = np.any((row > _APART * column) | (column > _APART * row), axis=1)
-    if imbalanced.all():
-        return _exact(a, e, _exponents(a))
-    if not imbalanced.any():
-        return None
-    exponents = np.zeros(a.shape[:2])
-    exponents[imbalanced] = _exponents(a[imbalanced])
-    return _exact(a, e, exponents)
+    places = np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+    return _exact(a, e, places, _exponents(a[places])) if len(places) else None
 
 
-def balance_triangular(a: AnyArray, e: AnyArray | None, strong: AnyArray) -> Balancing | None:
-    """The least scaling that makes the couplings of upper triangular matrices small; of the ``strong`` ones.
+def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
+    """The least scaling that makes the couplings of the upper triangular matrices at these places small.
 
     D_i / D_j is at least |a_ij| over the largest diagonal entry for all i < j: the longest path from i.
     """
-    size = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
-    largest = size.diagonal(0, 1, 2).max(1)
-    length = np.ceil(np.log2(size) - np.log2(largest)[:, None, None])
-    n = a.shape[1]
-    exponents = np.zeros(a.shape[:2])
-    for i in range(n - 2, -1, -1):
+    part = a[places]
+    size = np.abs(part) if a.dtype.kind != "c" else np.abs(part.real) + np.abs(part.imag)
+    length = np.ceil(np.log2(size / size.diagonal(0, 1, 2).max(1)[:, None, None]))
+    exponents = np.zeros(part.shape[:2])
+    for i in range(a.shape[1] - 2, -1, -1):
         exponents[:, i] = np.maximum((length[:, i, i + 1 :] + exponents[:, i + 1 :]).max(1), 0)
-    return _exact(a, e, np.where(strong[:, None], np.minimum(exponents, _FURTHEST), 0))
+    return _exact(a, e, places, np.minimum(exponents, _FURTHEST))
 
 
-def _exact(a: AnyArray, e: AnyArray | None, exponents: AnyArray) -> Balancing | None:
+def _exact(a: AnyArray, e: AnyArray | None, places: AnyArray, exponents: AnyArray) -> Balancing | None:
     """The scaling of the matrices that it changes, and to the last bit: nothing underflows."""
     factors = np.exp2(exponents[:, None, :] - exponents[:, :, None])
+    spread = exponents.max(1) - exponents.min(1)
+    good = spread > 0
     for x in (a,) if e is None else (a, e):
-        rounded = (x * factors / factors != x).any((1, 2))
-        if rounded.any():
-            exponents[rounded], factors[rounded] = 0, 1
-    if not exponents.any():
-        return None
-    return Balancing(factors, np.exp2(exponents.max(1) - exponents.min(1)))
+        part = x[places]
+        good &= (part * factors / factors == part).all((1, 2))
+    if good.all():
+        return Balancing(places, factors, np.exp2(spread))
+    return Balancing(places[good], factors[good], np.exp2(spread[good])) if good.any() else None
 
 
 def _sums(a: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -154,5 +149,5 @@ def is_better(scaled_back: AnyArray, before: AnyArray, kappa: AnyArray, saved: A
     """Whether errors of a balanced result, scaled back, stay below those of the squarings saved.  -> (b,)"""
     largest = np.abs(scaled_back).max((1, 2))
     harmless = kappa * np.abs(before).max((1, 2)) <= np.exp2(np.minimum(saved, 1000)) * largest
-    found: AnyArray = ((saved > 0) & harmless & np.isfinite(largest)) | (kappa == 1)
+    found: AnyArray = harmless & np.isfinite(largest)
     return found

@@ -64,9 +64,9 @@ def _halves(n: int, diagonal: bool) -> tuple[AnyArray, AnyArray]:
 
 
 def strongly_coupled(a: AnyArray, sums: Sums) -> AnyArray:
-    """Whether triangular matrices have couplings far larger than their diagonal, if it has one.  -> (b,)"""
-    diagonal = np.abs(a.diagonal(0, 1, 2)).max(1)
-    found: AnyArray = (np.maximum(*sums).max(1) > _STRONG * diagonal) & (diagonal > 0)
+    """The places of triangular matrices with couplings far larger than their diagonal, if it has one."""
+    largest = np.abs(a.diagonal(0, 1, 2)).max(1)
+    found: AnyArray = np.flatnonzero((np.maximum(*sums).max(1) > _STRONG * largest) & (largest > 0))
     return found
 
 
