@@ -14,11 +14,11 @@ import gallery
 import mlayer
 import oracle
 from cases import random_matrix
-from mlayer.exponential import grouped, matmul, small, small_balance
+from mlayer.exponential import grouped, matmul, small, small_balance, small_polynomial
 from rounding import agree
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
-SHAPES = [(1, 2), (5, 3), (small._MANY, 2), (small._MANY + 3, 3), (3, 12), (1, 40)]
+SHAPES = [(1, 2), (5, 3), (small_polynomial.MANY, 2), (small_polynomial.MANY + 3, 3), (3, 12), (1, 40)]
 NORMS = {"tiny": 1e-5, "degree 4": 0.03, "degree 8": 0.3, "degree 16": 2.0, "squared": 30.0}
 
 
@@ -31,7 +31,7 @@ def batch(b: int, n: int, norms: list[float], dtype: torch.dtype, seed: int = 0)
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    ("b", "n"), [(1, 2), (5, 3), (small._MANY, 2), (small._MANY + 3, 3), (3, 12), (1, 40)]
+    ("b", "n"), [(1, 2), (5, 3), (small_polynomial.MANY, 2), (small_polynomial.MANY + 3, 3), (3, 12), (1, 40)]
 )
 @pytest.mark.parametrize("norms", [[norm] for norm in NORMS.values()] + [list(NORMS.values())], ids=str)
 def test_as_in_torch(b: int, n: int, norms: list[float], dtype: torch.dtype) -> None:
@@ -46,7 +46,7 @@ def test_as_in_torch(b: int, n: int, norms: list[float], dtype: torch.dtype) -> 
     agree(derivative, grouped.frechet(a, g), a)
 
 
-@pytest.mark.parametrize("b", [2, small._MANY])
+@pytest.mark.parametrize("b", [2, small_polynomial.MANY])
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, 1e30, 200.0], ids=str)
 def test_what_needs_care_is_left_to_the_grouped_path(b: int, poison: float) -> None:
     a = batch(b, 3, [2.0], torch.float32)
@@ -60,13 +60,15 @@ def test_what_needs_care_is_left_to_the_grouped_path(b: int, poison: float) -> N
     torch.testing.assert_close(matmul.expm(a), grouped.expm(a), rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("b", [3, small._MANY])
+@pytest.mark.parametrize("b", [3, small_polynomial.MANY])
 def test_strictly_triangular_matrices_have_a_finite_series(b: int) -> None:
     a = batch(b, 3, [1.0], torch.float64)
     a[1] = torch.tensor([[0.0, 1e9, 3.0], [0.0, 0.0, 1e9], [0.0, 0.0, 0.0]])
-    assert small.evaluate(a, None) is None
     expected = torch.eye(3, dtype=torch.float64) + a[1] + a[1] @ a[1] / 2
-    assert torch.equal(matmul.expm(a)[1], expected)
+    values = [small.evaluate(x, None) for x in (a, a[1:2], a.mT)]  # among others, alone, below the diagonal
+    for value, wanted in zip(values, (expected, expected, expected.mT), strict=True):
+        assert value is not None
+        assert torch.equal(value[1 if len(value) > 1 else 0], wanted)
 
 
 def test_no_kernel_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +153,7 @@ def test_triangular_matrices_have_exact_diagonals(name: str, lower: bool, compan
 @pytest.mark.parametrize("derivative", [False, True], ids=["value", "derivative"])
 def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, derivative: bool) -> None:
     """Before, a batch with some took three, and a search for a balancing that changed nothing."""
-    calls = {"_polynomial": 0, "_exponents": 0}
+    calls = {"polynomial": 0, "_exponents": 0}
 
     def count(module: ModuleType, name: str) -> None:
         function = getattr(module, name)
@@ -162,21 +164,67 @@ def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, 
 
         monkeypatch.setattr(module, name, counted)
 
-    count(small, "_polynomial")
+    count(small, "polynomial")
     count(small_balance, "_exponents")
     full = torch.stack([random_matrix(12, 30.0, k) for k in range(4)])
     upper = full.triu() * (30 / torch.linalg.matrix_norm(full.triu(), 2))[:, None, None]
     for batch, groups in ((upper, 1), (upper.mT, 1), (torch.cat([upper[:2], full[:2]]), 2)):
-        calls["_polynomial"] = 0
+        calls["polynomial"] = 0
         found = small.evaluate(batch, full if derivative else None)
         assert found is not None
-        assert calls["_polynomial"] == groups
+        assert calls["polynomial"] == groups
         exact = oracle.to_arb(batch[0])
         expected = (
             oracle.exact_frechet(exact, oracle.to_arb(full[0])) if derivative else oracle.exact_exp(exact)
         )
         assert oracle.relative_error(found[0], expected) <= 16 * UNIT_ROUNDOFF
     assert calls["_exponents"] == 0
+
+
+@pytest.mark.parametrize("n", [2, 5, 64])
+def test_large_norms_that_do_not_overflow_stay_on_the_fast_path(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    """The norm alone does not rule an overflow out: rotations by 300, in NumPy and, for 64, in torch."""
+    for path in ("expm", "frechet"):
+        monkeypatch.setattr(grouped, path, lambda *_: pytest.fail("the slow path was taken"))
+    a = torch.stack([random_matrix(n, 1.0, k) for k in range(5)])
+    a = (a - a.mT) * (300 / torch.linalg.matrix_norm(a - a.mT, 2))[:, None, None]
+    g = torch.stack([random_matrix(n, 1.0, 7)] * 5)
+    value, derivative = matmul.expm(a.float()), matmul.frechet(a.float(), g.float())
+    exact = [oracle.to_arb(a[0].float()), oracle.to_arb(g[0].float())]
+    assert oracle.relative_error(value[0].double(), oracle.exact_exp(exact[0])) <= 300 * 2.0**-22
+    assert oracle.relative_error(derivative[0].double(), oracle.exact_frechet(*exact)) <= 300 * 2.0**-22
+
+
+@pytest.mark.parametrize("lower", [False, True], ids=["upper", "lower"])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_strong_couplings_are_balanced_without_a_search(
+    monkeypatch: pytest.MonkeyPatch, n: int, lower: bool
+) -> None:
+    """By the longest path, and computed once; the search took up to twenty sweeps over all rows."""
+    monkeypatch.setattr(small_balance, "_exponents", lambda a: pytest.fail("searched"))
+    a = random_matrix(n, 2e4, 3).triu(1) + torch.diag(-torch.linspace(0, 20, n, dtype=torch.float64))
+    a = a.mT.contiguous() if lower else a
+    e = random_matrix(n, 1.0, 8)
+    value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])
+    assert value is not None
+    assert derivative is not None
+    assert oracle.relative_error(value[0], oracle.exact_exp(oracle.to_arb(a))) <= 8 * UNIT_ROUNDOFF
+    exact = oracle.exact_frechet(oracle.to_arb(a), oracle.to_arb(e))
+    assert oracle.relative_error(derivative[0], exact) <= 8 * UNIT_ROUNDOFF
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_diagonal_matrices_are_not_squared(dtype: torch.dtype) -> None:
+    entries = torch.tensor([30.0, -40.0, 30.0, 2.0], dtype=dtype) * (1 + (0.5j if dtype.is_complex else 0))
+    a, e = torch.diag(entries), random_matrix(4, 1.0, 8).to(dtype)
+    value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])
+    assert value is not None
+    assert derivative is not None
+    assert torch.equal(value[0].diagonal(), torch.from_numpy(np.exp(entries.numpy())))
+    exact = oracle.exact_frechet(oracle.to_arb(_real_form(a)), oracle.to_arb(_real_form(e)))
+    assert oracle.relative_error(_real_form(derivative[0]), exact) <= 4 * UNIT_ROUNDOFF
 
 
 def _real_form(a: Tensor) -> Tensor:

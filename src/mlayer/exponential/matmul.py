@@ -3,8 +3,9 @@
 The same mathematics as the kernel (schedule.py, docs/theory/expm.md), arranged for devices where each
 operation is a launch. One look at the norms (the only synchronization) fixes one polynomial and the number of
 squarings for the whole batch; matrices that need fewer squarings keep their value by `where`. A bound from
-the norms proves that nothing overflows, so the result is not checked. Batches for which it proves nothing go
-to `grouped`; on a GPU, where it was asked for, the Triton kernel takes over (`triton_path`).
+the norms proves that nothing overflows, so the result is not checked; where it proves nothing the result is
+looked at, and a batch that is not finite goes to `grouped`. On a GPU, where it was asked for, the Triton
+kernel takes over (`triton_path`).
 
 Norms are Frobenius norms, which are the same for A and its adjoint: the backward pass reuses the plan of the
 forward pass and synchronizes nothing.
@@ -57,6 +58,7 @@ class ProductSchedule:
     degree: int
     squarings: int
     fewest: int
+    sure: bool  # whether an overflow is ruled out; otherwise the result is looked at
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def expm_with_plan(matrices: Tensor) -> tuple[Tensor, ProductsPlan | TritonPlan 
         powers = _start(a, None)
         plan = _look(powers)
         if plan.value is not None:
-            return evaluate(powers, plan.value, plan.squares, derivative=False).reshape(shape), plan
+            value = evaluate(powers, plan.value, plan.squares, derivative=False)
+            if plan.value.sure or value.isfinite().all():
+                return value.reshape(shape), plan
     return grouped.expm(matrices), plan
 
 
@@ -122,7 +126,8 @@ def frechet(matrices: Tensor, direction: Tensor, plan: ProductsPlan | TritonPlan
             plan = plan or _look(powers)
             if plan.derivative is not None:
                 tangent = evaluate(powers, plan.derivative, plan.squares, derivative=True)
-                return tangent.mul_(size).reshape(shape)
+                if plan.derivative.sure or tangent.isfinite().all():
+                    return tangent.mul_(size).reshape(shape)
     return grouped.frechet(matrices, direction)
 
 
@@ -164,16 +169,15 @@ def _look(powers: Tensor) -> ProductsPlan:
 
     def schedule(derivative: bool) -> ProductSchedule | None:
         # ||exp(A)|| <= e^d (1 + ||A||); the derivative has the last factor twice, and ||E|| <= n.
-        if d + math.log1p(size) * (2 if derivative else 1) + math.log(n) > limit:
-            return None
+        sure = d + math.log1p(size) * (2 if derivative else 1) + math.log(n) <= limit
         table = schedule_for(a.dtype, derivative)
         most = _squarings(largest[1], table.theta[-1])
         if most == 0:
-            return ProductSchedule(table.degree(d, size), 0, 0)
+            return ProductSchedule(table.degree(d, size), 0, 0, sure)
         # The finite series of a strictly triangular matrix needs no squarings: `grouped` knows.
         if least[2] == 0 and ((diagonals == 0) & (squares > table.theta[-1] ** 2)).any():
             return None
-        return ProductSchedule(DEGREES[-1], most, _squarings(least[1], table.theta[-1]))
+        return ProductSchedule(DEGREES[-1], most, _squarings(least[1], table.theta[-1]), sure)
 
     return ProductsPlan(squares, schedule(False), schedule(True))
 

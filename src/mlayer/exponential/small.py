@@ -1,17 +1,16 @@
 """The matmul path for small matrices on the CPU: the same mathematics in NumPy.
 
 A call of NumPy costs a third of a call of torch, and its product of a batch of small matrices is several
-times faster than `torch.bmm`. Many tiny matrices stand entry by entry in memory, so that one multiplication
-serves the same entry of all of them. What `matmul` would send to `grouped` is left to it: NaN, results that
-might overflow, strictly triangular matrices with a finite series. Badly scaled matrices of double precision
-that need many squarings are balanced, as in the kernel.
+times faster than `torch.bmm`. NaN and results that overflow are left to `grouped`. Badly scaled
+matrices of double precision that need many squarings are balanced and triangular ones get exact diagonals, as
+in the kernel; strictly triangular ones with a finite series are not squared.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +18,8 @@ from torch import Tensor
 
 from mlayer.exponential import small_balance, small_triangular
 from mlayer.exponential.arguments import materialized
-from mlayer.exponential.schedule import (
-    DEGREES,
-    EIGHT,
-    FOUR,
-    SIXTEEN,
-    schedule_for,
-    squarings_without_identity,
-)
+from mlayer.exponential.schedule import DEGREES, exact_degree, schedule_for, squarings_without_identity
+from mlayer.exponential.small_polynomial import by_entry, empty, polynomial, product
 
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
@@ -34,23 +27,40 @@ if TYPE_CHECKING:
 # Beyond this n^3 b torch is as fast, because its products run on all threads: up to a medium size, and above.
 _MEDIUM, _LARGEST = 32, 96
 _MOST_OPERATIONS, _MOST_ABOVE = 1 << 22, 1 << 20
-# Up to this size, from this many matrices on, products are made entry by entry; measured.
-_TINY, _MANY = 3, 128
+_FEW = 32  # matrices whose norms are compared in Python
 # As in `matmul`: kept free below the largest number, in units of log.
 _MARGIN = 3.0
 _DOUBLE = 64  # bits of a real number
 _FINFO = {d: torch.finfo(d) for d in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 _PLAIN = (Tensor, torch.nn.Parameter)
-# Rows over (A, A2, Y) and (A, A2, Y, W): left factor, right factor, remainder of a product.
-_EIGHT_ROWS = np.array(((EIGHT[3], EIGHT[2], 1.0), (0.0, EIGHT[4], 1.0), (1.0, 0.5, EIGHT[5])))
-_W_ROWS = np.array(((SIXTEEN[3], SIXTEEN[2], 1.0), (0.0, SIXTEEN[4], 1.0), (0.0, SIXTEEN[6], SIXTEEN[5])))
-_SIXTEEN_ROWS = np.array(
-    (
-        (SIXTEEN[8], SIXTEEN[7], 0.0, 1.0),
-        (SIXTEEN[10], 0.0, SIXTEEN[9], 1.0),
-        (SIXTEEN[14], SIXTEEN[13], SIXTEEN[12], SIXTEEN[11]),
-    )
-)
+
+
+class _Batch(NamedTuple):
+    """Matrices, and where derivatives are wanted directions, (b, n, n) each."""
+
+    a: AnyArray
+    e: AnyArray | None
+    dtype: torch.dtype
+
+    def at(self, places: AnyArray) -> _Batch:
+        return _Batch(self.a[places], None if self.e is None else self.e[places], self.dtype)
+
+    def times(self, factors: AnyArray) -> _Batch:
+        return _Batch(self.a * factors, None if self.e is None else self.e * factors, self.dtype)
+
+    def transposed(self) -> _Batch:
+        a, e = self.a.transpose(0, 2, 1), None if self.e is None else self.e.transpose(0, 2, 1)
+        return _Batch(a, e, self.dtype)
+
+
+class _Plan(NamedTuple):
+    """One polynomial for a batch, and squarings."""
+
+    degree: int
+    most: int  # squarings of the matrix that needs most
+    each: AnyArray | None  # squarings of each matrix where they differ by more than one, (b, 1, 1)
+    sure: bool  # whether an overflow is ruled out
+    squares: AnyArray  # ||A^2||^2 in the Frobenius norm, (b,)
 
 
 def takes(matrices: Tensor) -> bool:
@@ -70,7 +80,7 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     """exp(A), or L(A, E) with a direction, of (b, n, n); None where `grouped` must decide."""
     a, dtype = _array(matrices), matrices.dtype
     if direction is None:
-        y = _best(a, dtype)
+        y = _best(_Batch(a, None, dtype))
         return None if y is None else torch.from_numpy(np.ascontiguousarray(y))
     e = _array(direction)
     # L is linear in E: at the size of 1 it overflows only where the result does.
@@ -78,99 +88,127 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     if not np.isfinite(largest).all():
         return None
     size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    y = _best(a, dtype, e / size)
+    y = _best(_Batch(a, e / size, dtype))
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
 
 
-def _value(
-    a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None, *, triangular: bool = False
-) -> tuple[AnyArray | None, small_balance.Sums | None]:
-    """exp(A), or L(A, E), and where squarings are many what `small_balance.look` found."""
-    b, n, _ = a.shape
-    powers = _empty(b, n, n if e is None else 2 * n, a.dtype)  # A, A2, Y and W, each with its tangent
-    powers[0, :, :, :n] = a
-    if e is not None:
-        powers[0, :, :, n:] = e
-    y, sums = _exponential(powers, a, dtype, triangular)
-    return (y if y is None or e is None else y[:, :, n:]), sums
-
-
-def _best(
-    a: AnyArray, dtype: torch.dtype, e: AnyArray | None = None, *, triangular: bool = False
-) -> AnyArray | None:
-    """exp(A), or L(A, E), of balanced matrices where that is better, with exact diagonals if triangular."""
-    y, sums = _value(a, dtype, e, triangular=triangular)
-    if y is None and sums is None and _FINFO[dtype].bits == _DOUBLE and np.isfinite(a).all():
-        sums = small_balance.look(a)
-    if sums is None:
-        return y
-    places = None if triangular or y is not None else small_triangular.find(a)
-    if places is not None:
-        return _apart(a, dtype, e, places)
-    if triangular and y is not None and not small_triangular.strongly_coupled(a, sums).any():
-        return y  # exact diagonals suffice
-    found = small_balance.balance(a, e, sums)
-    if found is None:
-        return y
-    index, factors = found.places, found.factors
-    after = a[index] * factors
-    if y is None:  # large matrices: perhaps not so large once they are balanced
-        whole, direction = a.copy(), None if e is None else e.copy()
-        whole[index] = after
-        if direction is not None:
-            direction[index] *= factors
-        y, _ = _value(whole, dtype, direction, triangular=triangular)
-        if y is None:
-            return None
-        other, plain = y[index], None
+def _best(batch: _Batch) -> AnyArray | None:
+    """exp(A), or L(A, E), balanced where that is better, with exact diagonals if triangular."""
+    a, e, dtype = batch
+    powers = _start(batch)
+    plan = _plan(powers, dtype)
+    double = _FINFO[dtype].bits == _DOUBLE
+    if plan is None:  # perhaps not so large once they are balanced
+        worth_a_look = double and bool(np.isfinite(a).all())
     else:
-        balanced, _ = _value(after, dtype, None if e is None else e[index] * factors, triangular=triangular)
-        if balanced is None:
-            return y
-        other, plain = balanced, y[index]
-    saved = _count(a[index], dtype, e is not None) - _count(after, dtype, e is not None)
-    back = other / factors
-    better = small_balance.is_better(back, found.kappa * other, plain, saved)
-    if plain is None and not better.all():
-        return None
-    y = y.copy()
-    y[index] = back if plain is None else np.where(better[:, None, None], back, plain)
-    return y
+        if plan.most and small_triangular.may_be_strict(powers[1, :, :, : a.shape[1]]):
+            strict = small_triangular.find(a, strictly=True)
+            degree = exact_degree(a.shape[1] - 1, e is not None)
+            if strict is not None and degree is not None:
+                if len(strict) < len(a):
+                    return _apart(batch, strict)
+                plan = plan._replace(degree=degree, most=0, each=None, sure=False)  # a finite series
+        worth_a_look = double and plan.most >= small_balance.WORTH_A_LOOK
+    sums = small_balance.look(a) if worth_a_look else None
+    if sums is not None:
+        return _imbalanced(batch, sums, powers, plan)
+    return None if plan is None else _evaluated(powers, plan, dtype)
 
 
-def _apart(a: AnyArray, dtype: torch.dtype, e: AnyArray | None, triangular: AnyArray) -> AnyArray | None:
-    """The same of a batch in which some matrices, at these places, are triangular."""
-    if len(triangular) == len(a):
-        return _best(a, dtype, e, triangular=True)
-    result = np.empty_like(a)
-    others = np.setdiff1d(np.arange(len(a)), triangular)
-    for places in (triangular, others):
+def _imbalanced(
+    batch: _Batch, sums: small_balance.Sums, powers: AnyArray, plan: _Plan | None
+) -> AnyArray | None:
+    """The same, of matrices of which some have a row far larger than its column."""
+    a, e, _ = batch
+    if not sums[0].any():
+        return small_triangular.of_diagonal(a, e)
+    triangle = small_triangular.triangle(a)
+    if triangle is None:
+        places = small_triangular.find(a)
+        if places is not None:
+            return _apart(batch, places)
+        return _balanced(batch, small_balance.balance(a, e, sums), powers, plan, triangular=False)
+    if triangle == "lower":  # exp(A^T) = exp(A)^T
+        batch = batch.transposed()
+        powers = _start(batch)
+    if e is None and a.shape[1] == 2:  # the diagonals are all there is
+        y = small_triangular.of_two(batch.a)
+    else:
+        strong = small_triangular.strongly_coupled(a, sums)
+        found = small_balance.balance_triangular(batch.a, batch.e, strong) if len(strong) else None
+        y = _balanced(batch, found, powers, plan, triangular=True)
+    return y if y is None or triangle == "upper" else y.transpose(0, 2, 1)
+
+
+def _balanced(
+    batch: _Batch,
+    found: small_balance.Balancing | None,
+    powers: AnyArray,
+    plan: _Plan | None,
+    *,
+    triangular: bool,
+) -> AnyArray | None:
+    """The same, of balanced matrices where squarings are saved; those that lose digits by it once more."""
+    if found is not None:
+        places, factors, kappa = found
+        after = batch.at(places).times(factors)
+        other = _start(after)
+        squares = _squares(other[:2, :, :, : factors.shape[1]])[1]
+        derivative = batch.e is not None
+        count = np.inf if plan is None else _count(plan.squares[places], batch.dtype, derivative)
+        saved = count - _count(squares, batch.dtype, derivative)
+        good = saved > 0
+        if not good.all():
+            places, factors, kappa, saved = places[good], factors[good], kappa[good], saved[good]
+            other, after = other[:, good], after.at(good)
         if len(places):
-            direction = None if e is None else e[places]
-            part = _best(a[places], dtype, direction, triangular=places is triangular)
+            powers[:2, places] = other[:2]
+            upper = None
+            if triangular:
+                upper = batch.a.copy()
+                upper[places] = after.a
+            mixed = _plan(powers, batch.dtype)
+            y = None if mixed is None else _evaluated(powers, mixed, batch.dtype, upper)
+            if y is not None:
+                back = y[places] / factors
+                worse = places[~small_balance.is_better(back, y[places], kappa, saved)]
+                y[places] = back
+                if len(worse):
+                    rest = _plain(batch.at(worse), triangular)
+                    if rest is None:
+                        return None
+                    y[worse] = rest
+                return y
+            return None if plan is None else _plain(batch, triangular)
+    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+
+
+def _plain(batch: _Batch, triangular: bool) -> AnyArray | None:
+    """The same without balancing."""
+    powers = _start(batch)
+    plan = _plan(powers, batch.dtype)
+    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+
+
+def _apart(batch: _Batch, special: AnyArray) -> AnyArray | None:
+    """The same of a batch in which matrices at these places are triangular; some above, some below."""
+    result = np.empty_like(batch.a)
+    others = np.setdiff1d(np.arange(len(result)), special)
+    is_lower = small_triangular.is_lower(batch.a[special])
+    for places in (special[is_lower], special[~is_lower], others):
+        if len(places):
+            part = _best(batch.at(places))
             if part is None:
                 return None
             result[places] = part
     return result
 
 
-def _count(a: AnyArray, dtype: torch.dtype, derivative: bool) -> AnyArray:
-    """Squarings of each matrix.  -> (b,)"""
-    square = np.linalg.norm(_multiply(a, a), axis=(1, 2))
+def _count(squares: AnyArray, dtype: torch.dtype, derivative: bool) -> AnyArray:
+    """Squarings of each matrix from ||A^2||^2.  -> (b,)"""
     theta = schedule_for(dtype, derivative).theta[-1]
-    count: AnyArray = np.ceil(np.log2(np.maximum(square, theta**2)) / 2 - math.log2(theta))
+    count: AnyArray = np.ceil(np.log2(np.maximum(squares, theta**4)) / 4 - math.log2(theta))
     return count
-
-
-def _by_entry(b: int, n: int) -> bool:
-    return n <= _TINY and b >= _MANY
-
-
-def _empty(b: int, n: int, m: int, dtype: Any) -> AnyArray:
-    """(4, b, n, m), the matrices last in memory where they are multiplied entry by entry."""
-    if _by_entry(b, n):
-        return np.empty((4, n, m, b), dtype).transpose(0, 3, 1, 2)
-    return np.empty((4, b, n, m), dtype)
 
 
 def _array(matrices: Tensor) -> AnyArray:
@@ -178,54 +216,60 @@ def _array(matrices: Tensor) -> AnyArray:
     return array
 
 
-def _exponential(
-    powers: AnyArray, a: AnyArray, dtype: torch.dtype, triangular: bool
-) -> tuple[AnyArray | None, small_balance.Sums | None]:
-    """exp(A), with its derivative where there are tangents, from A in ``powers[0]``; the rest as `_value`.
+def _start(batch: _Batch) -> AnyArray:
+    """A and A^2, and room for two more, each with its tangent.  -> (4, b, n, n or 2 n)"""
+    a, e, _ = batch
+    b, n, _ = a.shape
+    powers = empty(b, n, n if e is None else 2 * n, a.dtype)
+    powers[0, :, :, :n] = a
+    if e is not None:
+        powers[0, :, :, n:] = e
+    product(powers[0], powers[0], powers[1])
+    return powers
 
-    None, before the work is done, if some matrices are triangular, with many squarings, and nobody knew.
+
+def _evaluated(
+    powers: AnyArray, plan: _Plan, dtype: torch.dtype, upper: AnyArray | None = None
+) -> AnyArray | None:
+    """exp(A), or its derivative where there are tangents, from A and A^2; None if it overflows.
+
+    ``upper`` is A if it is triangular, to put the exact diagonals into all powers.
     """
-    n = a.shape[1]
-    _product(powers[0], powers[0], powers[1])
-    derivative = powers.shape[-1] > n
-    plan = _plan(powers[:2, :, :, :n], dtype, derivative=derivative, bounded=not triangular)
-    if plan is None:
-        return None, None
+    n, m = powers.shape[2:]
     if n == 1:  # no squarings, which would lose digits
-        powers[0, :, :, :1] = np.exp(powers[0, :, :, :1])
-        powers[0, :, :, 1:] *= powers[0, :, :, :1]
-        return powers[0], None
-    degree, most, squarings = plan
-    many = most >= small_balance.WORTH_A_LOOK and _FINFO[dtype].bits == _DOUBLE
-    sums = small_balance.look(a) if many else None
-    if sums is not None and not triangular and small_triangular.find(a) is not None:
-        return None, sums
+        y = np.exp(powers[0, :, :, :1])
+        if m > n:
+            y = powers[0, :, :, 1:] * y
+        return y if plan.sure or np.isfinite(y).all() else None
+    most, each = plan.most, plan.each
     without = min(most, squarings_without_identity(dtype))
-    diagonals = small_triangular.Diagonals.of(a, _times(most, squarings), without) if triangular else None
-    if squarings is not None:
-        scale = np.exp2(-squarings)
+    diagonals = None
+    if upper is not None and most:
+        diagonals = small_triangular.Diagonals.of(upper, _times(most, each), without)
+    if each is not None:
+        scale = np.exp2(-each)
         powers[0] *= scale
         powers[1] *= scale * scale
     elif most:
         powers[0] *= 0.5**most
         powers[1] *= 0.25**most
-    y = _polynomial(powers, degree)
+    y = polynomial(powers, plan.degree)
     for k in range(most):
         if k == without:
-            _plus_identity(y, n)
+            small_triangular.diagonal(y, 0)[...] += 1
         if diagonals is not None:
-            diagonals.put(y[:, :, :n], k)
-        squared = _product(y, y)
+            diagonals.put(y, k)
+        squared = product(y, y)
         if k < without:
             squared += 2 * y
-        y = squared if squarings is None else np.where(squarings > k, squared, y)
+        y = squared if each is None else np.where(each > k, squared, y)
     if most == without:
-        _plus_identity(y, n)
-    if diagonals is not None:
-        diagonals.put(y[:, :, :n], most)
-        if not np.isfinite(y).all():
-            return None, sums
-    return y, sums
+        small_triangular.diagonal(y, 0)[...] += 1
+    if m > n:
+        y = y[:, :, n:]
+    elif diagonals is not None:
+        diagonals.put(y, most)
+    return y if plan.sure or np.isfinite(y).all() else None
 
 
 def _times(most: int, squarings: AnyArray | None) -> AnyArray:
@@ -235,60 +279,52 @@ def _times(most: int, squarings: AnyArray | None) -> AnyArray:
     return times
 
 
-def _plus_identity(y: AnyArray, n: int) -> None:
-    diagonal = np.einsum("bii->bi", y[:, :, :n])  # a view
-    diagonal += 1
-
-
-def _product(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
-    """Product; tangents, to the right, by the product rule.  (b, n, m) -> (b, n, m), m = n or 2 n"""
-    n = left.shape[1]
-    if left.shape[2] == n:
-        return _multiply(left, right, out)
-    result = _multiply(left[:, :, :n], right, out)
-    result[:, :, n:] += _multiply(left[:, :, n:], right[:, :, :n])
-    return result
-
-
-def _multiply(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
-    b, n, _ = left.shape
-    if not _by_entry(b, n):
-        return np.matmul(left, right, out=out)
-    total = np.multiply(left[:, :, :1], right[:, :1], out=out)
-    for k in range(1, n):
-        total += left[:, :, k : k + 1] * right[:, k : k + 1]
-    return total
-
-
-def _plan(
-    values: AnyArray, dtype: torch.dtype, *, derivative: bool, bounded: bool
-) -> tuple[int, int, AnyArray | None] | None:
+def _plan(powers: AnyArray, dtype: torch.dtype) -> _Plan | None:
     """One degree, the most squarings, and each matrix's own where they differ; see `matmul._look`.
 
-    ``values`` are A and A^2, (2, b, n, n). None if they are ``bounded`` and an overflow cannot be ruled out.
+    None if norms are not finite.
     """
-    n = values.shape[-1]
-    entries = values * values.conj() if values.dtype.kind == "c" else values * values
-    squares = entries.sum((2, 3)).real  # ||A||^2 and ||A^2||^2 in the Frobenius norm, (2, b)
-    size2, norm2 = squares.max(1).tolist()
+    n = powers.shape[-2]
+    derivative = powers.shape[-1] > n
+    squares = _squares(powers[:2, :, :, :n])
+    size2, norm2, least2 = _extremes(squares)
     if not (math.isfinite(norm2) and math.isfinite(size2)):
         return None
     d, size = norm2**0.25, math.sqrt(size2)
-    if bounded and d + math.log1p(size) * (2 if derivative else 1) > _limit(dtype, n):
-        return None
+    sure = d + math.log1p(size) * (2 if derivative else 1) <= _limit(dtype, n)
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]
     if d <= theta or n == 1:
-        return table.degree(d, size), 0, None
-    # A strictly triangular A has an empty diagonal in A^2.
-    if not values[1, :, 0, 0].all() and not np.diagonal(values[1], axis1=1, axis2=2).any(1).all():
-        return None
-    most, fewest = _squarings(norm2, theta, dtype), _squarings(float(squares[1].min()), theta, dtype)
+        return _Plan(table.degree(d, size), 0, None, sure, squares[1])
+    most, fewest = _squarings(norm2, theta, dtype), _squarings(least2, theta, dtype)
     if most <= fewest + 1:  # one squaring more than needed costs less than separate numbers for the matrices
-        return DEGREES[-1], most, None
+        return _Plan(DEGREES[-1], most, None, sure, squares[1])
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)
-    return DEGREES[-1], most, each.astype(squares.dtype)[:, None, None]
+    return _Plan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure, squares[1])
+
+
+def _extremes(squares: AnyArray) -> tuple[float, float, float]:
+    """The largest of both rows and the least of the second; infinite if there is a NaN."""
+    if squares.shape[1] > _FEW:
+        largest = squares.max(1).tolist()
+        return largest[0], largest[1], float(squares[1].min())
+    first, second = squares.tolist()  # faster than three reductions
+    if math.isnan(sum(second)):
+        return math.inf, math.inf, math.inf
+    return max(first), max(second), min(second)
+
+
+def _squares(values: AnyArray) -> AnyArray:
+    """||A||^2 and ||A^2||^2 in the Frobenius norm.  (2, b, n, n) -> (2, b)"""
+    _, b, n, _ = values.shape
+    if by_entry(b, n):
+        entries = values * values.conj() if values.dtype.kind == "c" else values * values
+        sums: AnyArray = entries.sum((2, 3)).real
+        return sums
+    flat = values.reshape(2, b, n * n).view(values.real.dtype)
+    total: AnyArray = np.matmul(flat[:, :, None, :], flat[:, :, :, None])[:, :, 0, 0]
+    return total
 
 
 @lru_cache(maxsize=256)
@@ -302,37 +338,3 @@ def _squarings(square: float, theta: float, dtype: torch.dtype) -> int:
     if square <= theta**4:
         return 0
     return max(0, math.ceil(math.log2(square) / 4 - math.log2(theta) + 8 * _FINFO[dtype].eps))
-
-
-def _polynomial(powers: AnyArray, degree: int) -> AnyArray:
-    """T(A) of schedule.py without its identity; Y and W are written."""
-    a, a2, y, w = powers
-    if degree == DEGREES[0]:
-        rest: AnyArray = a + 0.5 * a2
-        return rest
-    if degree == DEGREES[1]:
-        rest = a + 0.5 * a2
-        rest += _product(a2, FOUR[0] * a2 + FOUR[1] * a)
-        return rest
-    first = EIGHT if degree == DEGREES[2] else SIXTEEN
-    _product(a2, first[0] * a2 + first[1] * a, y)
-    if degree == DEGREES[2]:
-        left, right, rest = _combinations(powers[:3], _EIGHT_ROWS)
-    else:
-        left, right, rest = _combinations(powers[:3], _W_ROWS)
-        np.add(_product(left, right), rest, out=w)
-        left, right, rest = _combinations(powers, _SIXTEEN_ROWS)
-    rest += _product(left, right)
-    return rest
-
-
-def _combinations(terms: AnyArray, rows: AnyArray) -> AnyArray:
-    """All linear combinations of the terms at once; the coefficients are real, so real numbers suffice."""
-    k, b, n, m = terms.shape
-    if _by_entry(b, n):
-        flat = terms.transpose(0, 2, 3, 1).reshape(k, -1).view(terms.real.dtype)
-        combined: AnyArray = (rows.astype(flat.dtype) @ flat).view(terms.dtype)
-        return combined.reshape(len(rows), n, m, b).transpose(0, 3, 1, 2)
-    flat = terms.reshape(k, -1).view(terms.real.dtype)
-    combined = (rows.astype(flat.dtype) @ flat).view(terms.dtype)
-    return combined.reshape(len(rows), b, n, m)

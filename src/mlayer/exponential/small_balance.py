@@ -21,14 +21,16 @@ WORTH_A_LOOK = 4
 # Rows and columns further apart than this are worth balancing.
 _APART = 16.0
 _MOST_SWEEPS, _FURTHEST = 20, 256
+# Balanced: rows and columns differ by no more than this power of two.
+_NEAR = 3.0
 
 
 class Balancing(NamedTuple):
-    """Matrices of a batch that balancing changes without rounding."""
+    """Matrices of a batch that balancing changes, without rounding."""
 
     places: AnyArray  # in the batch
     factors: AnyArray  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
-    kappa: AnyArray  # largest ratio of two entries of D, (k, 1, 1)
+    kappa: AnyArray  # largest ratio of two entries of D, (k,)
 
 
 def look(a: AnyArray) -> Sums | None:
@@ -37,32 +39,42 @@ def look(a: AnyArray) -> Sums | None:
     Never None if one of the matrices is triangular.
     """
     row, column = _sums(a)
-    ratio = row / column
-    if ratio.max() <= _APART and ratio.min() >= 1 / _APART:  # false for a NaN, of an empty row and column
-        return None
-    return row, column
+    apart = np.maximum(row, column) >= _APART * np.minimum(row, column)  # also if both are empty
+    return (row, column) if apart.any() else None
 
 
 def balance(a: AnyArray, e: AnyArray | None, sums: Sums) -> Balancing | None:
     """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
     row, column = sums
-    imbalanced = np.any((row > _APART * column) | (column > _APART * row), axis=1)
-    if not imbalanced.any():
-        return None
-    index = np.flatnonzero(imbalanced)
-    part = a[index]
-    # Strictly triangular ones have a finite series, which `grouped` knows.
-    index = index[np.tril(part).any((1, 2)) & np.triu(part).any((1, 2))]
-    if not len(index):
-        return None
-    exponents = _exponents(a[index])
+    places = np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+    return _exact(a, e, places, _exponents(a[places])) if len(places) else None
+
+
+def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
+    """The least scaling that makes the couplings of the upper triangular matrices at these places small.
+
+    D_i / D_j is at least |a_ij| over the largest diagonal entry for all i < j: the longest path from i.
+    """
+    part = a[places]
+    size = np.abs(part) if a.dtype.kind != "c" else np.abs(part.real) + np.abs(part.imag)
+    length = np.ceil(np.log2(size / size.diagonal(0, 1, 2).max(1)[:, None, None]))
+    exponents = np.zeros(part.shape[:2])
+    for i in range(a.shape[1] - 2, -1, -1):
+        exponents[:, i] = np.maximum((length[:, i, i + 1 :] + exponents[:, i + 1 :]).max(1), 0)
+    return _exact(a, e, places, np.minimum(exponents, _FURTHEST))
+
+
+def _exact(a: AnyArray, e: AnyArray | None, places: AnyArray, exponents: AnyArray) -> Balancing | None:
+    """The scaling of the matrices that it changes, and to the last bit: nothing underflows."""
     factors = np.exp2(exponents[:, None, :] - exponents[:, :, None])
-    good = exponents.any(1)
-    for x in (a,) if e is None else (a, e):
-        part = x[index]
-        good &= (part * factors / factors == part).all((1, 2))  # to the last bit: nothing underflowed
     spread = exponents.max(1) - exponents.min(1)
-    return Balancing(index[good], factors[good], np.exp2(spread[good])[:, None, None]) if good.any() else None
+    good = spread > 0
+    for x in (a,) if e is None else (a, e):
+        part = x[places]
+        good &= (part * factors / factors == part).all((1, 2))
+    if good.all():
+        return Balancing(places, factors, np.exp2(spread))
+    return Balancing(places[good], factors[good], np.exp2(spread[good])) if good.any() else None
 
 
 def _sums(a: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -97,9 +109,26 @@ def _exponents(a: AnyArray) -> AnyArray:
     floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
     size = _sizes_off_diagonal(a)
     exponents = np.zeros(a.shape[:2])
+    n = a.shape[1]
+    before = np.inf
+    # All at once, which settles full matrices in a few steps.
+    for _ in range(_MOST_SWEEPS):
+        row, column = (np.maximum(sums, floor[:, None]) for sums in (size.sum(2), size.sum(1)))
+        ratio = np.log2(row / column)
+        apart = np.abs(ratio).max()
+        if apart <= _NEAR:
+            return exponents
+        if not apart < 0.75 * before:
+            break
+        before = apart
+        shift = np.rint(ratio * ((n - 1) / (2 * n)))
+        shift = np.clip(exponents + shift, -_FURTHEST, _FURTHEST) - exponents
+        exponents += shift
+        size *= np.exp2(shift[:, None, :] - shift[:, :, None])
+    # One after the other, for sparse ones.
     for _ in range(_MOST_SWEEPS):
         changed = False
-        for i in range(a.shape[1]):
+        for i in range(n):
             column = np.maximum(size[:, :, i].sum(1), floor)
             row = np.maximum(size[:, i].sum(1), floor)
             shift = np.rint(np.log2(row / column) / 2)
@@ -116,12 +145,9 @@ def _exponents(a: AnyArray) -> AnyArray:
     return exponents
 
 
-def is_better(scaled_back: AnyArray, enlarged: AnyArray, plain: AnyArray | None, saved: AnyArray) -> AnyArray:
-    """Whether errors of the balanced result, scaled back, stay below those of the squarings saved.  -> (b,)
-
-    ``enlarged`` is kappa times the result before it was scaled back, ``plain`` the one without balancing.
-    """
-    reference = np.abs(scaled_back if plain is None else plain).max((1, 2))
-    harmless = np.abs(enlarged).max((1, 2)) <= np.exp2(np.minimum(saved, 1000)) * reference
-    found: AnyArray = (saved > 0) & harmless & np.isfinite(scaled_back).all((1, 2))
+def is_better(scaled_back: AnyArray, before: AnyArray, kappa: AnyArray, saved: AnyArray) -> AnyArray:
+    """Whether errors of a balanced result, scaled back, stay below those of the squarings saved.  -> (b,)"""
+    largest = np.abs(scaled_back).max((1, 2))
+    harmless = kappa * np.abs(before).max((1, 2)) <= np.exp2(np.minimum(saved, 1000)) * largest
+    found: AnyArray = harmless & np.isfinite(largest)
     return found

@@ -6,6 +6,7 @@ and t a_jj (docs/theory/expm.md). Each squaring would double their errors.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,55 +19,116 @@ if TYPE_CHECKING:
 _STRONG = 64.0
 
 
-def find(a: AnyArray) -> AnyArray | None:
+def may_be_strict(a2: AnyArray) -> bool:
+    """Whether some of these squares have an empty diagonal, as of strictly triangular matrices."""
+    return not a2[:, 0, 0].all() and not a2.diagonal(0, 1, 2).any(1).all()
+
+
+def triangle(a: AnyArray) -> str | None:
+    """Whether all matrices, (b, n, n), are "upper" triangular, or all "lower"."""
+    if a[0, -1, 0] != 0 and a[0, 0, -1] != 0:
+        return None
+    b, n, _ = a.shape
+    flat = a.reshape(b, n * n)
+    below, above = _halves(n, False)
+    if not flat[:, below].any():
+        return "upper"
+    return None if flat[:, above].any() else "lower"
+
+
+def find(a: AnyArray, *, strictly: bool = False) -> AnyArray | None:
     """The places of triangular matrices in a batch, or None.  (b, n, n) -> (k,)"""
     if a[:, -1, 0].all() and a[:, 0, -1].all():  # a corner distinguishes most matrices from triangular ones
         return None
-    triangular = ~np.tril(a, -1).any((1, 2)) | ~np.triu(a, 1).any((1, 2))
+    b, n, _ = a.shape
+    flat = a.reshape(b, n * n)
+    below, above = _halves(n, strictly)
+    triangular = ~(flat[:, below].any(1) & flat[:, above].any(1))
     return np.flatnonzero(triangular) if triangular.any() else None
 
 
-def strongly_coupled(a: AnyArray, sums: Sums) -> AnyArray:
-    """Whether triangular matrices have couplings far larger than their diagonal.  -> (b,)"""
-    largest = np.maximum(*sums).max(1)
-    found: AnyArray = largest > _STRONG * np.abs(np.einsum("bii->bi", a)).max(1)
+def is_lower(a: AnyArray) -> AnyArray:
+    """Whether triangular matrices are not upper ones.  (b, n, n) -> (b,)"""
+    b, n, _ = a.shape
+    found: AnyArray = a.reshape(b, n * n)[:, _halves(n, False)[0]].any(1)
     return found
 
 
+@lru_cache(maxsize=64)
+def _halves(n: int, diagonal: bool) -> tuple[AnyArray, AnyArray]:
+    """Places in a flat matrix below the diagonal and above it, with the diagonal or without."""
+    row, column = np.indices((n, n)).reshape(2, n * n)
+    if diagonal:
+        return np.flatnonzero(row >= column), np.flatnonzero(row <= column)
+    return np.flatnonzero(row > column), np.flatnonzero(row < column)
+
+
+def strongly_coupled(a: AnyArray, sums: Sums) -> AnyArray:
+    """The places of triangular matrices with couplings far larger than their diagonal, if it has one."""
+    largest = np.abs(a.diagonal(0, 1, 2)).max(1)
+    found: AnyArray = np.flatnonzero((np.maximum(*sums).max(1) > _STRONG * largest) & (largest > 0))
+    return found
+
+
+def diagonal(x: AnyArray, k: int) -> AnyArray:
+    """A view of the k-th diagonal, on or above the first, of (b, n, n or more).  -> (b, n - k)"""
+    b, n, m = x.shape
+    if x.flags.c_contiguous:
+        found: AnyArray = x.reshape(b, n * m)[:, k : (n - k) * (m + 1) : m + 1]
+        return found
+    view: AnyArray = np.einsum("bii->bi", x[:, : n - k, k:n])
+    return view
+
+
+def of_diagonal(a: AnyArray, e: AnyArray | None) -> AnyArray | None:
+    """exp(A), or L(A, E), of diagonal matrices; None if it overflows.  (b, n, n) -> (b, n, n)"""
+    entries = a.diagonal(0, 1, 2)
+    if e is None:
+        y = np.zeros(a.shape, a.dtype)
+        diagonal(y, 0)[...] = np.exp(entries)
+    else:
+        y = e * _divided_difference(entries[:, :, None], entries[:, None, :])
+    return y if np.isfinite(y).all() else None
+
+
+def of_two(a: AnyArray) -> AnyArray | None:
+    """exp(A) of upper triangular matrices of two rows; None if it overflows."""
+    entries = a.diagonal(0, 1, 2)
+    y = np.zeros(a.shape, a.dtype)
+    diagonal(y, 0)[...] = np.exp(entries)
+    y[:, 0, 1] = a[:, 0, 1] * _divided_difference(entries[:, 0], entries[:, 1])
+    return y if np.isfinite(y).all() else None
+
+
 class Diagonals(NamedTuple):
-    """The two diagonals of exp(t A) for triangular matrices A, upper or lower, and several t."""
+    """The two diagonals of exp(t A) for upper triangular matrices A and several t."""
 
     on: AnyArray  # (k, b, n)
-    beside: AnyArray  # (k, b, n - 1), above or below
-    upper: AnyArray  # (b,), whether above
+    above: AnyArray  # (k, b, n - 1)
 
     @classmethod
     def of(cls, a: AnyArray, times: AnyArray, without: int) -> Diagonals:
         """For these t, (k, 1 or b, 1); the first ``without`` of exp(t A) - I."""
-        upper: AnyArray = np.logical_not(np.tril(a, -1).any((1, 2)))
-        above, below = (np.einsum("bii->bi", part) for part in (a[:, :-1, 1:], a[:, 1:, :-1]))
-        exponents = times * np.einsum("bii->bi", a)
+        exponents = times * a.diagonal(0, 1, 2)
         on = np.exp(exponents)
         on[:without] = np.expm1(exponents[:without])
-        beside = times * np.where(upper[:, None], above, below)
-        return cls(on, beside * _divided_difference(exponents[:, :, :-1], exponents[:, :, 1:]), upper)
+        above = times * a.diagonal(1, 1, 2)
+        return cls(on, above * _divided_difference(exponents[:, :, :-1], exponents[:, :, 1:]))
 
     def put(self, x: AnyArray, k: int) -> None:
-        """Into exp(t A) for the k-th t.  x: (b, n, n)"""
-        np.einsum("bii->bi", x)[...] = self.on[k]  # a view, as the others
-        if self.upper.any():
-            above = np.einsum("bii->bi", x[:, :-1, 1:])
-            above[self.upper] = self.beside[k][self.upper]
-        if not self.upper.all():
-            below = np.einsum("bii->bi", x[:, 1:, :-1])
-            below[~self.upper] = self.beside[k][~self.upper]
+        """Into exp(t A) for the k-th t.  x: (b, n, n), or with tangents to the right"""
+        diagonal(x, 0)[...] = self.on[k]
+        diagonal(x, 1)[...] = self.above[k]
 
 
 def _divided_difference(x: AnyArray, y: AnyArray) -> AnyArray:
     """(exp(x) - exp(y)) / (x - y), from the one with the larger real part: right to a few units."""
-    swap = y.real > x.real
-    larger, smaller = np.where(swap, y, x), np.where(swap, x, y)
-    step = smaller - larger
-    safe = np.where(step == 0, 1, step)
-    found: AnyArray = np.exp(larger) * np.where(step == 0, 1, np.expm1(safe) / safe)
+    if x.dtype.kind == "c":
+        swap = y.real > x.real
+        larger = np.where(swap, y, x)
+        step = np.where(swap, x, y) - larger
+    else:
+        larger, step = np.maximum(x, y), -np.abs(x - y)
+    quotient = np.divide(np.expm1(step), step, out=np.ones_like(step), where=step != 0)
+    found: AnyArray = np.exp(larger) * quotient
     return found
