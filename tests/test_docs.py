@@ -236,6 +236,21 @@ def test_lines_are_short() -> None:
     assert [pair for pair in lines if len(pair[1]) > 120 and not UNBREAKABLE.match(pair[1])] == []
 
 
+# A line break before ">=", "+ b" or "0." of a formula would begin a quotation or a list.
+NOT_IN_A_PARAGRAPH = re.compile(r" {0,3}(?:>|[-+*] |\d+[.)] )")
+
+
+def test_no_line_of_a_paragraph_begins_as_a_list_or_quotation() -> None:
+    broken = []
+    for page in [*PAGES, *OTHERS]:
+        for block in re.split(r"\n\s*\n|^#.*$", FENCE.sub("", page.read_text()), flags=re.MULTILINE):
+            first, *others = block.strip("\n").splitlines() or [""]
+            if not NOT_IN_A_PARAGRAPH.match(first) and not UNBREAKABLE.match(first):
+                broken += [(name(page), line) for line in others if NOT_IN_A_PARAGRAPH.match(line)]
+            broken += [(name(page), line) for line in (first, *others) if re.match(r"\s{0,3}>", line)]
+    assert broken == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "theory"], ids=name)
 def test_theorems_are_numbered_without_gaps(page: Path) -> None:
     for kind in ("Lemma", "Theorem"):

@@ -261,3 +261,20 @@ def test_penalties_against_their_formulas() -> None:
         expected = (layer.matrix(basis) - constant).square().sum() + constant.square().sum()
         expected += layer.readout.square().sum()
     assert matrix_penalty(layer).item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_fits_where_gradients_are_off(solver: str) -> None:
+    X, y = IRIS[0][:60, :2], IRIS[0][:60, 2]
+
+    def fitted() -> MLayerRegressor:
+        quick = {**QUICK, "max_iter": 3, "matrix_size": 3, "solver": solver, "periodic": False}
+        return MLayerRegressor(**quick).fit(X, y).partial_fit(X, y)
+
+    expected = fitted().predict(X)
+    with torch.inference_mode():
+        model = fitted()
+        np.testing.assert_allclose(model.predict(X), expected, rtol=1e-12)
+        layer = model.to_mlayer()
+    layer(torch.from_numpy(X)).sum().backward()  # an ordinary layer, made there or not
+    assert layer.readout.grad is not None

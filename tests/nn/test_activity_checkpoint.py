@@ -1,9 +1,10 @@
-"""`watch_activity` under torch.utils.checkpoint: the penalty acts once, or the call is refused."""
+"""`watch_activity` under torch.utils.checkpoint and torch.func: the penalty acts once, or is refused."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import mlayer
@@ -96,3 +97,22 @@ def test_one_inside_another_leaves_the_outer_one_watching() -> None:
     net(inputs())
     assert len(inner) == 2
     assert len(outer) == 4
+
+
+def test_transforms_around_and_inside() -> None:
+    layer = mlayer.MLayer(4, 2, matrix_size=3)
+    x, weights = torch.rand(5, 4), dict(layer.named_parameters())
+
+    def penalty(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        with watch_activity(layer) as penalties:
+            torch.func.functional_call(layer, weights, (x,))
+        return sum(penalties, torch.zeros(()))
+
+    each = torch.func.vmap(penalty, in_dims=(None, 0))(weights, x)
+    torch.testing.assert_close(each.mean(), layer.activity(x))
+    gradients = torch.func.grad(penalty)(weights, x)
+    layer.activity(x).backward()
+    torch.testing.assert_close(gradients["free_generators"], layer.free_generators.grad)
+    for transform in (torch.func.vmap, torch.func.jacrev):
+        with watch_activity(layer), pytest.raises(DetachedPenaltyError, match="inside the function"):
+            transform(layer)(x)

@@ -74,6 +74,8 @@ def test_the_page_of_a_series(sales: FitResult) -> None:
     html = fit_page(sales, "sales.csv", "sales.safetensors").html()
     assert "The last 80 moments of date were held out and forecast" in html
     assert "Periods found: 7.0 days" in html
+    assert "waves with a period of 7.0 days" in sales.verdict
+    assert "column used" in html
     assert "The band is the interval for 90 % of the rows: from ±\N{NO-BREAK SPACE}" in html
     assert "+- " in sales.verdict  # for terminals of all kinds
     assert "+- " not in html

@@ -10,7 +10,7 @@ import torch
 from problems import layer, product
 
 from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
-from mlayer.training import Plateau, Settings, train, train_many
+from mlayer.training import Plateau, Settings, evaluate, train, train_many
 
 X, Y = product(8)
 
@@ -144,11 +144,52 @@ def test_a_schedule_needs_a_length() -> None:
         (torch.zeros(8), r"integers.*; got torch.float32 of shape \(8,\). .*y.long\(\)"),
         (torch.zeros(8, dtype=torch.int32), r"got torch.int32 of shape \(8,\). .*y.long\(\)"),
         (torch.zeros(8, 1, dtype=torch.int64), r"got torch.int64 of shape \(8, 1\). .*y.flatten\(\)"),
+        (torch.eye(8, 2, dtype=torch.int64), r"got torch.int64 of shape \(8, 2\). .*y.argmax\(1\)"),
     ],
 )
-def test_labels_of_another_kind(labels: torch.Tensor, words: str) -> None:
+@pytest.mark.parametrize("loader", [False, True])
+def test_labels_of_another_kind(labels: torch.Tensor, words: str, loader: bool) -> None:
     with pytest.raises(ArgumentError, match=words):
-        train(layer(2), (X, labels), Settings(epochs=1, loss="cross_entropy"))
+        train(layer(2), _given(labels, loader), Settings(epochs=1, loss="cross_entropy"))
+
+
+def _given(labels: torch.Tensor, loader: bool) -> Any:
+    """X and labels as two tensors, or as a loader of one batch."""
+    pairs = torch.utils.data.TensorDataset(X, labels)
+    return torch.utils.data.DataLoader(pairs, batch_size=8) if loader else (X, labels)
+
+
+@pytest.mark.parametrize("loader", [False, True])
+@pytest.mark.parametrize(
+    ("y", "loss", "words"),
+    [
+        (torch.ones(8, 3), "cross_entropy", r"probabilities of shape \(8, 2\); got shape \(8, 3\)"),
+        (torch.ones(8, 2) + 0j, "squared_error", "y must be real, .* got torch.complex64"),
+    ],
+)
+def test_targets_that_do_not_fit_the_outputs(y: torch.Tensor, loss: str, words: str, loader: bool) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        train(layer(2), _given(y, loader), Settings(epochs=1, loss=loss))
+
+
+def test_the_accuracy_of_columns_and_of_probabilities() -> None:
+    def both(model: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        outputs = model(x)
+        return outputs, outputs.square().mean(1)
+
+    model, settings = layer(2), Settings(loss=both, metrics=("accuracy",))
+    classes = model(X).argmax(1)
+    with pytest.raises(ArgumentError, match=r"shape \(8, 1\). Convert them with y.flatten"):
+        evaluate(model, (X, classes[:, None]), settings)
+    assert evaluate(model, (X, torch.nn.functional.one_hot(classes, 2).float()), settings)["accuracy"] == 1
+    assert evaluate(model, (X, 1 - classes), settings)["accuracy"] == 0
+    with pytest.raises(ArgumentError, match=r"of shape \(8,\), the classes, .* got shape \(8, 3\)"):
+        evaluate(model, (X, torch.ones(8, 3)), settings)
+
+
+def test_a_penalty_that_no_layer_can_add() -> None:
+    with pytest.raises(ArgumentError, match=r"activity_penalty must be 0 .* got 0.01 with a Linear"):
+        train(torch.nn.Linear(2, 1), (X, Y), Settings(epochs=1, activity_penalty=0.01))
 
 
 def test_a_refused_call_leaves_the_mode_of_the_model() -> None:
@@ -163,10 +204,11 @@ def test_classes_under_the_default_loss() -> None:
         train(layer(2), (X, torch.zeros(8, dtype=torch.int64)), Settings(epochs=1))
 
 
-@pytest.mark.parametrize("label", [-1, 2])
-def test_classes_that_the_model_does_not_have(label: int) -> None:
+@pytest.mark.parametrize("loader", [False, True])
+@pytest.mark.parametrize("label", [-100, -1, 2])  # torch leaves out examples of the class -100
+def test_classes_that_the_model_does_not_have(label: int, loader: bool) -> None:
     with pytest.raises(ArgumentError, match="class numbers from 0 to 1, for a model of 2 outputs"):
-        train(layer(2), (X, torch.full((8,), label)), Settings(epochs=1, loss="cross_entropy"))
+        train(layer(2), _given(torch.full((8,), label), loader), Settings(epochs=1, loss="cross_entropy"))
 
 
 @pytest.mark.parametrize("seconds", ["60", math.nan, -1.0])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import mlayer
+from mlayer.errors import ArgumentError
 from mlayer.training import Plateau, Settings, evaluate, train
 
 
@@ -54,6 +56,27 @@ def test_gradients_are_computed_whatever_the_context(context: Any) -> None:
     with context():
         train(there, (x.clone().requires_grad_(context is torch.no_grad), y.clone()), Settings(epochs=1))
     assert same_weights(here, there)
+
+
+def test_what_was_made_under_inference_mode() -> None:
+    here, there, (x, y) = layer(), layer(), product()
+    with torch.inference_mode():
+        batches, unusable = [(x.clone(), y.clone())], layer()
+    train(here, [(x, y)], Settings(epochs=2))
+    train(there, batches, Settings(epochs=2))
+    assert same_weights(here, there)
+    with pytest.raises(ArgumentError, match=r"made outside torch.inference_mode; .*copy.deepcopy\(model\)"):
+        train(unusable, (x, y), Settings(epochs=1))
+    assert train(copy.deepcopy(unusable), (x, y), Settings(epochs=1)).steps
+    labels = torch.zeros(3).long()
+    with torch.inference_mode():
+        rows = x[:3].clone(), labels.clone()
+    two = layer(2)
+    assert torch.equal(mlayer.attack(two, *rows).radius, mlayer.attack(two, x[:3], labels).radius)
+    with torch.inference_mode():
+        unusable = layer(2)
+    with pytest.raises(ArgumentError, match=r"made outside torch.inference_mode, .*copy.deepcopy\(layer\)"):
+        mlayer.certify(unusable, x[:3], labels)
 
 
 def test_every_example_is_seen_once_an_epoch_in_a_new_order() -> None:

@@ -141,7 +141,7 @@ def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
 
 
 def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
-    """Labels as int64 on the CPU, (rows,)."""
+    """Labels as int64 on the CPU, (rows,); a copy if they were made under torch.inference_mode."""
     check_tensor("labels", labels, "Convert with torch.as_tensor(labels).")
     check_plain("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -151,6 +151,7 @@ def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
             "labels", f"of shape ({rows},)", f"shape {tuple(labels.shape)}", "One class per row."
         )
     labels = labels.detach().to(device="cpu", dtype=torch.int64)
+    labels = labels.clone() if labels.is_inference() else labels
     if rows and not bool(((labels >= 0) & (labels < layer.out_features)).all()):
         raise ArgumentError(
             "labels",

@@ -246,6 +246,13 @@ def check_weights(argument: str, module: nn.Module) -> None:
             raise ArgumentTypeError(
                 argument, "of dense weights", f"{came} {name}", "Use .to_dense() or .dequantize()."
             )
+        if tensor.is_inference():
+            raise ArgumentError(
+                argument,
+                "made outside torch.inference_mode, as derivatives are needed",
+                f"{name} made under it",
+                "Use copy.deepcopy(layer) outside.",
+            )
         if tensor.is_meta:
             raise ArgumentError(
                 argument, "a module with weights", f"{name} without data (meta)", "Load its weights."

@@ -115,17 +115,22 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         and files refer to the inputs and outputs as they were given.
         """
         check_is_fitted(self)
-        return raw_layer(self._layer, self._inputs, self._outputs)
+        with torch.inference_mode(False):  # else it could never be trained or certified
+            return raw_layer(self._layer, self._inputs, self._outputs)
 
     # ---- Fitting. --------------------------------------------------------------------------------
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """A call that is refused, or interrupted, leaves the attributes as they were before it."""
+        """A call that is refused, or interrupted, leaves the attributes as they were before it.
+
+        Inside gradients are computed, also where the call stands under torch.inference_mode or no_grad.
+        """
         check_arguments(self)
         before = dict(self.__dict__)
         try:
-            yield
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)

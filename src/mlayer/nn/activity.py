@@ -65,7 +65,8 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     often it is recomputed; exp(M) of the watched layers is kept for the penalty. With
     ``use_reentrant=True`` the forward pass has no gradient, and a :class:`DetachedPenaltyError` says so.
     One inside another collects too: both then hold the penalties of the passes inside them. Copies made
-    inside are not watched.
+    inside are not watched. Under ``torch.func`` (vmap, grad) it must stand inside the transformed function:
+    what a transform computes cannot be used outside of it.
 
     >>> import torch, mlayer
     >>> model = torch.nn.Sequential(mlayer.MLayer(3, 4, matrix_size=2), mlayer.MLayer(4, 2, matrix_size=2))
@@ -79,6 +80,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     penalties: list[Tensor] = []
     watching = [True]  # a copy made inside may keep the watcher
     gradients_wanted = torch.is_grad_enabled()
+    depth = _transforms()
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "watcher")]
 
     def watch(layer: Any, outer: Callable[[Tensor], None] | None, exponentials: Tensor) -> None:
@@ -92,6 +94,12 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
                 "training mode runs without them, so its penalty would have no effect. With "
                 "torch.utils.checkpoint, pass use_reentrant=False; to evaluate, call model.eval() or enter "
                 "watch_activity inside torch.no_grad()."
+            )
+        if _transforms() != depth:
+            raise DetachedPenaltyError(
+                "this forward pass of an MLayer runs under a transform of torch.func (vmap, grad, jvp) that "
+                "begins inside watch_activity, so its penalty could not be used outside of that transform. "
+                "Enter watch_activity inside the function that is transformed and return the penalty from it."
             )
         with _outside_checkpoint():
             penalties.append(activity_of(exponentials, kind))
@@ -114,6 +122,14 @@ def _trains(layer: nn.Module) -> bool:
 def _recomputes() -> bool:
     """Whether this forward pass runs inside a backward pass: the recomputation of a checkpoint."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def _transforms() -> int:
+    """How many transforms of torch.func are active; a compiler traces them by itself, so 0 there."""
+    current = getattr(torch._C._functorch, "maybe_current_level", None)
+    if current is None or torch.compiler.is_compiling():
+        return 0
+    return current() or 0
 
 
 def _outside_checkpoint() -> AbstractContextManager[object]:

@@ -34,10 +34,11 @@ def fit_page(result: FitResult, source: str, model: str | PurePath) -> Page:
     page.paragraph(result.verdict.replace("+- ", _PLUS_MINUS))
     first = next(iter(result.metrics), None)
     cards = [] if first is None else [(readable(result.metrics[first]), f"{first} on held-out rows")]
+    columns = len(result.model.schema.columns)
     cards += [
         (f"{facts['rows']['train']:,}", "training rows"),
         (f"{facts['rows']['test']:,}", "held-out rows"),
-        (f"{len(result.model.schema.columns)}", "columns used"),
+        (f"{columns}", "column used" if columns == 1 else "columns used"),
         (f"{facts['parameters']:,}", "parameters"),
     ]
     page.cards(cards)

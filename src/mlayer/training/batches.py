@@ -144,7 +144,7 @@ class FromLoader:
                     "Wrap a data set of examples: torch.utils.data.DataLoader(data, batch_size=32).",
                 )
             rows = world.part(torch.arange(len(item[0])))
-            part = [(t if world.alone else t[rows]).to(self.device) for t in item]
+            part = [_trainable(t if world.alone else t[rows]).to(self.device) for t in item]
             yield Batch(part[0], part[1], part[2] if len(part) > 2 else None, len(item[0]))
         if empty:
             raise ArgumentError(
@@ -158,6 +158,11 @@ class FromLoader:
     def examples(self) -> list[Any]:
         """The fingerprint of some examples; asking for them may change the other one."""
         return examples_fingerprint(self.loader)
+
+
+def _trainable(tensor: Tensor) -> Tensor:
+    """A copy of what was made under torch.inference_mode, as a backward pass cannot use that."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 Source = TensorsInMemory | FromLoader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.batches import Data, Source, as_source
 from mlayer.training.distributed import World
 from mlayer.training.losses import METRICS, as_loss
@@ -30,6 +30,13 @@ def check_model(model: object, settings: object) -> None:
     """Raise if these are not what a run is made of."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__, "For example an MLayer.")
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise ArgumentError(
+            "model",
+            "made outside torch.inference_mode",
+            "one whose parameters were made under it",
+            "Use copy.deepcopy(model) outside.",
+        )
     if not isinstance(settings, Settings):
         raise ArgumentTypeError(
             "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."

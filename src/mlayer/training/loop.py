@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.checks import brief, file_path, function, number
-from mlayer.errors import ArgumentTypeError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.activity import watch_activity
 from mlayer.nn.overflow import OverflowedOutputError
 from mlayer.training.batches import Batch, Data, TensorsInMemory
@@ -122,6 +122,7 @@ class _Loop:
         self.closure = needs_closure(run.optimizer)
         # Whether weights are judged by the training loss alone, see best.py.
         self.by_running_loss = run.validation is None and not run.settings.metrics
+        self._check_penalty()
         for source in (run.source, self.validation):
             if run.settings.loss == "cross_entropy" and isinstance(source, TensorsInMemory):
                 check_labels(source.tensors[1])
@@ -191,6 +192,17 @@ class _Loop:
         if settings.activity_penalty:
             return watch_activity(self.run.model, settings.activity_kind)
         return nullcontext([])
+
+    def _check_penalty(self) -> None:
+        """A penalty that no layer can add would be silently left out."""
+        settings, model = self.run.settings, self.run.model
+        if settings.activity_penalty and not any(hasattr(module, "watcher") for module in model.modules()):
+            raise ArgumentError(
+                "activity_penalty",
+                "0 for a model without an MLayer, as it is a penalty on exp(M)",
+                f"{settings.activity_penalty:g} with a {type(model).__name__} that has none",
+                "Use weight_decay, or remove it.",
+            )
 
     def _rest_of_epoch(self) -> Iterator[Batch]:
         """The batches of this epoch that are still to come, with generators where they should be."""

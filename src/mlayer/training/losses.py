@@ -18,6 +18,9 @@ from mlayer.checks import brief
 from mlayer.errors import ArgumentError
 from mlayer.training.settings import Loss
 
+# torch's default for numbers that count for nothing, -100, would hide a wrong label.
+_NO_CLASS = -(2**31)
+
 # (outputs, targets) -> one number per example, (b,).
 EachExample = Callable[[Tensor, Tensor], Tensor]
 
@@ -29,8 +32,39 @@ def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest output is the target class, else 0."""
+    """1 where the largest output is the target class, or the most probable one, else 0."""
+    if targets.shape == outputs.shape and targets.dim() > 1 and targets.is_floating_point():
+        targets = targets.argmax(-1)
+    if targets.shape != outputs.shape[:-1]:  # broadcasting would count pairs of examples
+        check_labels(targets)
+        raise ArgumentError(
+            "y",
+            f"of shape {tuple(outputs.shape[:-1])}, the classes, for the metric 'accuracy'",
+            f"shape {tuple(targets.shape)}",
+            "Give one class number per example.",
+        )
     return (outputs.argmax(-1) == targets).to(outputs.dtype)
+
+
+def cross_entropies(outputs: Tensor, targets: Tensor, reduction: str = "none") -> Tensor:
+    """The cross entropy of torch; where that refuses the targets, an error that says what is wrong with them.
+
+    A loader brings its targets one batch at a time, so that they cannot be checked before; asking for the
+    reason only where torch refuses costs a training step nothing. No class number stands for "ignore".
+    """
+    try:
+        return cross_entropy(outputs, targets, reduction=reduction, ignore_index=_NO_CLASS)
+    except (RuntimeError, IndexError, ValueError):
+        check_labels(targets, one_number=outputs.dim() == 2)
+        _check_range(targets, outputs.shape[-1])
+        if targets.shape != outputs.shape and targets.dim() > 1:
+            raise ArgumentError(
+                "y",
+                f"class numbers of shape ({len(outputs)},), or probabilities of shape {tuple(outputs.shape)}",
+                f"shape {tuple(targets.shape)}",
+                'For quantities: Settings(loss="squared_error").',
+            ) from None
+        raise
 
 
 def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -39,11 +73,14 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 LOSSES: dict[str, EachExample] = {
-    "cross_entropy": partial(cross_entropy, reduction="none"),
+    "cross_entropy": cross_entropies,
     "squared_error": squared_errors,
 }
 # Their means over a batch, each in one operation: at batch 32 of a small model operations are what costs.
-_MEANS: dict[str, EachExample] = {"cross_entropy": cross_entropy, "squared_error": mean_squared_error}
+_MEANS: dict[str, EachExample] = {
+    "cross_entropy": partial(cross_entropies, reduction="mean"),
+    "squared_error": mean_squared_error,
+}
 # Name -> one number per example; what their mean becomes; whether larger is better.
 METRICS: dict[str, tuple[EachExample, Callable[[float], float], bool]] = {
     "accuracy": (hits, float, True),
@@ -110,15 +147,22 @@ def _one_per_example(returned: object, x: Tensor) -> tuple[Tensor, Tensor]:
     return outputs, losses
 
 
-def check_labels(y: Tensor) -> None:
-    """Class indices must be of a kind that torch's cross entropy takes; probabilities are (b, classes)."""
+def check_labels(y: Tensor, one_number: bool = False) -> None:
+    """Class indices must be of a kind that torch's cross entropy takes; probabilities are (b, classes).
+
+    ``one_number`` says that an example can have only one, so that rows of integers are wrong too.
+    """
     column = y.dim() == 2 and y.shape[1] == 1 and not y.is_floating_point()
-    if column or (y.dim() == 1 and y.dtype not in {torch.int64, torch.uint8}):
+    rows = one_number and y.dim() == 2 and not y.is_floating_point()
+    if column or rows or (y.dim() == 1 and y.dtype not in {torch.int64, torch.uint8}):
+        remedy = (
+            "y.flatten().long()" if column else "y.argmax(1) if each row has one 1" if rows else "y.long()"
+        )
         raise ArgumentError(
             "y",
             'integers of dtype torch.int64, one per example, for loss="cross_entropy"',
             f"{y.dtype} of shape {tuple(y.shape)}",
-            f"Convert them with {'y.flatten().long()' if column else 'y.long()'}.",
+            f"Convert them with {remedy}.",
         )
 
 
@@ -133,6 +177,12 @@ def check_classes(model: nn.Module, x: Tensor, y: Tensor) -> None:
         classes = model(x[:1].to(next(iter(model.parameters())).device)).shape[-1]
     finally:
         model.train(training)
+    _check_range(y, classes)
+
+
+def _check_range(y: Tensor, classes: int) -> None:
+    if y.is_floating_point() or y.dim() != 1:
+        return
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= classes:
         raise ArgumentError(
@@ -147,6 +197,13 @@ def _like(outputs: Tensor, targets: Tensor) -> Tensor:
     """Targets (b,) with outputs (b, 1); anything else must fit, or broadcasting would hide the error."""
     if targets.dim() == 1 and outputs.dim() == 2 and outputs.shape[1] == 1:
         targets = targets[:, None]
+    if targets.is_complex() and not outputs.is_complex():
+        raise ArgumentError(
+            "y",
+            "real, as the outputs of the model",
+            str(targets.dtype),
+            "Use torch.view_as_real(y).flatten(1).",
+        )
     if outputs.shape != targets.shape:
         classes = targets.dim() == 1 and not targets.is_floating_point()
         raise ArgumentError(

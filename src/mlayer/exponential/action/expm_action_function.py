@@ -70,7 +70,8 @@ def expm_action(
         max_products: more products than this are an error rather than a long wait.
 
     Returns:
-        (..., *t.shape, n, k), or (..., *t.shape, n) for one vector; for a function (*t.shape, *V.shape).
+        `(..., *t.shape, n, k)`, or `(..., *t.shape, n)` for one vector; for a function
+        `(*t.shape, *V.shape)`.
 
     >>> import math, torch, mlayer
     >>> turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])

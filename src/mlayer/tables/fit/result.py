@@ -156,7 +156,8 @@ class FitResult:
         if (model <= base) == BETTER_HIGH[name]:
             said += " It is no better than that: more rows, other columns or longer training may help."
         if self.periods:
-            said += f" It is made of waves with periods of {', '.join(self.periods)}."
+            many = "periods" if len(self.periods) > 1 else "a period"
+            said += f" It is made of waves with {many} of {', '.join(self.periods)}."
         if self.half is not None and np.isfinite(self.half).all():
             covered = np.mean(np.abs(self.predictions.outputs - self.truth) <= self.half)
             ends = [readable(float(end)) for end in (self.half.min(), self.half.max())]
