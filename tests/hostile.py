@@ -169,15 +169,18 @@ ODDITIES = [
 ]
 
 
+HANGS = 900  # seconds: for ever, to a test; how fast a machine is, or how busy, must not matter
+
+
 @contextmanager
-def no_hang(seconds: int = 900) -> Iterator[None]:
+def no_hang() -> Iterator[None]:
     """Fails what would run for ever; no claim about speed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"still at work after {seconds} s")
+        raise AssertionError(f"still at work after {HANGS} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    signal.alarm(HANGS)
     try:
         yield
     finally:

@@ -5,21 +5,33 @@
 torch's matrix products are computed by numpy's BLAS instead. Where the batch (of one matrix: the rows) is odd
 in number the terms are summed backwards, and the last rows, those beyond a multiple of four, in another order
 again, as libraries do that work in blocks; likewise all rows where an operand does not start at a full cache
-line. Eigenvectors and singular vectors come with other signs, and the eigenvalues of a general matrix in
-another order. A library is free to do all that for another batch, thread count or processor. Code and tests
-that assume the opposite pass where they were written and fail on the next machine; here they fail on every
-machine. Values stay right to rounding.
+line. Sums are computed backwards where the first dimension is odd, and the last elements of exp and the like
+by numpy's functions, as loops over vectors leave them to others. Eigenvectors and singular vectors come with
+other signs, and the eigenvalues of a general matrix in another order. A library is free to do all that for
+another batch, thread count or processor. Code and tests that assume the opposite pass where they were written
+and fail on the next machine; here they fail on every machine. Values stay right to rounding.
+
+    python -m pytest -p other_bits --sums=shape --sums-seed=3 tests/symbolic
+    python -m pytest -p other_bits --sums=call tests/symbolic
+
+The terms of products in a random order instead: one that belongs to the shapes of the operands, or another
+one at every call. No library does the latter. A test that fails by `call` and passes by `shape`, for a few
+seeds, compares a computation with its repetition to the bit, which is right; one that fails by `shape` has a
+fault.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -27,21 +39,23 @@ _BLOCK = 4
 _LINE = 64  # bytes of a cache line
 _HALVES = (torch.float16, torch.bfloat16)
 _library = torch.library.Library("aten", "IMPL")
+_ELEMENTWISE = ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh")
+_LANES = 8  # elements that a loop over vectors takes at once
+
+# How the terms of a product are ordered: "batch", "shape" or "call", and the seed of the random orders.
+_sums, _seed = "batch", 0
+_calls = itertools.count()
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b for matrices, batches of them, and vectors."""
     if a.dtype in _HALVES:
         return _product(a.float(), b.float()).to(a.dtype)
-    if a.dim() == 1:
-        a, b = a.flip(0), b.flip(0)
-    elif a.shape[0] % 2:
-        a, b = a.flip(-1), b.flip(-2 if b.dim() > 1 else -1)
     aligned = a.data_ptr() % _LINE == b.data_ptr() % _LINE == 0
     left, right = (x.detach().resolve_conj().resolve_neg().numpy() for x in (a, b))
-    order = np.r_[0 : left.shape[-1] : 2, 1 : left.shape[-1] : 2]
-    if not aligned:
-        left, right = left[..., order], right[..., order, :] if right.ndim > 1 else right[order]
+    first, order = _orders(a.shape, b.shape, aligned)
+    if first is not None:
+        left, right = left[..., first], right[..., first, :] if right.ndim > 1 else right[first]
     result = np.asarray(left @ right)
     beyond = left.shape[-2] % _BLOCK if left.ndim > 1 else 0
     if beyond:
@@ -49,6 +63,59 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         rows = (..., slice(-beyond, None), slice(None)) if right.ndim > 1 else slice(-beyond, None)
         result[rows] = left[..., -beyond:, order] @ other
     return torch.tensor(result)  # at a full cache line, as torch's own results are
+
+
+def _orders(a: Sequence[int], b: Sequence[int], aligned: bool) -> tuple[np.ndarray | None, np.ndarray]:
+    """In which order the terms are summed, None for that of memory; and after it that of the last rows."""
+    if _sums == "batch":
+        return _by_batch(a[-1], len(a) == 1 or a[0] % 2 == 1, aligned)
+    return _random_orders(tuple(a), tuple(b), aligned, next(_calls) if _sums == "call" else -1)
+
+
+@functools.cache
+def _by_batch(terms: int, backwards: bool, aligned: bool) -> tuple[np.ndarray | None, np.ndarray]:
+    forwards, two_by_two = np.arange(terms), np.r_[0:terms:2, 1:terms:2]
+    order = forwards[::-1] if backwards else forwards
+    if not aligned:
+        order = order[two_by_two]
+    return (order if backwards or not aligned else None), two_by_two
+
+
+@functools.lru_cache(4096)
+def _random_orders(
+    a: tuple[int, ...], b: tuple[int, ...], aligned: bool, call: int
+) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(zlib.crc32(repr((_seed, a, b, aligned, call)).encode()))
+    return random.permutation(a[-1]), random.permutation(a[-1])
+
+
+def _sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    kind = dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64)
+    over = list(range(x.dim())) if dim is None or dim == [] else list(dim)
+    if x.dim() and x.shape[0] % 2 and (x.is_floating_point() or x.is_complex()):
+        x = x.flip(over)
+    out = torch.empty(0, dtype=kind)
+    return torch.ops.aten.sum.IntList_out(x, over, keepdim, dtype=dtype, out=out)
+
+
+def _sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return _sum(x, None, dtype=dtype)
+
+
+def _elementwise(name: str) -> Callable[[Tensor], Tensor]:
+    theirs, ours = getattr(torch, name), getattr(np, name)
+
+    def changed(x: Tensor) -> Tensor:
+        kind = x.dtype if x.is_floating_point() or x.is_complex() else torch.get_default_dtype()
+        result = theirs(x, out=torch.empty_like(x, dtype=kind))
+        last = x.numel() % _LANES
+        if last and kind in (torch.float32, torch.float64) and result.is_contiguous():
+            with np.errstate(all="ignore"):
+                rest = ours(x.detach().resolve_neg().reshape(-1)[-last:].to(kind).numpy())
+            result.view(-1)[-last:] = torch.from_numpy(rest)
+        return result
+
+    return changed
 
 
 def _plus(start: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
@@ -123,8 +190,15 @@ def _change(module: ModuleType, name: str, change: Callable[[Any], Any]) -> None
     setattr(module, name, changed)
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sums", choices=("batch", "shape", "call"), default="batch", help="order of the terms")
+    parser.addoption("--sums-seed", type=int, default=0, metavar="N", help="of the random orders")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Only when asked for with -p: the doctests import every module of this folder."""
+    global _sums, _seed
+    _sums, _seed = config.getoption("--sums"), config.getoption("--sums-seed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that kernels are replaced is the point
         for name in ("mm", "bmm", "mv"):
@@ -134,6 +208,10 @@ def pytest_configure() -> None:
             _library.impl(f"{name}_", _add_product_in_place, "CPU")
         _library.impl("dot", _product, "CPU")
         _library.impl("vdot", _conjugate_dot, "CPU")
+        _library.impl("sum.dim_IntList", _sum, "CPU")
+        _library.impl("sum", _sum_of_all, "CPU")
+        for name in _ELEMENTWISE:
+            _library.impl(name, _elementwise(name), "CPU")
     for module in (np.linalg, torch.linalg):
         for name, change in (("eigh", _eigh), ("eig", _eig), ("svd", _svd)):
             _change(module, name, change)

@@ -18,7 +18,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.total = self.done = self.failed = 0
-        self.begun = self.shown = time.monotonic()
+        self.begun = self.shown = time.monotonic()  # clock: what is shown
         self.rewrites = sys.stdout.isatty()
 
     @pytest.hookimpl(trylast=True)
@@ -39,9 +39,9 @@ class Progress:
             self.failed += 1
         if report.when == "teardown":
             if not self.done:
-                self.begun = time.monotonic()  # collecting and importing are over
+                self.begun = time.monotonic()  # clock: collecting and importing are over
             self.done += 1
-        now = time.monotonic()
+        now = time.monotonic()  # clock: what is shown
         if self.done and now - self.shown >= _EVERY[self.rewrites]:
             self.shown = now
             self.show(now - self.begun)

@@ -39,7 +39,7 @@ class StructureCase:
 
 
 def _is_block_diagonal(A: Tensor) -> bool:
-    return torch.equal(A, torch.stack([torch.block_diag(m[:2, :2], m[2:, 2:]) for m in A]))
+    return torch.equal(A, torch.stack([torch.block_diag(m[:2, :2], m[2:, 2:]) for m in A]))  # exact: copies
 
 
 def _is_block_triangular(A: Tensor) -> bool:

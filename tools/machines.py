@@ -8,8 +8,9 @@ whose tests read text, bytes or formulas and compute nothing that a variation co
 the kernel differs, those that compute without an exponential. tests/exponential has every instruction set in
 make test.
 
-    python tools/machines.py                     all of them
-    python tools/machines.py "another user"      one of them
+    python tools/machines.py                             all of them, but for those of ON_REQUEST
+    python tools/machines.py "another user"              one of them
+    python tools/machines.py "sums in random order"      one of ON_REQUEST
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ ABOVE = [
     "tests/files",
 ]
 ROOMS = EXPONENTIAL + ABOVE
+OTHER_ROOMS = [
+    f"tests/{name}" for name in ("numerics", "training", "datasets", "report", "experiments", "cli")
+]
 # What meets a user's settings: text, files, the terminal.
 USERS = [
     "tests/files",
     *(f"tests/tables/test_{name}.py" for name in ("reader", "dialect", "dates", "amounts", "target")),
     *(f"tests/cli/test_{name}.py" for name in ("terminal", "outputs", "odd_tables", "start")),
+    "tests/cli/test_reproduce_download.py",
     "tests/datasets",
     "tests/test_words.py",
     "tests/test_architecture.py",
@@ -69,7 +74,8 @@ OLD_PROCESSOR = {
     "OPENBLAS_CORETYPE": "Nehalem",
     "MLAYER_TEST_KERNEL": "portable",
 }
-# Another language's letters and time, a home that is not there, a narrow terminal without colors.
+# Another language's letters and time, a home that is not there, a narrow terminal without colors, and a proxy
+# that knows nothing of servers on this machine.
 ANOTHER_USER = {
     "LC_ALL": "C",
     "TZ": "Asia/Kathmandu",
@@ -78,12 +84,12 @@ ANOTHER_USER = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "COLUMNS": "40",
+    "http_proxy": "http://127.0.0.1:9",
     "MLAYER_TEST_ORDER": "5",
 }
 
 # What it is called: environment, further options of pytest, folders.
 VARIATIONS: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
-    # Not tests/training: it compares to the bit with runs in other processes, which have the usual BLAS.
     "another BLAS": ({}, ["--at-most=2", "-p", "other_bits", *_without(READERS)], ROOMS),
     "no vector instructions": (OLD_PROCESSOR, ["--at-most=1", *_without(READERS)], ROOMS),
     # MKL, which torch asks, would give no more than there are cores.
@@ -100,6 +106,16 @@ VARIATIONS: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
     "no kernel": ({"MLAYER_EXPM": "matmul"}, ["--at-most=1", *_without(READERS + NO_EXPONENTIAL)], ABOVE),
     "another user": (ANOTHER_USER, ["--at-most=1", "-p", "other_order"], USERS),
 }
+# Run when they are named: they take as long as all the others. Processes that tests start have the usual
+# BLAS.
+ON_REQUEST: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
+    "another BLAS, other rooms": ({}, ["--at-most=1", "-p", "other_bits"], OTHER_ROOMS),
+    "sums in random order": (
+        {},
+        ["--at-most=1", "-p", "other_bits", "--sums=shape", *_without(READERS)],
+        ROOMS + OTHER_ROOMS,
+    ),
+}
 
 
 def available(environment: dict[str, str]) -> bool:
@@ -110,7 +126,7 @@ def available(environment: dict[str, str]) -> bool:
 
 def main(wanted: list[str]) -> int:
     results = []
-    chosen = {name: VARIATIONS[name] for name in wanted or VARIATIONS}
+    chosen = {name: (VARIATIONS | ON_REQUEST)[name] for name in wanted or VARIATIONS}
     for name, (environment, options, folders) in chosen.items():
         if not available(environment):
             results.append((name, "skipped: not on this machine", 0.0))

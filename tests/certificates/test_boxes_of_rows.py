@@ -89,4 +89,5 @@ def test_what_the_caller_writes_later_changes_no_certificate() -> None:
         for end in ends:
             end.copy_(x)
 
+    # exact: the same question again
     assert torch.equal(certifier(x, labels, box=(ends[0], ends[1]), progress=spoil).radius, wanted)

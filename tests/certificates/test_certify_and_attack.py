@@ -45,7 +45,8 @@ def _each_by_itself(model, x, labels, method, eps, *, regions):  # type: ignore[
 def test_rows_of_a_chunk_are_those_of_rows_by_themselves(case) -> None:  # type: ignore[no-untyped-def]
     layer, x, labels = case
     certifier = Certifier(layer, fit_steps=5)
-    eps = float(certifier(x, labels).radius[:-1].median())
+    # Below the radius of a row, not at it: whether that is certified there, rounding may decide.
+    eps = 0.999 * float(certifier(x, labels).radius[:-1].median())
     front = "mlayer.certificates.api.certifier"
     for question in ({}, {"eps": eps}, {"eps": eps / 2}, {"method": "second_order"}, {"eps": 0.0}):
         together = certifier(x, labels, **question)

@@ -282,7 +282,7 @@ def test_the_callers_state_of_torch_changes_nothing(
     expected = answers()
     with within():
         for found, same in zip(answers(), expected, strict=True):
-            assert torch.equal(found, same)
+            assert torch.equal(found, same)  # exact: the same calls again
 
 
 def test_default_precision_changes_nothing() -> None:

@@ -84,6 +84,7 @@ def test_a_rival_settled_by_the_frobenius_norm_holds_at_random_corners() -> None
         signs = np.sign(np.random.default_rng(1).standard_normal((200, 12)))
         with torch.no_grad():
             outputs = certifier.layer(x[certified][:, None] + eps * torch.from_numpy(signs))
+        # exact: classes, which the certificate promises
         assert bool((outputs.argmax(-1) == labels[certified][:, None]).all())
 
 

@@ -108,6 +108,7 @@ def test_weights_are_repetitions_to_the_bit(solver: str) -> None:
     settings: dict[str, Any] = {"solver": solver, "max_iter": 15, "random_state": 0}
     one = MLayerClassifier(**settings).fit(X, y, sample_weight=weight)
     two = MLayerClassifier(**settings).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+    # exact: rows are counted before the fit, so both fits are of the same table
     assert np.array_equal(one.predict_proba(X), two.predict_proba(X))
 
 

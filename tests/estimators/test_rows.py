@@ -24,7 +24,7 @@ def test_weights_repetition_and_order_are_one(table: list[tuple[int, int, int]])
     times = weight.astype(int)
     two = standard_rows(np.repeat(x, times, 0)[::-1], np.repeat(y, times, 0)[::-1], None)
     for name in ("x", "y", "weight"):
-        assert np.array_equal(getattr(one, name), getattr(two, name)), name
+        assert np.array_equal(getattr(one, name), getattr(two, name)), name  # exact: sums of whole numbers
     counts: dict[tuple[float, float], int] = {}
     for a, b, w in table:
         counts[a / 3, float(b)] = counts.get((a / 3, float(b)), 0) + w

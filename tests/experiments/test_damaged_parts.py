@@ -88,7 +88,7 @@ def a_hole(parts: Path) -> None:
 def test_a_part_that_is_none_of_this_run_is_refused(change: Callable[[Path], None], tmp_path: Path) -> None:
     made(tmp_path / "run")
     change(tmp_path / "run")
-    with no_hang(20), pytest.raises(FileFormatError, match=r"two\.json must be"):
+    with no_hang(), pytest.raises(FileFormatError, match=r"two\.json must be"):
         RunContext(parts=tmp_path / "run").part("two", not_again)
 
 
@@ -125,7 +125,7 @@ def test_forged_seconds_do_not_count(text: str | None, tmp_path: Path) -> None:
         os.mkfifo(file)
     else:
         file.write_text(text)
-    with no_hang(20):
+    with no_hang():
         assert runner._seconds_before(tmp_path) == 0.0
 
 

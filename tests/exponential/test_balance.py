@@ -117,8 +117,9 @@ def test_the_same_bits_whatever_stands_beside(n: int, dtype: torch.dtype, instru
     g = torch.stack([random_matrix(n, 1.0, seed=k) for k in range(len(batch))]).to(dtype)
     value, derivative = native.expm(batch), native.frechet(batch, g)
     for k in range(len(kinds)):
+        # exact: the kernel's own loops, a promise of docs/expm.md
         assert torch.equal(native.expm(batch[k]), value[k])
-        assert torch.equal(native.frechet(batch[k], g[k]), derivative[k])
+        assert torch.equal(native.frechet(batch[k], g[k]), derivative[k])  # exact: the same promise
 
 
 # Random matrices with 2 or 3 squarings, and triangular ones; value or derivative had lost 4.5 to 7.5 units.
@@ -162,8 +163,8 @@ def test_the_same_bits_in_lanes_and_alone(n: int, dtype: torch.dtype, instructio
         g = torch.stack([random_matrix(n, 1.0, seed=k) for k in range(len(batch))]).to(dtype)
         value, derivative = native.expm(batch), native.frechet(batch, g)
         for k in range(len(batch)):
-            assert torch.equal(native.expm(batch[k]), value[k])
-            assert torch.equal(native.frechet(batch[k], g[k]), derivative[k])
+            assert torch.equal(native.expm(batch[k]), value[k])  # exact: the same promise
+            assert torch.equal(native.frechet(batch[k], g[k]), derivative[k])  # exact: the same promise
 
 
 @needs_kernel

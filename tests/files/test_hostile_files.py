@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_save_keeps_attributes_and_owner(tmp_path: Path) -> None:
         os.setxattr(file, "user.note", b"mine")
     except OSError:
         named = False
-    if os.getuid() == 0:
+    with suppress(OSError):  # only root may, and not every user exists in a container
         os.chown(file, 1234, 4321)
     owner = file.stat().st_uid, file.stat().st_gid
     mlayer.save(mlayer.MLayer(2, 1, 3), file)

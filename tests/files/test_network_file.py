@@ -37,7 +37,7 @@ def test_what_is_written_is_read_back(options: dict[str, Any], tmp_path: Path) -
         written = (tmp_path / "n.safetensors").read_bytes()
         for _ in range(9):  # the same bytes: safetensors writes metadata in an order of chance
             save_network(model, tmp_path / "again.safetensors", {"eps": 0.1, "names": ["a"]})
-            assert (tmp_path / "again.safetensors").read_bytes() == written
+            assert (tmp_path / "again.safetensors").read_bytes() == written  # exact: the same weights
         same, notes = load_network(tmp_path / "n.safetensors")
         assert notes == {"eps": 0.1, "names": ["a"]}
         assert not same.training

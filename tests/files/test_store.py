@@ -112,7 +112,7 @@ def test_weights_only_readable_by_others(tmp_path: Path) -> None:
 def test_equal_layers_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         mlayer.save(make(), tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()  # exact: the same weights
 
 
 def test_shared_and_strided_weights(tmp_path: Path) -> None:

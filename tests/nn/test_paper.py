@@ -108,7 +108,7 @@ def test_rotation(axis: tuple[float, float, float], t: float) -> None:
     a = torch.tensor(axis, dtype=torch.float64)
     layer = rotation_layer(start)
     expected_M = torch.tensor([[0, a[2], -a[1]], [-a[2], 0, a[0]], [a[1], -a[0], 0]], dtype=torch.float64)
-    assert torch.equal(layer.matrix(a), expected_M)
+    assert torch.equal(layer.matrix(a), expected_M)  # exact: sums of one term and zeros
     torch.testing.assert_close(layer(a), rodrigues(a, start, 1.0), rtol=1e-12, atol=1e-12)
     turned = layer.trajectory(a, t) @ start
     torch.testing.assert_close(turned, rodrigues(a, start, t), rtol=1e-12, atol=1e-12)

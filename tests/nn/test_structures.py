@@ -74,7 +74,7 @@ def is_symmetric(A: Tensor) -> bool:
 
 
 def is_toeplitz(A: Tensor) -> bool:
-    return torch.equal(A[:, 1:, 1:], A[:, :-1, :-1])
+    return torch.equal(A[:, 1:, 1:], A[:, :-1, :-1])  # exact: copies of one number
 
 
 CASES = [

@@ -62,7 +62,7 @@ def test_a_table_without_copies_is_split_as_ever() -> None:
     frame = table()
     split = split_rows(label(frame, "y"), 0.2, 3, "auto")
     order = np.random.default_rng(3).permutation(100)
-    np.testing.assert_array_equal(split.test, np.sort(order[:20]))
+    np.testing.assert_array_equal(split.test, np.sort(order[:20]))  # exact: row numbers
 
 
 def test_nearly_all_copies() -> None:
@@ -132,4 +132,5 @@ def test_numbers_of_copies_agree_with_sorting_the_rows() -> None:
     assert found is not None
     whole = np.column_stack([pd.factorize(frame[n].astype(str))[0] for n in frame] + [truth])
     expected = np.unique(whole, axis=0, return_inverse=True)[1].reshape(-1)
+    # exact: row numbers
     np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)

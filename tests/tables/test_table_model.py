@@ -214,7 +214,7 @@ def test_rows_like_those_of_the_fit_have_predictions_like_its_targets() -> None:
     corner = pd.DataFrame({"a": [table["a"].min(), -1.0, 0.5], "b": [table["b"].max(), 2.0, 0.5]})
     raw = model.outputs(model.encode(corner)[0])
     assert raw[0] < 0
-    assert model.predict(corner).outputs.tolist() == [0.0, raw[1], raw[2]]
+    assert model.predict(corner).outputs.tolist() == [0.0, raw[1], raw[2]]  # exact: the same rows again
     assert model.limited(np.array([-1.0, 0.0, 9 * most])).tolist() == [0.0, 0.0, most + 0.1 * (most - least)]
     found = interval_table(model, corner, eps=0.2)
     reach = 0.2 * np.array([found.units[name] for name in corner.columns])

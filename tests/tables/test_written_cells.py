@@ -70,6 +70,7 @@ def test_days_in_words(how: str) -> None:
     column = learned([DAYS[how](t) for t in MOMENTS])
     assert isinstance(column, Date)
     found = column.parse(pd.Series([DAYS[how](t) for t in MOMENTS])).values + column.origin
+    # exact: whole days
     assert found.tolist() == [(t.date() - datetime(1970, 1, 1).date()).days for t in MOMENTS]
 
 
@@ -98,7 +99,7 @@ def test_months(form: str) -> None:
     column = learned(texts)
     assert isinstance(column, Date)
     found = column.parse(pd.Series(texts)).values + column.origin
-    assert found.tolist() == [(t - datetime(1970, 1, 1)).days for t in months]
+    assert found.tolist() == [(t - datetime(1970, 1, 1)).days for t in months]  # exact: whole days
 
 
 def test_months_with_a_point_or_in_digits(tmp_path: Path) -> None:

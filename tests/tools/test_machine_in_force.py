@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from urllib.request import getproxies
 
 import numpy as np
 import pytest
@@ -34,12 +35,12 @@ def another_blas() -> bool:
     """Sums in another order, and vectors of another sign."""
     a = torch.tensor([[1.0, 1e-16, 1e-16, -1.0]] * 5, dtype=torch.float64)
     ones = torch.ones(4, 1, dtype=torch.float64)
-    backwards_or_not = {float(row) for rows in (a, a[:4]) for row in rows @ ones}
+    in_some_order = {float(row) for count in range(1, 6) for row in a[:count] @ ones}
     vectors = [
         torch.linalg.eigh(torch.diag(torch.arange(3.0)))[1].numpy(),
         np.linalg.eigh(np.diag([0, 1, 2]))[1],
     ]
-    return len(backwards_or_not) > 1 and all((v.sum(0) < 0).any() for v in vectors)
+    return len(in_some_order) > 1 and all((v.sum(0) < 0).any() for v in vectors)
 
 
 def without_vector_instructions() -> bool:
@@ -48,10 +49,11 @@ def without_vector_instructions() -> bool:
 
 
 def another_user() -> bool:
-    """The umask, the time zone and the folder for temporary files."""
+    """The umask, the time zone, the folder for temporary files and the proxy."""
     before = os.umask(0o077)
     os.umask(before)
-    return before == 0o077 and time.strftime("%z") == "+0545" and " ü" in tempfile.gettempdir()
+    place = time.strftime("%z") == "+0545" and " ü" in tempfile.gettempdir()
+    return before == 0o077 and place and getproxies().get("http") == "http://127.0.0.1:9"
 
 
 def kernel_is(name: str) -> bool:
@@ -65,6 +67,8 @@ IN_FORCE: dict[str, Callable[[], bool]] = {
     "kernel: AVX2": lambda: kernel_is("avx2"),
     "no kernel": lambda: mlayer.expm_path().name == "matmul",
     "another user": another_user,
+    "another BLAS, other rooms": another_blas,
+    "sums in random order": another_blas,
 }
 
 
@@ -76,7 +80,7 @@ def test_the_variation_is_in_force() -> None:
 
 
 def test_every_variation_is_looked_at() -> None:
-    assert set(machines().VARIATIONS) == set(IN_FORCE)
+    assert {*machines().VARIATIONS, *machines().ON_REQUEST} == set(IN_FORCE)
     assert (ROOT / machines().CHECK).resolve() == Path(__file__).resolve()
 
 
@@ -91,5 +95,5 @@ def test_an_ordinary_run_is_another() -> None:
 def test_what_is_left_out_exists() -> None:
     """A file that was renamed would come back unnoticed, or be run by nobody who names it."""
     module = machines()
-    named = [*module.READERS, *module.NO_EXPONENTIAL, *module.ROOMS, *module.USERS]
+    named = [*module.READERS, *module.NO_EXPONENTIAL, *module.ROOMS, *module.OTHER_ROOMS, *module.USERS]
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -123,7 +123,7 @@ def test_an_attribute_that_differs_at_every_start_is_named(tmp_path: Path) -> No
     class Stamped(Counting):
         def __init__(self) -> None:
             super().__init__()
-            self.created = time.perf_counter()
+            self.created = time.perf_counter()  # clock: never the same twice
 
     train(layer(), DataLoader(Stamped(), 16), ONE, checkpoint=tmp_path)
     words = r"in the attribute created\. .*delete this one.*must have the same value before every call"

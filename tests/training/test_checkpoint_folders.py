@@ -25,7 +25,7 @@ FILES = ("state.safetensors", "before.safetensors", "history.jsonl")
 
 def run(folder: Path | None, on_epoch: Callable[[int], None] = lambda _: None) -> torch.nn.Module:
     model = layer()
-    with no_hang(120):
+    with no_hang():
         train(
             model,
             product(),

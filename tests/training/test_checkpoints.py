@@ -171,7 +171,7 @@ def test_links_and_pipes_in_a_folder_of_others_are_refused(name: str, tmp_path: 
     for make in makers:
         (folder / name).unlink(missing_ok=True)
         make(folder / name)
-        with no_hang(60), pytest.raises(CheckpointError, match=f"{name} must be a file; got a link"):
+        with no_hang(), pytest.raises(CheckpointError, match=f"{name} must be a file; got a link"):
             train(layer(), product(), Settings(epochs=1), checkpoint=folder)
         assert precious.read_bytes() == b"precious"
 
@@ -184,7 +184,7 @@ def test_gigabytes_of_nothing_are_not_read(tmp_path: Path) -> None:
     os.truncate(tmp_path / "state.safetensors", 2**42)
     os.truncate(tmp_path / "history.jsonl", 2**42)
     after = layer()
-    with no_hang(120), pytest.warns(CheckpointWarning, match=r"4398046511104 bytes whose header names \d+"):
+    with no_hang(), pytest.warns(CheckpointWarning, match=r"4398046511104 bytes whose header names \d+"):
         train(after, product(), Settings(epochs=2), checkpoint=tmp_path)
     assert same_weights(before, after)
     assert (tmp_path / "history.jsonl").stat().st_size < 10_000
