@@ -80,8 +80,12 @@ class Version:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         path = {"PYTHONPATH": str(checkout.resolve() / "src")}
         self._process = subprocess.Popen(
-            command, env={**os.environ, **threads, **path}, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )  # fmt: skip
+            command,
+            env={**os.environ, **threads, **path},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.correct: list[int] = self._answer()
 
     def _answer(self) -> Any:
