@@ -52,6 +52,15 @@ class FourthOrder:
         exact = cubic + fall + third.second.remainder_curvature(radius, 5) + slack
         return min(exact, third.curvature(radius))
 
+    def passes(self, eps: float) -> bool:
+        """Whether `lower` is positive; without the quartic tensor where it cannot be."""
+        third, pair, radius = self.third, self.pair, self.pair.row.radius(eps)
+        level = pair.margin + third.second.quadratic_terms(eps) - pair.value_slack(eps)
+        without = third.cubic_norm(radius) * radius**3 + third.second.remainder(radius, 5)
+        if not level > min(without, third.rest(radius)):
+            return False
+        return self.lower(eps) > 0
+
     def lower(self, eps: float) -> float:
         """A lower bound of the margin over the region of radius eps."""
         pair, radius = self.pair, self.pair.row.radius(eps)

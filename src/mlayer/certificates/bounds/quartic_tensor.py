@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlayer.certificates.bounds.quadrature import gauss_rule, nodes_needed
 from mlayer.certificates.bounds.symmetric_forms import least_ritz_value, symmetric_form
-from mlayer.certificates.derivatives.divided_differences import Complex, differences
+from mlayer.certificates.derivatives.divided_differences import Complex, Indices, differences
 from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import INFLATE, power_of_two, proves_positive, top_eigenvalue
@@ -65,34 +65,69 @@ def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float
     The last and largest product is in single precision. Its error is bounded from the norms of its factors
     and is small compared with that of the rule (docs/theory/certificates-rounding.md).
     """
-    T, half, times = path.generators, path.half, path.times
-    d, n, _ = T.shape
+    T, half = path.generators, path.half
+    d = len(T)
     i, j = sorted_pairs(d)[0].T
     one, other, count = i * d + j, j * d + i, len(i)
     largest = float(np.abs(W).max())
     unit = power_of_two(largest) if largest > 0 else 1.0
     Wt = path.readout(W / unit)
-    # The right factors are conjugated: Re(x y) = (Re x, Im x).(Re y, -Im y).
-    rows_of_T = np.ascontiguousarray(T[:, half, :].transpose(1, 0, 2)).conj()  # (j, c, k)
-    columns = (T[:, :, half] * (0.5 * times)).transpose(0, 2, 1).reshape(-1, n)  # ((b, j), i)
-    side_by_side = np.ascontiguousarray(T.transpose(1, 0, 2)).conj()  # (k, d, l)
-    right = np.empty((count, len(half), n), complex)
+    # The sum over j, l is conjugate symmetric: half of j and, where j is real, half of l.
+    upper = path.values.imag[half] > 0
+    chosen = ((half[upper], np.arange(T.shape[1])), (half[~upper], half))
+    parts = [_Part(path, first, second) for first, second in chosen if len(first)]
+    width = sum(part.width for part in parts)
+    left, right = np.empty((2, count, width), complex)
     total = _Total(i == j)  # of Q_{ab,cd}, symmetric in a, b and in c, d, over sorted pairs
     for t, weight in zip(*gauss_rule(nodes), strict=True):
         # f_{1-t}[im] and f_t[jkl] over the weight: differences over the scaled eigenvalues.
         two = differences(path.values * (1 - t), 2).two * weight
         three = differences(path.values * t, 3).three
         assert three is not None
-        three = 0.5 * three.conj()
         TA = T @ (Wt * two.T)  # (a, l, i)
-        outer = (columns @ TA.transpose(0, 2, 1)).reshape(d * d, -1)  # ((a, b), (j, l))
-        left = outer[one] + outer[other]
-        for place, row in enumerate(half):
-            B = (three[row][:, None, :] * side_by_side).reshape(n, d * n)  # (k, (d, l))
-            inner = (rows_of_T[place] @ B).reshape(d * d, n)  # ((c, d), l)
-            np.add(inner[one], inner[other], out=right[:, place])
-        total.add(left, right.reshape(count, -1))
+        three, begin = 0.5 * three.conj(), 0
+        for part in parts:
+            place = slice(begin, begin + part.width)
+            outer = part.outer(TA)
+            np.add(outer[one], outer[other], out=left[:, place])
+            part.inner(three, one, other, right[:, place])
+            begin += part.width
+        total.add(left, right)
     return symmetric_form(total.sum, d) * total.unit * unit, total.error * unit
+
+
+class _Part:
+    """The sums over some j and l, factors that are the same at all nodes.
+
+    Args:
+        path: the eigenvectors.
+        j: (jj,).
+        l: (ll,).
+    """
+
+    def __init__(self, path: SpectralPath, j: Indices, l: Indices) -> None:  # noqa: E741
+        T, imaginary = path.generators, path.values.imag
+        n = T.shape[1]
+        self._j, self._l, self.width = j, l, len(j) * len(l)
+        times = np.where((imaginary[j] > 0)[:, None] | (imaginary[l] > 0), 2.0, 1.0)
+        self._times = times.reshape(-1)
+        self._columns = (0.5 * T[:, :, j]).transpose(0, 2, 1).reshape(-1, n)  # ((b, j), i)
+        # The right factors are conjugated: Re(x y) = (Re x, Im x).(Re y, -Im y).
+        self._rows = np.ascontiguousarray(T[:, j, :].transpose(1, 0, 2)).conj()  # (j, c, k)
+        self._beside = np.ascontiguousarray(T[:, :, l].transpose(1, 0, 2)).conj()  # (k, d, l)
+
+    def outer(self, TA: Complex) -> Complex:
+        """Left factors ((a, b), (j, l)) from (a, l, i)."""
+        found = self._columns @ TA[:, self._l].transpose(0, 2, 1)
+        return found.reshape(len(TA) ** 2, self.width) * self._times
+
+    def inner(self, three: Complex, one: Indices, other: Indices, out: Complex) -> None:
+        """Right factors over sorted pairs of c, d, to ``out``.  (pairs, (j, l))"""
+        n, d, wide = self._beside.shape
+        for place, row in enumerate(self._j):
+            B = (three[row][:, None, self._l] * self._beside).reshape(n, d * wide)  # (k, (d, l))
+            inner = (self._rows[place] @ B).reshape(d * d, wide)  # ((c, d), l)
+            np.add(inner[one], inner[other], out=out[:, place * wide : (place + 1) * wide])
 
 
 class _Total:

@@ -13,7 +13,7 @@ from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.certificates.linalg import INFLATE, UNIT, norms_by_powers
 from mlayer.certificates.problem.expansion import Pair
 from mlayer.certificates.problem.margins import Margins, Number
-from mlayer.certificates.problem.model import exponentials, rounded_up_exp
+from mlayer.certificates.problem.model import exponentials, in_triangle, rounded_up_exp
 from mlayer.numerics.arrays import Array
 
 # Any numbers give a bound; these decide how much is lost to the error of the rule, to the powers that stand
@@ -134,7 +134,7 @@ def _coefficients(pairs: list[Pair], nodes: int, cells: int, squarings: int) -> 
     # Rounding of the forms' entries, each a sum of products.
     entries = (n * n + 2 * n + 8) * UNIT * model.T_gauge_size**2
     grams = np.stack([V @ V.mT, Z.mT @ Z])  # (2, pairs, nodes, n, n)
-    flat = grams.reshape(2, count * nodes, -1)
+    flat = in_triangle(grams).reshape(2, count * nodes, -1)
     forms = np.stack([flat[0] @ model.right_products.T, flat[1] @ model.left_products.T])
     forms = forms.reshape(2, count, nodes, -1)[..., sorted_pairs(d)[1]]
     sizes = np.linalg.norm(grams, axis=(-2, -1)) * math.sqrt(n)

@@ -31,15 +31,22 @@ def quick_second_order(
     level: Array = margins.margin - margins.value_slack(eps) - slack
     low, high = row.interval(eps)
     slopes, rows = margins.slopes, white.rows
+    uphill = slopes > 0
     # |y|^2 <= reach^2 sum w_i delta_i^2: with the shift d = c w the form is convex.
     c, w = fall * white.reach**2 * INFLATE, white.w
-    point = np.where(slopes > 0, low, high)
+    point = np.where(uphill, low, high)
     y = point @ rows
     Hy = (H @ y[:, :, None])[:, :, 0]
-    bent = np.where(slopes > 0, w * (low - high), w * (high - low))  # w (2 point - (low + high))
-    gradient = slopes + 2 * Hy @ rows.T + c[:, None] * bent
-    constant = c * (float(w @ (low * high)) - np.where(slopes > 0, low**2, high**2) @ w) - (y * Hy).sum(1)
-    least = np.minimum(gradient * low, gradient * high).sum(1)
+    bent = np.where(uphill, w * (low - high), w * (high - low))  # w (2 point - (low + high))
+    bent *= c[:, None]
+    gradient = (2 * Hy) @ rows.T
+    gradient += slopes
+    gradient += bent
+    point *= point
+    constant = c * (float(w @ (low * high)) - point @ w) - (y * Hy).sum(1)
+    # From the middle of the box, less by half its width in every input.
+    least = gradient @ ((low + high) / 2)
+    least -= np.abs(gradient, out=gradient) @ ((high - low) / 2)
     # Of these sums, relative to the sums of absolute values.
     reach = np.maximum(np.abs(low), np.abs(high))
     size = float(row.model.row_norms @ reach)

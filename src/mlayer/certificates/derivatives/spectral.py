@@ -5,17 +5,19 @@ docs/theory/certificates-derivatives.md, theorem 2: with M = V diag(l) V^-1,
     P_2[z, z]    = sum W~_ki f[ijk]  N~_ij N~_jk          N~ = V^-1 N V,  W~ = V^-1 W^T V
     P_3[z, z, z] = sum W~_li f[ijkl] N~_ij N~_jk N~_kl
 
-The sum over j is conjugate symmetric, so half of it is computed and its real part doubled.
+The sum over j is conjugate symmetric, so half of it is computed and its real part doubled; where j is real,
+so is the sum over k.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from mlayer.certificates.derivatives.divided_differences import Complex, Differences, differences
+from mlayer.certificates.derivatives.divided_differences import Complex, Differences, Indices, differences
 from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, frobenius_each
 from mlayer.numerics.arrays import Array
 
@@ -24,6 +26,17 @@ MAX_CONDITION = 1e3
 # ||X V - 1|| of the eigenvectors and their computed inverse; with the condition above it is below 1e-10.
 _LARGEST_INVERSE_ERROR = 1e-3
 _NORM_STEPS = 4
+
+
+class _Part(NamedTuple):
+    """Factors of a part of the cubic sum, and memory for its products."""
+
+    f: Complex  # (j, i, k, l)
+    columns: Complex  # (j, d, i)
+    real: Array  # (k, 2 l, d)
+    imaginary: Array
+    rows: Array  # (d, 2 k j)
+    products: Array  # (2, k, j d, d): real and imaginary parts
 
 
 class SpectralPath:
@@ -78,9 +91,9 @@ class SpectralPath:
 
     @cached_property
     def _rows(self) -> Array:
-        """T~_b,jk of the same j: below each real part minus the imaginary one.  (2 j k, d)"""
-        flat = self.generators[:, self.half, :].reshape(len(self.generators), -1).T
-        return np.stack([flat.real, -flat.imag], 1).reshape(2 * len(flat), -1)
+        """T~_b,jk of the same j: below each real part minus the imaginary one.  (j, 2 k, d)"""
+        rows = self.generators[:, self.half, :].transpose(1, 2, 0)
+        return np.stack([rows.real, -rows.imag], 2).reshape(len(rows), -1, len(self.generators))
 
     def _f(self, order: int) -> Differences:
         f = self._differences
@@ -133,40 +146,58 @@ class SpectralPath:
         d, half = len(T), self.half
         Wt = self._Vi @ W.mT @ self._V  # [k, i]
         n, count = T.shape[1], len(W)
-        f = f[:, half, :].transpose(1, 0, 2) * self.times[:, None, None]  # (j, i, k)
+        f = f[half] * self.times[:, None, None]  # (j, i, k); f is symmetric
         Z = f[:, :, None] * Wt.transpose(2, 0, 1)  # (j, i, readouts, k)
         X = self._columns @ Z.reshape(len(half), n, count * n)  # (j, d, (readouts, k))
-        left = X.reshape(len(half), d, count, n).transpose(2, 1, 0, 3).reshape(count * d, -1)
-        H = (left.view(np.float64) @ self._rows).reshape(count, d, d)
+        parts = X.view(np.float64).reshape(len(half), d * count, 2 * n) @ self._rows
+        H = parts.sum(0).reshape(d, count, d).transpose(1, 0, 2)
         result: Array = (H + H.mT) / 2
         return result
 
     def third(self, W: Array) -> Array:
         """C with P_3 = C[z, z, z], not yet symmetric.  (d, d, d)"""
         d, n, _ = self.generators.shape
-        f, columns, beside, rows = self._factors
-        Z = f * self.readout(W).T[None, :, None, :]  # (j, i, k, l); W~ is [l, i]
-        X = columns @ Z.reshape(len(f), n, n * n)  # (j, a, (k, l))
-        # From here on in real numbers, real and imaginary parts of l next to each other.
-        parts = X.view(np.float64).reshape(-1, n, 2 * n).transpose(1, 0, 2)  # (k, (j, a), 2 l)
-        Y = np.empty((2, n, len(f) * d, d))  # real and imaginary parts: (k, (j, a), c)
-        for part, factor in zip(Y, beside, strict=True):
-            np.matmul(parts, factor, out=part)
-        C = rows @ Y.reshape(2 * n * len(f), d * d)  # (b, (a, c))
+        Wt = self.readout(W).T[:, None]  # [i, 1, l]; W~ is [l, i]
+        C = np.zeros((d, d * d))
+        for part in self._parts_of_third:
+            j, k = len(part.f), part.f.shape[2]
+            X = part.columns @ (part.f * Wt).reshape(j, n, k * n)  # (j, a, (k, l))
+            # From here on in real numbers, real and imaginary parts of l next to each other.
+            pieces = X.view(np.float64).reshape(-1, k, 2 * n).transpose(1, 0, 2)  # (k, (j, a), 2 l)
+            np.matmul(pieces, part.real, out=part.products[0])
+            np.matmul(pieces, part.imaginary, out=part.products[1])
+            C += part.rows @ part.products.reshape(-1, d * d)  # (b, (a, c))
         return C.reshape(d, d, d)
 
     @cached_property
-    def _factors(self) -> tuple[Complex, Complex, tuple[Array, Array], Array]:
-        """The factors of `third`, the same for all readouts."""
+    def _parts_of_third(self) -> list[_Part]:
+        """The factors of `third`, the same for all readouts: j with a positive imaginary part, and real j.
+
+        With j real the sum over k is conjugate symmetric too: half of it is enough.
+        """
+        positive, half = self.values.imag[self.half] > 0, self.half
+        everyone = np.arange(len(self.values))
+        chosen = ((half[positive], everyone), (half[~positive], half))
+        return [self._part_of_third(j, k) for j, k in chosen if len(j)]
+
+    def _part_of_third(self, j: Indices, k: Indices) -> _Part:
         T, f = self.generators, self._f(4).four
         assert f is not None
         d, n, _ = T.shape
-        Tb = T[:, self.half, :].transpose(0, 2, 1).reshape(d, -1)  # (b, (k, j))
-        beside = T.transpose(1, 2, 0)  # (k, l, c)
-        real = np.stack([beside.real, -beside.imag], 2).reshape(n, 2 * n, d)
-        imaginary = np.stack([beside.imag, beside.real], 2).reshape(n, 2 * n, d)
-        columns = self._columns * self.times[:, None, None]
-        return f[self.half], columns, (real, imaginary), np.hstack([Tb.real, -Tb.imag])  # f is symmetric
+        twice = (self.values.imag[j] > 0) | (self.values.imag[k] > 0)[:, None]  # (k, j)
+        rows = T[:, j[None], k[:, None]] * np.where(twice, 2.0, 1.0)  # (b, k, j)
+        rows = rows.reshape(d, -1)
+        beside = T[:, k].transpose(1, 2, 0)  # (k, l, c)
+        real = np.stack([beside.real, -beside.imag], 2).reshape(len(k), 2 * n, d)
+        imaginary = np.stack([beside.imag, beside.real], 2).reshape(len(k), 2 * n, d)
+        return _Part(
+            np.ascontiguousarray(f[j][:, :, k]),  # f is symmetric
+            np.ascontiguousarray(T[:, :, j].transpose(2, 0, 1)),
+            real,
+            imaginary,
+            np.hstack([rows.real, -rows.imag]),
+            np.empty((2, len(k), len(j) * d, d)),
+        )
 
 
 def _balanced(vectors: Complex, inverse: Complex) -> tuple[Complex, Complex]:

@@ -33,7 +33,7 @@ _COLD = 1e-3
 
 def ellipsoid(rows: Array, w: Array) -> Array:
     """L with L L^T >= sum_i rows_i rows_i^T / w_i.  (d, d)"""
-    scaled = rows / np.sqrt(w)[:, None]
+    scaled = rows * (1 / np.sqrt(w))[:, None]
     Q = scaled.T @ scaled  # half of it is computed
     Q[np.diag_indices_from(Q)] += ridge(Q, len(rows))
     factor: Array = np.linalg.cholesky(Q)  # type: ignore[assignment]
@@ -181,7 +181,7 @@ class Model:
 
     @cached_property
     def right_products(self) -> Array:
-        """T_a^T T_b in the gauge, over sorted pairs; for products with symmetric matrices.  (pairs, n n)"""
+        """T_a^T T_b in the gauge, over sorted pairs; `in_triangle`, for products with symmetric matrices."""
         return _products(self.T_gauge.mT)
 
     @cached_property
@@ -213,8 +213,18 @@ def exponential_sum(x: float, degree: float) -> float:
 
 
 def _products(T: Array) -> Array:
+    """T_a T_b^T over sorted pairs, folded: products with `in_triangle` are traces.  (pairs, n (n + 1) / 2)"""
     i, j = sorted_pairs(len(T))[0].T
-    return np.ascontiguousarray((T[i] @ T[j].mT).reshape(len(i), -1))
+    products = T[i] @ T[j].mT
+    diagonal = np.eye(T.shape[-1], dtype=bool)
+    return in_triangle(np.where(diagonal, products, products + products.mT))
+
+
+def in_triangle(A: Array) -> Array:
+    """The entries on and above the diagonals.  (..., n, n) -> (..., n (n + 1) / 2)"""
+    i, j = np.triu_indices(A.shape[-1])
+    result: Array = A[..., i, j]
+    return result
 
 
 def gradients(model: Model, M: Array, W: Array) -> Array:

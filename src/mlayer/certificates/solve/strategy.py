@@ -190,7 +190,7 @@ def expensive_proof(bounds: Bounds, eps: float) -> str | None:
         return "tangent"
     if box and bounds.caps.levels(eps) < MOST_EXPECTED_CAPS and bounds.caps.passes(eps):
         return "caps"
-    if bounds.fourth.lower(eps) > 0:
+    if bounds.fourth.passes(eps):
         return "fourth_order"
     if box and bounds.deep_caps.levels(eps) < MOST_EXPECTED_CAPS and bounds.deep_caps.passes(eps):
         return "caps"
