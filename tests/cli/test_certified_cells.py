@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
@@ -209,3 +210,17 @@ def test_no_radius_reaches_the_number_for_a_missing_cell(norm: str) -> None:
     )
     ends = interval_table(quantity, rows, eps=50.0, units=units).frame
     np.testing.assert_allclose(ends["upper"] - ends["lower"], [1000.0, np.inf, 1000.0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("cell", ["-998.9999", "-998.99999999", "-999.0000003", "-998.9999999999999"])
+def test_cells_near_the_number_for_a_missing_one(cell: str) -> None:
+    """Cells are rounded to numbers: no radius is above the distance of what is written."""
+    numbers = [*np.linspace(1, 10, 30), -999.0, -999.0]
+    schema, _ = learn_schema(pd.DataFrame({"a": numbers, "b": np.linspace(0, 1, 32)}))
+    layer = from_polynomial(["0", "2 - 5 * x1"], "x0 x1 x2").double()
+    model = TableModel(layer, schema, Target("ill", "classification", ("no", "yes")))
+    rows = pd.DataFrame({"a": [float(cell)], "b": [0.5]})
+    found = certify_table(model, rows, units={"a": 1.0, "b": 0.0})
+    distance = abs(Fraction(cell) + 999)
+    assert Fraction(float(found.frame["radius"].iloc[0])) < distance
+    np.testing.assert_allclose(found.frame["radius"], float(distance), rtol=1e-2, atol=4e-12)

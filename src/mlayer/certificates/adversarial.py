@@ -116,8 +116,7 @@ def attack(
     generator = torch.Generator().manual_seed(_SEED)  # its own: the same call finds the same
     found = smallest_radius(layer64, x, labels, region, starts, generator, precision)
     success = found.certain & (found.radius <= (torch.inf if radius is None else radius))
-    adversarial = torch.where(success[:, None], x + found.step, x)
-    target = torch.where(success, found.target, labels)
+    adversarial = torch.where(success[:, None], region.moved(x, found.step), x)
     if radius is not None and pgd_steps and pgd_restarts:
         left = torch.nonzero(~success)[:, 0]
         for _ in range(pgd_restarts):
@@ -129,10 +128,14 @@ def attack(
             margin, rivals = smallest_margin(outputs, labels[left])
             down = margin < -rounding(layer64, points, labels[left], rivals, precision)
             hit = left[down]
-            success[hit], adversarial[hit], target[hit] = True, points[down], rivals[down]
+            success[hit], adversarial[hit] = True, points[down]
             # Found within eps, though the search had thought eps too small.
             found.radius[hit] = torch.minimum(found.radius[hit], torch.full_like(found.radius[hit], radius))
             left = left[~down]
+    # The class that was searched for need not be the largest: another one may be above it there.
+    with torch.no_grad():
+        _, classes = smallest_margin(layer64(adversarial), labels)
+    target = torch.where(success, classes, labels)
     return Attack(found.radius, adversarial.reshape(shape), success, target, radius)
 
 
@@ -153,21 +156,21 @@ def descend(  # noqa: PLR0917
     rows = torch.arange(len(x))
     for k in range(steps):
         with torch.no_grad():
-            outputs = layer(x + step)
+            point = region.moved(x, step)
+            outputs = layer(point)
             outputs[rows, labels] = -torch.inf
-        _, gradient = value_and_gradient(layer, x + step, labels, outputs.argmax(1))
+        _, gradient = value_and_gradient(layer, point, labels, outputs.argmax(1))
         rate = eps * 0.5 * (1 - k / steps) + eps * 0.01
         step = _project(region, step + rate * region.steepest(gradient), eps, x)
-    return x + step
+    return region.moved(x, step)
 
 
 def _project(region: Region, step: Tensor, eps: float, x: Tensor) -> Tensor:
     if region.norm == "linf":
-        step = torch.minimum(torch.maximum(step, -eps * region.scale), eps * region.scale)
+        most = eps * region.scale * region.inward(region.scale)
+        step = torch.minimum(torch.maximum(step, -most), most)
     else:
         unit = torch.where(region.scale > 0, region.scale, torch.ones_like(region.scale))
         length = (step / unit).norm(dim=1, keepdim=True)
-        step = step * (eps / length.clamp_min(eps if eps > 0 else 1e-300))
-    if region.low is not None and region.high is not None:
-        step = torch.minimum(torch.maximum(x + step, region.low), region.high) - x
-    return step
+        step = step * (eps / length.clamp_min(eps if eps > 0 else 1e-300)) * region.inward(unit)
+    return region.cut(step, x)

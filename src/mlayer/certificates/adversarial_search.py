@@ -40,7 +40,7 @@ class Broken:
     """The smallest radius found to break each row, the step that does, and the class it turns into."""
 
     radius: Tensor  # (rows,), inf where nothing was found
-    step: Tensor  # (rows, m): delta, in the inputs' units
+    step: Tensor  # (rows, m): delta, in the inputs' units; `Region.moved` makes it
     target: Tensor  # (rows,)
     certain: Tensor  # (rows,): whether the margin is below zero by more than rounding
 
@@ -74,8 +74,7 @@ def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, eps: fl
 
 def _absolute_terms(layer: Attacked, x: Tensor) -> Tensor:
     """M(x) from the absolute values of its terms.  (rows, n, n)"""
-    last, sizes = (layer, x) if isinstance(layer, MLayer) else (layer.layer, layer.features(x))
-    sizes = sizes.abs()
+    last, sizes = (layer, x.abs()) if isinstance(layer, MLayer) else (layer.layer, layer.feature_terms(x))
     if last.embedding is not None:
         sizes = sizes @ last.embedding.abs().mT
         if last.embedding_bias is not None:
@@ -133,7 +132,7 @@ def smallest_radius(  # noqa: PLR0917
             eps, at = first[part, against], pairs.origin
             if start:  # begin at the gradient of a random point of the region
                 noise = torch.rand(at.shape, generator=generator, dtype=x.dtype).to(x.device) * 2 - 1
-                at = at + region.step(region.steepest(-noise), eps, at)
+                at = region.moved(at, region.step(region.steepest(-noise), eps, at))
             direction, eps = pairs.improved(at, eps)
             radius, broken = pairs.shortened(direction, eps, precision)
             for i in torch.nonzero(broken)[:, 0].tolist():
@@ -155,13 +154,18 @@ class _Pairs:
     label: Tensor  # (pairs,)
     rival: Tensor  # (pairs,)
 
+    def _point(self, direction: Tensor, eps: Tensor) -> Tensor:
+        return self.region.moved(self.origin, self.region.step(direction, eps, self.origin))
+
     def improved(self, at: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         """Directions and radii after the iteration above, from the gradients at some points."""
         _, g = value_and_gradient(self.layer, at, self.label, self.rival)
         for _ in range(_ROUNDS):
             direction = self.region.steepest(g)
             step = self.region.step(direction, eps, self.origin)
-            f, g = value_and_gradient(self.layer, self.origin + step, self.label, self.rival)
+            f, g = value_and_gradient(
+                self.layer, self.region.moved(self.origin, step), self.label, self.rival
+            )
             slope = (g * self.region.free(direction, step, eps)).sum(1)
             newton = eps - f / torch.where(slope < 0, slope, -slope.abs().clamp_min(1e-300))
             # No further than twice or half at once: f is not linear far away.
@@ -175,13 +179,12 @@ class _Pairs:
     @torch.no_grad()
     def shortened(self, direction: Tensor, eps: Tensor, precision: float) -> tuple[Tensor, Tensor]:
         """The smallest radii in a direction at which margins were seen below zero, and where any were."""
-        end = self.origin + self.region.step(direction, eps, self.origin)
+        end = self._point(direction, eps)
         enough = 2 * rounding(self.layer, end, self.label, self.rival, precision)
         low, high, broken = torch.zeros_like(eps), eps, torch.zeros_like(eps, dtype=torch.bool)
         for k in range(_RAY_STEPS):
             trial = torch.where(broken, (low + high) / 2, eps * (1 + 1e-9 * 6.0**k)) if k else eps
-            point = self.origin + self.region.step(direction, trial, self.origin)
-            down = margins(self.layer, point, self.label, self.rival) < -enough
+            down = margins(self.layer, self._point(direction, trial), self.label, self.rival) < -enough
             low = torch.where(down, low, torch.maximum(low, trial))
             high = torch.where(down, trial, high)
             broken |= down

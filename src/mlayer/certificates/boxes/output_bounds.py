@@ -24,6 +24,7 @@ from mlayer.nn.layer import MLayer
 _ENTRIES = 4_000_000  # of one tensor of second derivatives: boxes are taken in chunks
 # Where products of a few weights neither vanish nor overflow.
 _SMALLEST, _LARGEST = 1e-70, 1e70
+_LEAST = 2.0**-1020  # more than what a quotient may lose by vanishing, denormal numbers taken as 0 or not
 _MOST_SPLITS = 10_000  # parts more per box: a limit on the time of one call
 
 _Readout = tuple[Tensor, Tensor, Tensor, Tensor]  # C S, C V, and bounds of their errors
@@ -158,7 +159,9 @@ def _finished(plane: Planes, unread: Tensor, trusted: Tensor, center: Tensor, re
     slopes = torch.where(moves, plane.slopes / torch.where(moves, reach[:, None], 1.0), 0.0)
     shift = (slopes * center[:, None]).sum(-1)
     size = (slopes.abs() * center.abs()[:, None]).sum(-1) + plane.slopes.abs().sum(-1) + plane.value.abs()
-    constant = plane.value - shift - gamma(slopes.shape[-1] + 8) * size - VANISHED
+    # A slope that vanishes is right to no relative error, and is multiplied by up to r.
+    vanished = VANISHED + _LEAST * reach.sum(-1)[:, None]
+    constant = plane.value - shift - gamma(slopes.shape[-1] + 8) * size - vanished
     proved = trusted & least.isfinite() & constant.isfinite() & slopes.isfinite().all(-1)
     least, constant = (torch.where(proved, v, -torch.inf) for v in (least, constant))
     return least, torch.where(proved[..., None], slopes, 0.0), constant

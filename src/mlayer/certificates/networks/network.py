@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ from mlayer.certificates.networks.steps import KNOWN, Step, check_known, read_fr
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
+
+# Modules whose outputs are sums: each has a rounding error of its own.
+_SUMS = (nn.Linear, nn.Conv2d, nn.AvgPool2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 class Network(nn.Module):
@@ -78,6 +82,31 @@ class Network(nn.Module):
         return outputs
 
     # What the attack reads of a layer, at the features that reach it.
+
+    def feature_terms(self, x: Tensor) -> Tensor:
+        """The features with the absolute values of all terms that they are computed from.  (rows, features)
+
+        Times a precision this is about the rounding error of the features, which may cancel: of each module
+        the error of its inputs, and the terms of its own sums.
+        """
+        h = x.reshape(-1, *self.shape)
+        terms = h.abs()
+        for module, absolute in zip(self.front, self._absolute_front, strict=True):
+            terms = absolute(terms + h.abs() if isinstance(module, _SUMS) else terms)
+            h = module(h)
+        return terms + h.abs()
+
+    @cached_property
+    def _absolute_front(self) -> nn.Sequential:
+        """The front with the absolute values of its weights: of numbers >= 0 it gives the sums of terms."""
+        front = deepcopy(self.front)
+        with torch.no_grad():
+            for parameter in front.parameters():
+                parameter.abs_()
+            for module in front.modules():
+                if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and module.running_mean is not None:
+                    module.running_mean.copy_(-module.running_mean.abs())
+        return front
 
     def exponential(self, x: Tensor) -> Tensor:
         """exp(M) at an input of the network."""

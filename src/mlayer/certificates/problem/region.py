@@ -52,10 +52,32 @@ class Region:
 
     def step(self, direction: Tensor, eps: Tensor, origin: Tensor) -> Tensor:
         """The step of size eps in a direction, cut to the box."""
-        step = direction * eps[:, None]
+        return self.cut(direction * eps[:, None] * self.inward(direction), origin)
+
+    def cut(self, step: Tensor, origin: Tensor) -> Tensor:
+        """A step to the ends of the box, where it leads out of it; elsewhere as it is."""
+        if self.low is None or self.high is None:
+            return step
+        point = origin + step
+        step = torch.where(point < self.low, self.low - origin, step)
+        return torch.where(point > self.high, self.high - origin, step)
+
+    def moved(self, origin: Tensor, step: Tensor) -> Tensor:
+        """Origin + step as float64 numbers that are no farther from the origin, and in the box."""
+        point = origin + step
+        # What the sum lost, exactly (Knuth's two-sum): against the step, the point lies beyond it.
+        back = point - origin
+        lost = (origin - (point - back)) + (step - back)
+        point = torch.where(lost * step.sign() < 0, torch.nextafter(point, origin), point)
         if self.low is not None and self.high is not None:
-            step = torch.minimum(torch.maximum(origin + step, self.low), self.high) - origin
-        return step
+            point = torch.minimum(torch.maximum(point, self.low), self.high)
+        return point
+
+    def inward(self, direction: Tensor) -> Tensor:
+        """Factors that keep products with a direction of size 1 within eps, for all their rounding."""
+        off = (len(self.scale) + 8) * 2.0**-53
+        exact = (direction.abs() == 1) & (self.norm == "linf")
+        return 1 - off * (~exact).to(direction)
 
     def free(self, direction: Tensor, step: Tensor, eps: Tensor) -> Tensor:
         """The direction without the coordinates that the box holds back."""

@@ -243,9 +243,13 @@ class Number(_Measured):
         return super().extent
 
     def to_absent(self, series: Series) -> Floats | None:
-        """The differences; infinite for missing cells, which do not move."""
-        away = np.abs(self.parse(series).values - self.absent)
-        return np.where(np.isnan(away), np.inf, away) if self.absent else None
+        """The differences, less their rounding; infinite for missing cells, which do not move."""
+        if not self.absent:
+            return None
+        values = self.parse(series).values
+        # A cell is rounded to a number, and so is the cell that it becomes.
+        rounding = 2.0**-50 * (np.abs(values) + abs(self.absent))
+        return np.where(np.isnan(values), np.inf, np.maximum(np.abs(values - self.absent) - rounding, 0.0))
 
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers, unless they are amounts or cells were missing."""
