@@ -126,15 +126,15 @@ class SeriesPart:
         watch = self._clock
         if getattr(self, "_series", False) and len(along) == 1 and data.y.shape[1] == 1:
             return self._forecast(make, data, recipe, along[0])
+        rows = data.some(SMALL_TABLE, recipe.seed).double()
         with watch.section(0.0, 0.4):
-            found = self._wave_search(data, along)
+            found = self._wave_search(data if wanted is True else rows, along)
         if found is None:
             if wanted is True:
                 warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
             return None
         if wanted is True:
             return self._wave_fit(found, data)
-        rows = data.some(SMALL_TABLE, recipe.seed).double()
         if len(along) == 1:
             splits = selection.stretches(rows.x[:, along[0]], 5)
         else:
@@ -154,7 +154,10 @@ class SeriesPart:
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
             theirs += loss_on(rival, test_rows, recipe.loss)
             level += last_level_loss(train_rows.rows, test_rows.rows, along)
-        return self._wave_fit(found, data) if ours <= min(theirs, level) else None
+        if ours > min(theirs, level):
+            return None
+        found = found if len(rows) == len(data) else self._wave_search(data, along)
+        return None if found is None else self._wave_fit(found, data)
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
         """The continuation of a series, if forecasts from its past favor it over a trained layer."""
