@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,11 +76,15 @@ def test_an_interval_is_no_narrower_than_the_level_wanders() -> None:
     horizons = np.linspace(1, 40, 400)
     lucky = np.full(400, 0.5)  # errors of forecasts that were chosen to do well
     floor = Persistence(1.0, 0.0, 1.0)
-    found = HorizonErrors.of(2 * horizons, horizons, lucky, (floor, 2.0))
+    found = HorizonErrors.of(2 * horizons, horizons, lucky, (floor, 2.0, False))
     half = found.half_widths(np.array([2.0, 32.0, 200.0]), np.ones(3), 0.9)
     assert (half >= 1.6448 * np.sqrt([1.0, 16.0, 100.0])).all()
     again = HorizonErrors.from_json(found.as_json())
     np.testing.assert_allclose(again.half_widths(np.array([2.0, 32.0, 200.0]), np.ones(3), 0.9), half)
+    shares = HorizonErrors.of(2 * horizons, horizons, lucky, (replace(floor, deviation=0.1), 2.0, True))
+    for each in (shares, HorizonErrors.from_json(shares.as_json())):  # a tenth of the forecast, 50, in a step
+        half = each.half_widths(np.array([2.0, 32.0, 200.0]), np.full(3, 50.0), 0.9)
+        np.testing.assert_allclose(half, 5 * 1.6448536 * np.sqrt([1.0, 16.0, 100.0]), rtol=1e-6)
     damaged = found.as_json()
     damaged["floor"] = {**damaged["floor"], "phi": 1.5}
     with pytest.raises(ValueError, match="persistence"):

@@ -126,6 +126,7 @@ def test_no_entry_about_the_horizon_makes_a_raw_error(
     model: TableModel = fit_table(frame, Plan("y", task="regression")).model
     entry = json.loads(json.dumps(model.as_json()))
     whole = {"column": "when", "last": "2020-02-29T00:00:00", "growth": [1.0, 0.1, 0.0], "span": 30.0}
+    whole["slows"] = {"rate": 0.01, "after": 20.0}
     entry["facts"]["horizon"] = whole | {"scores": [0.1 * k for k in range(40)], "relative": False}
     refused = 0
     for at in places(entry["facts"]["horizon"]):
@@ -140,6 +141,7 @@ def test_no_entry_about_the_horizon_makes_a_raw_error(
             half = loaded.half_widths(frame, 0.9)
             assert not np.isnan(half).any(), (at, f"{value!r:.60}")
             assert (half >= 0).all(), (at, f"{value!r:.60}")
+            assert len(loaded.predict(frame.head(2)).outputs) == 2
     write(file, model, entry)
     assert np.isfinite(load_table_model(file).half_widths(frame, 0.9)).all()
     assert refused > 200

@@ -106,5 +106,5 @@ def test_intervals_hold_what_they_promise(tmp_path: Path) -> None:
 def test_intervals_need_a_quantity() -> None:
     table = sales(40).assign(kind=lambda t: np.where(t["sales"] > 140, "high", "low"))
     result = fit_table(table.drop(columns="sales"), Plan("kind", training=Training(epochs=2)))
-    with pytest.raises(ArgumentError, match="the model must be one for a quantity"):
+    with pytest.raises(ArgumentError, match=r"must be one for a quantity.*Leave the interval out; --proba"):
         result.model.half_width(0.9)

@@ -53,6 +53,7 @@ class Continuation:
     drift: float  # the part of the slope that is kept
     local: bool  # whether the slope is that of the last rows
     grows: bool = False  # whether all of it grows at a constant rate besides
+    scales: bool = False  # whether it is multiplied by a factor for each group
 
     @property
     def price(self) -> float:
@@ -82,7 +83,8 @@ class Continuation:
             level = "the last value"
         trend = {0.0: "", 0.5: " and half of the trend", 1.0: " and the trend"}[self.drift]
         season = " on top of the season" if self.season != NONE else ""
-        return level + trend + season + ", growing at a constant rate" * self.grows
+        factor = ", growing at a constant rate" * self.grows + ", times a factor for each group" * self.scales
+        return level + trend + season + factor
 
 
 def every_way(seasons: list[str]) -> list[Continuation]:

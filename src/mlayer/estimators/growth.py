@@ -1,20 +1,22 @@
-"""Series that grow at a constant rate: y = e^(rate (t - end)) z(t) - offset.
+"""Series that are multiples of one another, or grow at a constant rate: y = e^(r . x - s) z(x) - offset.
 
 z is a series like any other, with seasons and errors of one size, and is continued as one
-(`mlayer.estimators.continuation`). With rate . t added to its diagonal, the matrix of z's layer has that
-factor in its exponential, so that the product is an M-layer too (docs/theory/waves.md).
+(`mlayer.estimators.continuation`). With r . x - s added to its diagonal, the matrix of z's layer has that
+factor in its exponential, so that the product is an M-layer too (docs/theory/waves.md). The rates r are those
+of the time, of growth, or of the groups: stores and products whose sales are a factor for the store times
+one for the product need two numbers for each, where levels that add up need one for each pair.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from mlayer.estimators.rows import Rows
 from mlayer.nn import MLayer
-from mlayer.numerics.arrays import Array
+from mlayer.numerics.arrays import Array, Flags
 
 # Growth is tried if all rows together grow or shrink by this factor, and the logarithms are better described
 # by a line than the values by this much of the logarithm of the likelihood.
@@ -23,37 +25,74 @@ _GAIN = 8.0
 # The rate of this part of the rows, the last ones, is at least that part of that of all: growth that slows
 # down, towards a saturation, would be continued far beyond it.
 _LAST, _LASTING = 1 / 3, 0.7
+# Groups have factors if the deviations inside the series grow with their means to this power at least: 0 if
+# levels add up, 1/2 of counts, 1 of multiples.
+_POWER = 0.3
+# No mean of a group is below this part of the mean of all: its factor would be chance.
+_LEAST_MEAN = 0.01
+_ROUNDS = 25  # of the fit of factors, by Newton's method
 
 
 @dataclass(frozen=True)
-class GrowthRate:
-    """The growth of the targets of standardized rows.
+class Multiplier:
+    """The factor of the targets of standardized rows.
 
     Attributes:
-        time: the input that is the time.
+        rates: of its logarithm, for each unit of an input, (inputs,).
+        start: what is subtracted from it.
         offset: what must be added to the standardized targets for the true ones, in their unit.
-        rate: of growth, for each unit of the time.
-        end: the last time, at which the factor is 1.
     """
 
-    time: int
+    rates: Array
+    start: float
     offset: float
-    rate: float
-    end: float
 
     @classmethod
-    def of(cls, rows: Rows, time: int, offset: float) -> GrowthRate:
-        """The rate of the line through the logarithms of the targets, which must be positive."""
-        slope, _ = _line(rows, np.log(rows.y + offset), time)
-        return cls(time, offset, slope, float(rows.x[:, time].max()))
+    def of_growth(cls, rows: Rows, time: int, offset: float) -> Multiplier:
+        """The rate of the line through the logarithms of the targets, which must be positive.
+
+        The factor is 1 at the last time.
+        """
+        rates = np.zeros(rows.x.shape[1])
+        rates[time], _ = _line(rows, np.log(rows.y + offset), time)
+        return cls(rates, float(rates[time] * rows.x[:, time].max()), offset)
+
+    @classmethod
+    def of_groups(cls, rows: Rows, groups: list[int], offset: float) -> Multiplier:
+        """Factors of the groups: the maximum of the likelihood of counts with means that are their products.
+
+        Targets must not be negative. The factors then have the right sums over each group (McCullagh and
+        Nelder, "Generalized Linear Models", 1989), zeros or not.
+        """
+        columns = np.column_stack([np.ones(len(rows.x)), rows.x[:, groups]])
+        truth = np.maximum(rows.y[:, 0] + offset, 0.0)
+        mean = float(rows.weight @ truth / rows.weight.sum())
+        logs = np.full(len(truth), np.log(mean))
+        found = np.zeros(columns.shape[1])
+        for _ in range(_ROUNDS):
+            means = np.exp(logs)
+            root = np.sqrt(rows.weight * means)
+            found = np.linalg.lstsq(columns * root[:, None], root * (logs + truth / means - 1), rcond=None)[0]
+            logs = np.clip(columns @ found, np.log(mean * _LEAST_MEAN) - 5, np.log(mean / _LEAST_MEAN) + 5)
+        rates = np.zeros(rows.x.shape[1])
+        rates[groups] = found[1:]
+        return cls(rates, float((rows.x @ rates).mean()), offset)
+
+    def again(self, rows: Rows, time: int) -> Multiplier:
+        """The same kind of factor, from these rows."""
+        if self.rates[time]:
+            return Multiplier.of_growth(rows, time, self.offset)
+        return Multiplier.of_groups(rows, np.flatnonzero(self.rates).tolist(), self.offset)
 
     def factor(self, x: Array) -> Array:
         """(rows, inputs) -> (rows, 1)"""
-        return np.asarray(np.exp(self.rate * (x[:, [self.time]] - self.end)))
+        return np.asarray(np.exp(x @ self.rates - self.start))[:, None]
 
-    def removed(self, rows: Rows) -> Rows:
-        """The rows of z."""
-        return replace(rows, y=(rows.y + self.offset) / self.factor(rows.x))
+    def removed(self, rows: Rows, time: int) -> Rows:
+        """The rows of z; of groups, large ones count for more, as their errors are smaller shares."""
+        factor = self.factor(rows.x)
+        weight = rows.weight if self.rates[time] else rows.weight * factor[:, 0]
+        return Rows(rows.x, (rows.y + self.offset) / factor, weight / weight.mean())
 
     def applied(self, z: Array, x: Array) -> Array:
         """Standardized targets from z, (rows, 1) each."""
@@ -63,14 +102,13 @@ class GrowthRate:
     def layer(self, z: MLayer) -> MLayer:
         """The layer of the targets from that of z, in whose exponential the first entry is 1."""
         identity = torch.eye(z.matrix_size, dtype=torch.float64)
-        generators, readout = z.generators.clone(), z.readout.clone()
-        generators[self.time] += self.rate * identity
+        readout = z.readout.clone()
         assert z.output_bias is not None
         readout[:, 0, 0] += z.output_bias
         return MLayer.from_weights(
-            generators,
+            z.generators + torch.from_numpy(self.rates)[:, None, None] * identity,
             readout,
-            matrix_bias=-self.rate * self.end * identity,
+            matrix_bias=-self.start * identity,
             output_bias=torch.full_like(z.output_bias, -self.offset),
             structure=z.structure,
         )
@@ -92,6 +130,24 @@ def may_grow(rows: Rows, time: int, offset: float) -> bool:
     # Of normal errors, those of the logarithms with the derivative of the logarithm (Box and Cox, 1964).
     gain = len(positive) / 2 * np.log(values / logs) - float(np.log(positive).sum())
     return bool(gain > _GAIN)
+
+
+def may_multiply(rows: Rows, series: Flags, groups: list[int], offset: float) -> bool:
+    """Whether no target is negative, and the larger series, (series, rows), vary more."""
+    truth = rows.y[:, 0] + offset
+    # Standardized zeros are not zeros to the last bit.
+    if len(series) < 2 or truth.min() < -1e-9 * np.abs(truth).max():
+        return False
+    means = np.array([truth[each].mean() for each in series])
+    least = _LEAST_MEAN * means.mean()
+    members = [rows.x[:, g] == side for g in groups for side in (rows.x[:, g].min(), rows.x[:, g].max())]
+    if min(truth[each].mean() for each in members) < least or means.max() < _FACTOR * means.min():
+        return False
+    spreads = np.array([truth[each].std() for each in series])
+    known = (spreads > 0) & (means > least)
+    if known.sum() < 2 or not np.ptp(np.log(means[known])) > 0:
+        return False
+    return bool(np.polyfit(np.log(means[known]), np.log(spreads[known]), 1)[0] > _POWER)
 
 
 def _line(rows: Rows, values: Array, time: int) -> tuple[float, float]:

@@ -19,6 +19,12 @@ from mlayer.estimators.selection import EFFORTS
 
 # Up to here all rows are used in each step (L-BFGS, float64); beyond, batches (Adam, float32).
 SMALL_TABLE = 4000
+# Training on batches visits rows this many times in all, in this many epochs at least. The rate falls to 0
+# over them: ten epochs of 40,000 rows had R^2 0.911 on a table of 30 columns, 41 at a rate that had hardly
+# fallen when early stopping ended them 0.903, at four times the cost.
+_MAX_ITER = 300  # the default of both estimators
+_VISITS, _FEWEST_EPOCHS = 400_000, 4
+_MORE_IF_THOROUGH = 4
 # Where the search for alpha starts.
 _START_ALPHA = 0.01
 _SEE = "See the documentation of the class."
@@ -98,6 +104,10 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int, seed: int) -> Est
     alpha = (_START_ALPHA if solver == "lbfgs" else 1e-4) if is_auto(estimator.alpha) else estimator.alpha
     early = estimator.early_stopping
     early = rows >= 500 if is_auto(early) else bool(early)
+    most = int(estimator.max_iter)
+    if estimator.solver == "auto" and solver != "lbfgs" and most == _MAX_ITER:  # nothing was asked for
+        visits = _VISITS * (_MORE_IF_THOROUGH if estimator.effort == "thorough" else 1)
+        most = min(most, max(_FEWEST_EPOCHS, visits // rows))
     return EstimatorPlan(
         matrix_size=n if is_auto(estimator.matrix_size) else int(estimator.matrix_size),
         embedding_size=d,
@@ -109,7 +119,7 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int, seed: int) -> Est
             alpha=float(alpha),
             activity_penalty=float(estimator.activity_penalty),
             solver=solver,
-            max_iter=int(estimator.max_iter),
+            max_iter=most,
             learning_rate=3e-3 if is_auto(estimator.learning_rate) else float(estimator.learning_rate),
             batch_size=128 if is_auto(estimator.batch_size) else int(estimator.batch_size),
             patience=int(estimator.n_iter_no_change),

@@ -21,7 +21,7 @@ from mlayer.estimators.continuation import (
     most_columns,
     plain,
 )
-from mlayer.estimators.growth import GrowthRate
+from mlayer.estimators.growth import Multiplier
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.watch import OutOfTimeError
 from mlayer.estimators.waves import WaveFit, bounded, solved
@@ -47,7 +47,7 @@ class Past:
         data: the rows.
         time: the input that is the time.
         check: called before each origin; it may raise to end the comparison.
-        growth: of all rows; each origin then knows that of the rows before it.
+        factor: of all rows; each origin then knows that of the rows before it.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Past:
         data: Rows,
         time: int,
         check: Callable[[], None] = lambda: None,
-        growth: GrowthRate | None = None,
+        factor: Multiplier | None = None,
     ) -> None:
-        self.data, self.check, self.growth = data, check, growth
+        self.data, self.check, self.factor = data, check, factor
         self.moments = Moments(data.x, time)
         # Of each origin and each way: the mean squared errors up to the horizon, and at the first moments.
         self.losses: dict[float, dict[Continuation, tuple[float, float]]] = {}
@@ -70,14 +70,14 @@ class Past:
         return before, ~before & (times <= self.moments.until(origin + horizon))
 
     def _before(self, rows: Flags) -> tuple[Rows, Moments, Callable[[Array, Array], Array]]:
-        """The rows without their growth, their moments, and what makes targets of the forecasts at rows."""
+        """The rows without their factor, their moments, and what makes targets of the forecasts at rows."""
         past = self.data.part(rows)
         moments = Moments(past.x, self.moments.time)
         moments.groups = self.moments.groups
-        if self.growth is None:
+        if self.factor is None:
             return past, moments, lambda forecast, _: forecast
-        growth = GrowthRate.of(past, moments.time, self.growth.offset)
-        return growth.removed(past), moments, growth.applied
+        factor = self.factor.again(past, moments.time)
+        return factor.removed(past, moments.time), moments, factor.applied
 
     def compare(self, origins: Sequence[float], search: Callable[[float], WaveFit | None]) -> None:
         """Fill :attr:`losses`; ``search`` gives the waves in the rows before an origin."""

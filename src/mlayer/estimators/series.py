@@ -20,16 +20,18 @@ from mlayer.estimators.continuation import (
     PRICE_OF_A_DRIFT,
     Continuation,
     End,
+    Moments,
     ends,
     every_way,
 )
 from mlayer.estimators.fitting import Fit, Recipe, Tensors, fit_layer, loss_on
-from mlayer.estimators.growth import GrowthRate, may_grow
+from mlayer.estimators.growth import Multiplier, may_grow, may_multiply
 from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.past import ORIGINS, Past
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale
 from mlayer.estimators.wandering import (
+    floor_of,
     has_shifted,
     is_determined,
     is_year,
@@ -71,6 +73,8 @@ _ORIGINS = (8, 40)
 _ROWS_COMPARED_AGAIN = 500
 
 
+# What factors of groups must gain in the logarithm of the mean squared error.
+_PRICE_OF_FACTORS = 0.05
 # By this much must Schwarz's criterion of a year's wave be lower than without it.
 _SURELY_BETTER = 10.0
 
@@ -102,8 +106,10 @@ class SeriesPart:
     # Of a series: how it continues; horizons, forecasts and absolute errors from origins in the past.
     way_: Continuation | None
     rolling_: tuple[Array, Array, Array] | None
-    # How far its level may wander, and the distance of its moments.
-    floor_: tuple[Persistence, float] | None
+    # Of one that grows at a constant rate: that of its logarithm, for each unit of its time.
+    rate_: float | None
+    # How far its level may wander, the distance of its moments, and whether that is a share of the forecast.
+    floor_: tuple[Persistence, float, bool] | None
 
     @property
     def _clock(self) -> Watch:
@@ -113,22 +119,22 @@ class SeriesPart:
     def _waves(self, make: selection.Maker, data: Tensors, recipe: Recipe) -> Fit | None:
         """The model of waves, if held-out rows favor it; see `mlayer.estimators.waves`."""
         wanted = getattr(self, "periodic", False)
-        self.periods_, self.way_, self.rolling_, self.floor_ = [], None, None, None
+        self.periods_, self.way_, self.rolling_, self.floor_, self.rate_ = [], None, None, None, None
         along = self._wave_inputs(data.x, wanted)
         if not along:
             return None
         watch = self._clock
         if getattr(self, "_series", False) and len(along) == 1 and data.y.shape[1] == 1:
             return self._forecast(make, data, recipe, along[0])
+        rows = data.some(SMALL_TABLE, recipe.seed).double()
         with watch.section(0.0, 0.4):
-            found = self._wave_search(data, along)
+            found = self._wave_search(data if wanted is True else rows, along)
         if found is None:
             if wanted is True:
                 warnings.warn("periodic=True, but no waves were found", ConvergenceWarning, stacklevel=4)
             return None
         if wanted is True:
             return self._wave_fit(found, data)
-        rows = data.some(SMALL_TABLE, recipe.seed).double()
         if len(along) == 1:
             splits = selection.stretches(rows.x[:, along[0]], 5)
         else:
@@ -148,7 +154,10 @@ class SeriesPart:
                 test_rows.x[:, along] = test_rows.x[:, along].clamp(low, high)
             theirs += loss_on(rival, test_rows, recipe.loss)
             level += last_level_loss(train_rows.rows, test_rows.rows, along)
-        return self._wave_fit(found, data) if ours <= min(theirs, level) else None
+        if ours > min(theirs, level):
+            return None
+        found = found if len(rows) == len(data) else self._wave_search(data, along)
+        return None if found is None else self._wave_fit(found, data)
 
     def _forecast(self, make: selection.Maker, data: Tensors, recipe: Recipe, time: int) -> Fit | None:
         """The continuation of a series, if forecasts from its past favor it over a trained layer."""
@@ -165,41 +174,58 @@ class SeriesPart:
         most = int(np.clip(_ROWS_OF_ORIGINS / len(data), *_ORIGINS))
         horizons, forecasts, errors = past.errors(way, end.base, most)
         unit = float(self._outputs.deviation[0])
-        self.way_ = replace(way, grows=past.growth is not None)
+        factor = past.factor
+        grows = factor is not None and bool(factor.rates[time])
+        if factor is not None and grows:
+            self.rate_ = float(factor.rates[time] / self._inputs.deviation[time])
+        self.way_ = replace(way, grows=grows, scales=factor is not None and not grows)
         if chosen.persistence is not None:
+            offset = float(self._outputs.mean[0]) / unit
+            found, shares = floor_of(chosen.persistence, way, end, offset, has_factor=factor is not None)
             step = past.moments.step * float(self._inputs.deviation[time])
-            found = chosen.persistence
-            self.floor_ = replace(found, deviation=found.deviation * unit), step
+            self.floor_ = replace(found, deviation=found.deviation * (1.0 if shares else unit)), step, shares
         self.rolling_ = (
             horizons * float(self._inputs.deviation[time]),
             forecasts * unit + float(self._outputs.mean[0]),
             errors * unit,
         )
-        return self._wave_fit(end.model(way), data, past.growth)
+        return self._wave_fit(end.model(way), data, factor)
 
     def _chosen(self, data: Tensors, time: int, settled: Continuation | None) -> _Chosen:
-        """The way to continue a series; with growth at a constant rate where forecasts favor that."""
+        """The way to continue a series; with a factor, of growth or of groups, where forecasts favor that."""
         offset = float(self._outputs.mean[0] / self._outputs.deviation[0])
-        rows = data.rows
+        rows, moments = data.rows, Moments(data.x.numpy(), time)
         if settled is not None and len(data) > _ROWS_COMPARED_AGAIN:
-            growth = GrowthRate.of(rows, time, offset) if settled.grows else None
-            return self._way_of(data, time, settled, growth)
-        found = self._way_of(data, time, settled, None)
-        if not found.may_slope or not found.past.losses or not may_grow(rows, time, offset):
-            return found
-        other = self._way_of(data, time, settled, GrowthRate.of(rows, time, offset))
-        better = other.past.losses and other.badness + PRICE_OF_A_DRIFT < found.badness
-        return other if better else found
+            factor = None
+            if settled.grows:
+                factor = Multiplier.of_growth(rows, time, offset)
+            elif settled.scales:
+                factor = Multiplier.of_groups(rows, moments.groups, offset)
+            return self._way_of(data, time, settled, factor)
+        best = self._way_of(data, time, settled, None)
+        if not best.past.losses:
+            return best
+        others = []
+        if best.may_slope and may_grow(rows, time, offset):
+            others.append(Multiplier.of_growth(rows, time, offset))
+        if may_multiply(rows, moments.series(rows.x), moments.groups, offset):
+            others.append(Multiplier.of_groups(rows, moments.groups, offset))
+        for factor in others:
+            other = self._way_of(data, time, settled, factor)
+            price = PRICE_OF_A_DRIFT if factor.rates[time] else _PRICE_OF_FACTORS
+            if other.past.losses and other.badness + price < best.badness:
+                best = other
+        return best
 
     def _way_of(
-        self, data: Tensors, time: int, settled: Continuation | None, growth: GrowthRate | None
+        self, data: Tensors, time: int, settled: Continuation | None, factor: Multiplier | None
     ) -> _Chosen:
-        """The way to continue a series, or what is left of it without its growth."""
+        """The way to continue a series, or what is left of it without its factor."""
         watch, whole = self._clock, data.rows
-        past, rows = Past(whole, time, watch.check, growth), whole
-        if growth is not None:
-            rows = growth.removed(whole)
-        flat = replace(data, y=torch.from_numpy(rows.y))
+        past, rows, flat = Past(whole, time, watch.check, factor), whole, data
+        if factor is not None:
+            rows = factor.removed(whole, time)
+            flat = replace(data, y=torch.from_numpy(rows.y), weight=torch.from_numpy(rows.weight))
         with watch.section(0.0, 0.5):
             waves = self._waves_of_series(past, flat)
         known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
@@ -278,10 +304,10 @@ class SeriesPart:
             start = max(each for each in _SEARCHES if each <= origin)
             if start not in searched:
                 before = data.part(torch.from_numpy(past.split(start)[0]))
-                if past.growth is not None:
-                    rows = before.rows
-                    flat = GrowthRate.of(rows, time, past.growth.offset).removed(rows)
-                    before = replace(before, y=torch.from_numpy(flat.y))
+                if past.factor is not None:
+                    rows = past.factor.again(before.rows, time).removed(before.rows, time)
+                    y, weight = torch.from_numpy(rows.y), torch.from_numpy(rows.weight)
+                    before = replace(before, y=y, weight=weight)
                 searched[start] = self._wave_search(before, [time])
             return searched[start]
 
@@ -352,19 +378,19 @@ class SeriesPart:
             found = bounded(found, data.rows, along)
         return found if found is not None and len(found.frequencies) else None
 
-    def _wave_fit(self, waves: WaveFit, data: Tensors, growth: GrowthRate | None = None) -> Fit:
+    def _wave_fit(self, waves: WaveFit, data: Tensors, factor: Multiplier | None = None) -> Fit:
         """The layer of the waves that were found in ``data``."""
         periods = 2 * np.pi / waves.frequencies * self._inputs.deviation[waves.inputs]
         self.periods_ = sorted(zip(waves.inputs.tolist(), periods.tolist(), strict=True), key=lambda p: -p[1])
-        return self._solved(waves, data, growth=growth)
+        return self._solved(waves, data, factor=factor)
 
     @staticmethod
     def _solved(
-        waves: WaveFit, data: Tensors, loss_name: str = "squared_error", growth: GrowthRate | None = None
+        waves: WaveFit, data: Tensors, loss_name: str = "squared_error", factor: Multiplier | None = None
     ) -> Fit:
         """The layer of a model that a linear solver has fitted."""
         layer = wave_layer(waves, data.x.shape[1])
-        layer = layer if growth is None else growth.layer(layer)
+        layer = layer if factor is None else factor.layer(layer)
         loss = loss_on(layer, data.double(), loss_name)
         record = {"epoch": 0, "step": 0, "loss": loss, "learning_rate": 0.0, "seconds": 0.0}
         result = TrainingResult([record], 0, loss, "epochs", "solved as a linear model", 0, 0.0)

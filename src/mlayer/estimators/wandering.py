@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mlayer.estimators.continuation import PRICE_OF_A_DRIFT, Continuation, End, Moments
+from mlayer.estimators.continuation import NONE, PRICE_OF_A_DRIFT, Continuation, End, Moments
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.arrays import Array
@@ -40,6 +40,8 @@ _SURE = 5.0
 _MOMENTS_FOR_A_NUMBER = 15
 # Residuals whose level moves by no more than this over all moments, in errors one step ahead, are noise.
 _NOISE = 1.25
+# The steps of a walk are shares of its level if that describes them better by this log-likelihood.
+_GAIN_OF_LOGS = 3.0
 # What a way must gain, in the logarithm of the mean squared error, over a model whose residuals are noise.
 _PRICE_OF_A_CHANGE = 0.1
 
@@ -103,6 +105,38 @@ def _residuals(model: WaveFit, data: Rows, moments: Moments, *, together: bool =
         counts = np.bincount(place[rows])
         series.append((np.bincount(place[rows], left[rows]) / np.maximum(counts, 1))[counts > 0])
     return series
+
+
+def floor_of(
+    found: Persistence, way: Continuation, end: End, offset: float, *, has_factor: bool
+) -> tuple[Persistence, bool]:
+    """How far the level may wander, and whether that is a share of it and not in the unit of the targets.
+
+    It is where the rows were divided by a factor, and of a walk of the logarithms: the steps of a price are
+    as large as the price demands, today, and not as they were on average.
+
+    Args:
+        found: for the rows of ``end``.
+        way: how they continue.
+        end: the rows, and their model.
+        offset: what must be added to the targets for the true ones.
+        has_factor: whether the rows are what is left without a factor; they are the true targets then.
+    """
+    data = end.data
+    if has_factor:
+        level = abs(float(np.average(data.y[:, 0], weights=data.weight)))
+        return replace(found, deviation=found.deviation / level), True
+    if way.season != NONE or not found.wanders or not (data.y + offset > 0).all():
+        return found, False
+    none = WaveFit(np.empty(0), np.empty(0, dtype=np.int64), coefficients=np.zeros((1 + data.x.shape[1], 1)))
+    series = _residuals(none, replace(data, y=data.y + offset), end.moments)
+    logs, values = Persistence.of([np.log(each) for each in series]), Persistence.of(series)
+    if logs is None or values is None or not logs.wanders or not min(logs.deviation, values.deviation) > 0:
+        return found, False
+    # Of normal steps, those of the logarithms with the derivative of the logarithm, as for growth.
+    steps = np.concatenate([each[1:] for each in series])
+    gain = len(steps) * np.log(values.deviation / logs.deviation) - float(np.log(steps).sum())
+    return (logs, True) if gain > _GAIN_OF_LOGS else (found, False)
 
 
 def price_of_ways(known: Mapping[str, End]) -> Callable[[Continuation], float]:

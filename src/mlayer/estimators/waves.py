@@ -45,6 +45,8 @@ _SWING_INSIDE, _SWING_BEYOND = 1.2, 2.0
 _BEYOND = 0.5
 # The swing is measured on this many rows at most.
 _ROWS_OF_SWINGS = 1500
+# The distribution of times differs from a uniform one by this at most.
+_UNEVEN = 0.15
 # The part of the rows whose level the simplest forecast continues.
 _LAST = 0.1
 # Beyond this many inputs a group gets its own trend and waves, but not its own effect of every other input.
@@ -97,13 +99,20 @@ class WaveFit:
 
 
 def time_like(column: Array) -> bool:
-    """Whether values are spaced like times: many, and mostly at one distance, with gaps."""
+    """Whether values are spaced like times: many, mostly at one distance, with gaps, and all about as often.
+
+    Measured quantities that were rounded have one distance too, but gather in the middle.
+    """
     values = np.unique(column)
     if len(values) < 2 * LEAST_VALUES:
         return False
     steps = np.diff(values)
     middle = np.median(steps)
-    return bool(np.mean(np.abs(steps - middle) <= 0.01 * middle) > 0.8)
+    if not np.mean(np.abs(steps - middle) <= 0.01 * middle) > 0.8:
+        return False
+    parts = np.linspace(0.0, 1.0, 21)
+    places = (np.quantile(column, parts) - values[0]) / (values[-1] - values[0])
+    return bool(np.abs(places - parts).max() < _UNEVEN)
 
 
 def last_level_loss(before: Rows, after: Rows, along: list[int]) -> float:

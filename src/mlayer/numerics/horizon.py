@@ -44,6 +44,7 @@ class HorizonErrors:
     # how far the level of the series may wander: no interval is narrower than that says
     floor: Persistence | None = None
     step: float = 1.0  # of the floor, in units of the horizons
+    shares: bool = False  # whether the floor is a share of the forecast
 
     @classmethod
     def of(
@@ -51,14 +52,15 @@ class HorizonErrors:
         horizons: Array,
         forecasts: Array,
         errors: Array,
-        floor: tuple[Persistence, float] | None = None,
+        floor: tuple[Persistence, float, bool] | None = None,
         *,
         grows: bool = False,
     ) -> HorizonErrors:
         """Fit to absolute errors of forecasts of the past at positive horizons, (forecasts,) each.
 
-        ``floor`` says how far the level may wander, and how long its steps are; ``grows`` whether positive
-        forecasts grow at a constant rate, which makes errors shares of them.
+        ``floor`` says how far the level may wander, how long its steps are, and whether that is a share of
+        the forecast; ``grows`` whether positive forecasts grow at a constant rate, which makes errors shares
+        of them.
         """
         span = float(horizons.max())
         growth = _growth(horizons, errors)
@@ -87,7 +89,8 @@ class HorizonErrors:
         found = np.asarray(quantile * size * wider)
         if self.floor is None:
             return found
-        return np.maximum(found, stats.norm.ppf(side) * self.floor.deviations(h / self.step))
+        floor = self.floor.deviations(h / self.step) * (np.abs(forecasts) if self.shares else 1.0)
+        return np.maximum(found, stats.norm.ppf(side) * floor)
 
     def as_json(self) -> dict[str, Any]:
         """A JSON object for a model file; of many scores, quantiles that are never smaller than theirs."""
@@ -99,8 +102,12 @@ class HorizonErrors:
             "scores": [float(f"{score:.6g}") for score in scores],
             "relative": self.relative,
             "span": self.span,
-            **({} if self.floor is None else {"floor": self.floor.as_json() | {"step": self.step}}),
+            **({} if self.floor is None else {"floor": self.floor.as_json() | self._of_floor}),
         }
+
+    @property
+    def _of_floor(self) -> dict[str, float]:
+        return {"step": self.step} | ({"shares": True} if self.shares else {})
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> HorizonErrors:
@@ -110,12 +117,13 @@ class HorizonErrors:
         sane = np.isfinite([a, b, c, span]).all() and min(a, b, c) >= 0 and span > 0
         if not (sane and scores.ndim == 1 and np.isfinite(scores).all()):
             raise ValueError("errors by horizon")
-        wandering, floor, step = entry.get("floor"), None, 1.0
+        wandering, floor, step, shares = entry.get("floor"), None, 1.0, False
         if wandering is not None:
             floor, step = Persistence.from_json(wandering), float(wandering["step"])
+            shares = bool(wandering.get("shares", False))
             if not 0 < step < np.inf:
                 raise ValueError("the step of the persistence")
-        return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span, floor, step)
+        return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span, floor, step, shares)
 
 
 def _growth(horizons: Array, errors: Array) -> tuple[float, float, float]:

@@ -15,17 +15,26 @@ from mlayer.tables.schema import Schema
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# Growth goes on at its rate for this part of the extent of the rows; from there on it slows down, so that it
+# is never more in all than the growth of the table, if this is a half.
+_LASTS = 0.5
 
-def horizon_facts(date: Date, days: AnyArray, errors: HorizonErrors) -> dict[str, Any]:
+
+def horizon_facts(
+    date: Date, days: AnyArray, errors: HorizonErrors, rate: float | None = None
+) -> dict[str, Any]:
     """The entry "horizon" of a model's facts: errors of forecasts after the last of ``days``.
 
     Args:
         date: the column of dates.
         days: of the rows that the model was fitted to, as ``date`` counts them.
         errors: by horizon, in days.
+        rate: of the growth of the logarithm for each day, where the forecast grows at a constant rate.
     """
     last = np.datetime64(round((float(np.nanmax(days)) + date.origin) * 86400), "s")
-    return {"column": date.name, "last": str(last), **errors.as_json()}
+    extent = float(np.nanmax(days) - np.nanmin(days))
+    slows = {} if rate is None else {"slows": {"rate": rate, "after": _LASTS * extent}}
+    return {"column": date.name, "last": str(last), **errors.as_json(), **slows}
 
 
 def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
@@ -33,6 +42,10 @@ def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
     HorizonErrors.from_json(entry)
     if np.isnat(np.datetime64(entry["last"], "s")):
         raise ValueError("no last date")
+    if "slows" in entry:
+        rate, after = (float(entry["slows"][name]) for name in ("rate", "after"))
+        if not (np.isfinite(rate) and 0 < after < np.inf):
+            raise ValueError("growth that slows down")
     if not any(c.date is not None and c.name == entry["column"] for c in schema.columns):
         raise ValueError(f"no column of dates {entry['column']!r}")
 
@@ -41,7 +54,30 @@ def widths_of_forecasts(
     entry: Mapping[str, Any], schema: Schema, frame: DataFrame, forecasts: AnyArray, coverage: float
 ) -> AnyArray:
     """Half of the width of the interval of each row; rows without a date count as of the last date."""
+    days = _days_ahead(entry, schema, frame)
+    return HorizonErrors.from_json(entry).half_widths(days, forecasts, coverage)
+
+
+def growth_ends(entry: Mapping[str, Any]) -> str:
+    """The day from which on growth at a constant rate slows down."""
+    return str(np.datetime64(entry["last"], "D") + np.timedelta64(round(entry["slows"]["after"]), "D"))
+
+
+def slowed(entry: Mapping[str, Any], schema: Schema, frame: DataFrame, forecasts: AnyArray) -> AnyArray:
+    """Forecasts whose growth at a constant rate comes to an end, as a damped trend of the logarithm does.
+
+    Gardner and McKenzie, Management Science 31, 1985; a constant rate has no bound.
+    """
+    slows = entry.get("slows")
+    if slows is None:
+        return forecasts
+    rate, after = float(slows["rate"]), float(slows["after"])
+    late = np.maximum(_days_ahead(entry, schema, frame) - after, 0.0)
+    return np.asarray(forecasts * np.exp(-rate * (late + after * np.expm1(-late / after))))
+
+
+def _days_ahead(entry: Mapping[str, Any], schema: Schema, frame: DataFrame) -> AnyArray:
+    """Days after the last date of the fit; 0 without a date."""
     (date,) = (c.date for c in schema.columns if c.date is not None and c.name == entry["column"])
     last = np.datetime64(entry["last"], "s").astype(np.int64) / 86400
-    days = date.parse(frame[date.name]).values + date.origin - last
-    return HorizonErrors.from_json(entry).half_widths(np.nan_to_num(days), forecasts, coverage)
+    return np.nan_to_num(date.parse(frame[date.name]).values + date.origin - last)

@@ -18,7 +18,7 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width
 from mlayer.numerics.spread import Spread
 from mlayer.numerics.torch_memory import in_torch_memory
-from mlayer.tables.horizon import check_horizon, widths_of_forecasts
+from mlayer.tables.horizon import check_horizon, slowed, widths_of_forecasts
 from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, readable, regression_metrics
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
@@ -133,6 +133,7 @@ class TableModel:
         if not self.target.classifies:
             # Of rows like those of the fit the truth is like theirs: nearer to it by a projection. Others are
             # extrapolated, for which the layer is made.
+            outputs = slowed(self.facts.get("horizon", {}), self.schema, frame, outputs)
             inside = self.schema.inside(inputs.double().numpy())
             outputs = np.where(inside, self.limited(outputs), outputs)
         predictions = Predictions(outputs, self.target, remarks, self.threshold)
@@ -175,10 +176,11 @@ class TableModel:
         """
         errors = self.facts.get("errors")
         if self.target.classifies or not errors:
-            came = "a classifier" if self.target.classifies else "one that was fitted without them"
-            raise ArgumentError(
-                "the model", "one for a quantity, with errors of held-out rows", came, "Fit it again."
-            )
+            came, hint = "one that was fitted without them", "Fit it again."
+            if self.target.classifies:
+                came = "a classifier"
+                hint = "Leave the interval out; --proba, or predict(table).outputs, gives probabilities."
+            raise ArgumentError("the model", "one for a quantity, with errors of held-out rows", came, hint)
         return half_width(np.asarray(errors, dtype=np.float64), coverage)
 
     def half_widths(self, frame: DataFrame, coverage: float, outputs: AnyArray | None = None) -> AnyArray:

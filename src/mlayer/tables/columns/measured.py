@@ -43,6 +43,7 @@ from mlayer.tables.columns.date_notations import (
 from mlayer.tables.columns.durations import CLOCK, duration
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
 from mlayer.tables.columns.stand_ins import absent_number, are_codes, codes_repeat
+from mlayer.tables.metrics import readable
 from mlayer.tables.remarks import Remark
 
 if TYPE_CHECKING:
@@ -219,11 +220,11 @@ class Number(_Measured):
             written |= {"decimal": notation.decimal, "unit": notation.unit}
         far, least, most = far_out(values)
         if far:
-            rest = f" {least:.4g} or {most:.4g}, "
+            rest = f" {readable(least)} or {readable(most)}, "
             rest += f"{_FAR:.0f} times the range of the middle half away from the median"
             said = f"cells lie far from the others: they count as{rest}"
             one = f"cell lies far from the others: it counts as{rest}"
-            example = f"{values[np.abs(values - np.median(values)).argmax()]:.6g}"
+            example = readable(float(values[np.abs(values - np.median(values)).argmax()]))
             remarks.append(Remark("far", name, far, said, True, example, one))
             written |= {"least": least, "most": most}
         found = cls._from(name, numbers, **written)

@@ -27,7 +27,7 @@ from mlayer.tables.fit.labeled import Labeled, label
 from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
-from mlayer.tables.horizon import horizon_facts
+from mlayer.tables.horizon import growth_ends, horizon_facts
 from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
@@ -168,6 +168,8 @@ def fit_table(
             remarks = merged([*remarks, *_held_dates(schema)[1]])
     if trained.continues and split.date is not None:
         said = f"after the last date the forecast is {trained.continues}, by forecasts of the past"
+        if trained.rate is not None:
+            said += f"; the growth slows down from {growth_ends(facts['horizon'])} on"
         remarks = merged([*remarks, Remark("forecast", split.date.name, 0, said)])
     return FitResult(
         model=model,
@@ -236,8 +238,8 @@ def _horizon(
     if not known.any():
         return {}
     horizons, forecasts, errors = (each[known] for each in past)
-    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor, grows=trained.grows)
-    return {"horizon": horizon_facts(split.date, days[fitted], found)}
+    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor, grows=trained.rate is not None)
+    return {"horizon": horizon_facts(split.date, days[fitted], found, trained.rate)}
 
 
 def _held_dates(schema: Schema) -> tuple[Schema, list[Remark]]:
@@ -319,9 +321,10 @@ class TrainedTable:
     continues: str = ""  # how a series continues after its last row; empty if it is held there
     rolling: tuple[AnyArray, AnyArray, AnyArray] | None = None  # horizons, forecasts, errors of the past
     spread: Spread | None = None  # how the size of errors depends on the row
-    floor: tuple[Persistence, float] | None = None  # how far the level of a series may wander, and its step
+    # how far the level of a series may wander, its step, and whether that is a share of the forecast
+    floor: tuple[Persistence, float, bool] | None = None
     held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
-    grows: bool = False  # whether a series grows at a constant rate
+    rate: float | None = None  # of a series that grows at a constant rate, of its logarithm for each day
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -369,5 +372,5 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
         spread,
         floor,
         held_out,
-        way is not None and way.grows,
+        getattr(estimator, "rate_", None),
     )
