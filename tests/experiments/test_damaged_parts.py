@@ -141,7 +141,7 @@ def test_forged_records_of_finished_experiments_are_done_again(
 
     monkeypatch.setattr(runner, "reproduce", again)
     (tmp_path / ".checkpoints").mkdir()
-    finished = tmp_path / ".checkpoints" / f"all-smoke-{runner._digest_of([None])}.json"
+    finished = tmp_path / ".checkpoints" / f"all-smoke-{runner._digest([None])}.json"
     finished.write_text(json.dumps(dict.fromkeys(EXPERIMENTS, one)))
     with pytest.raises(Again):
         runner.reproduce_all("smoke", out=tmp_path)
