@@ -31,7 +31,7 @@ def targets(found: InstructionSet) -> list[Target]:
     over_torch = [c.ratio("torch") for c in large]
     fullest = next(c for c in single if c.n == 32 and c.batch == 2048)
     return [
-        Target(SPEED, WANTED_SPEED[found.name]([c.ratio("torch") for c in single])),
+        Target(SPEED, WANTED_SPEED[found.name], geometric_mean([c.ratio("torch") for c in single])),
         Target("float32 forward+backward, worst cell over torch", 10, min(c.ratio("torch") for c in single)),
         Target(
             "float32 forward, geometric mean over torch",
@@ -80,7 +80,7 @@ def against_others(found: InstructionSet) -> list[Target]:
             rivals = [timing.median for timing in cell.both.values()] + [mine["torch"].median]
             best.append(min(rivals) / mine["mlayer"].median)
     claim = "batch 2048, forward+backward, geometric mean over the best other library"
-    return [Target(claim, 14(best))]
+    return [Target(claim, 14, geometric_mean(best))]
 
 
 def never_slower(found: InstructionSet) -> list[Target]:
@@ -96,7 +96,7 @@ def never_slower(found: InstructionSet) -> list[Target]:
         claim = "complex, n <= 32, forward+backward, geometric mean over torch"
         result += [
             Target("complex, worst cell over torch", 1, worst(complex_cells)),
-            Target(claim, 3(small)),
+            Target(claim, 3, geometric_mean(small)),
         ]
     if matmul_cells:
         claim = f"without a kernel, worst of {len(matmul_cells)} cells over torch"

@@ -19,7 +19,9 @@ COUNTS = {"M-layer": 87_730, "ReLU": 87_710, "linear": 77_850, "linear, wider ne
 
 def build(head: str, seed: int = 3, shape: tuple[int, ...] = (32, 32, 3)) -> ResidualNet:
     generator = torch.Generator().manual_seed(seed)
-    return residual_builder(head, shape)(shape[0] * shape[1] * shape[2], 10, "notebook", generator)
+    made = residual_builder(head, shape)(shape[0] * shape[1] * shape[2], 10, "notebook", generator)
+    assert isinstance(made, ResidualNet)
+    return made
 
 
 @pytest.mark.parametrize("head", HEADS)

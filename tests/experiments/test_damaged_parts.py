@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_a_link_in_place_of_a_folder_is_said_before_the_run(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spiral, "run", lambda *_: pytest.fail("hours of work"))
-    run = f"spiral-smoke-{runner._digest(spiral.SCALES['smoke'])}"
+    run = f"spiral-smoke-{runner._digest(asdict(spiral.SCALES['smoke']))}"
     (tmp_path / place).mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / place / run).symlink_to(tmp_path / "elsewhere")
@@ -141,7 +142,7 @@ def test_forged_records_of_finished_experiments_are_done_again(
 
     monkeypatch.setattr(runner, "reproduce", again)
     (tmp_path / ".checkpoints").mkdir()
-    finished = tmp_path / ".checkpoints" / f"all-smoke-{runner._digest_of([None])}.json"
+    finished = tmp_path / ".checkpoints" / f"all-smoke-{runner._digest([None])}.json"
     finished.write_text(json.dumps(dict.fromkeys(EXPERIMENTS, one)))
     with pytest.raises(Again):
         runner.reproduce_all("smoke", out=tmp_path)

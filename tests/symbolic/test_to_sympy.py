@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import matplotlib.figure
 import numpy as np
@@ -247,6 +248,15 @@ def test_explanations_and_pictures() -> None:
         explain(from_polynomial("x*y*z", "x y z")).plot()
     with pytest.raises(ArgumentError, match="output must be from 0 to 1"):
         explanation.plot(2)
+    with pytest.raises(ArgumentError, match="output must be from 0 to 1; got 'p0'"):
+        explanation.plot("p0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("points", [[0.1, 0.2], np.zeros((3, 1)), np.zeros((3, 3))])
+def test_a_formula_is_evaluated_at_rows_of_its_variables(points: Any) -> None:
+    formula = read_formula(from_polynomial("x*y", "x y"), "x y")
+    with pytest.raises(ArgumentError, match=r"x must be of shape \(count, 2\); got shape"):
+        formula(points)
 
 
 def test_boards_are_drawn_with_their_forms() -> None:

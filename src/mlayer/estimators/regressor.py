@@ -68,6 +68,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
     """
 
     _loss = "squared_error"
+    _spread: Spread | None
 
     def __init__(
         self,
@@ -166,7 +167,7 @@ class MLayerRegressor(MultiOutputMixin, RegressorMixin, MLayerEstimator):  # typ
 
     def _forget_calibration(self) -> None:
         """Errors, scores and spread are those of other weights."""
-        self._spread: Spread | None = None
+        self._spread = None
         for name in ("errors_", "_scores"):
             self.__dict__.pop(name, None)
 

@@ -157,9 +157,9 @@ class Explanation:
         inputs = self.layer.in_features
         if inputs > 2:
             raise ArgumentError("layer", "one of 1 or 2 inputs", f"{inputs} inputs", "Print the formula.")
-        if not 0 <= output < self.layer.out_features:
+        if not isinstance(output, int) or not 0 <= output < self.layer.out_features:
             raise ArgumentError(
-                "output", f"from 0 to {self.layer.out_features - 1}", str(output), "Choose one."
+                "output", f"from 0 to {self.layer.out_features - 1}", brief(output), "Choose one."
             )
         names = [str(v) for v in self.formula.variables]
         low, high = self.points.min(0), self.points.max(0)

@@ -48,6 +48,9 @@ class Formula:
     def __call__(self, x: Any) -> Array:
         """The formulas at points (count, variables), in double precision.  (count, outputs)"""
         points = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=np.float64)
+        if points.ndim != 2 or points.shape[1] != len(self.variables):
+            must_be = f"of shape (count, {len(self.variables)})"
+            raise ArgumentError("x", must_be, f"shape {points.shape}", "Give a row for each point.")
         return np.stack([values_at(one, self.variables, points) for one in self.expressions], 1)
 
 
