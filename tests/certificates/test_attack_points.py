@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from fractions import Fraction
 from typing import Any
 
@@ -110,6 +111,20 @@ def test_successes_of_plain_fronts_are_kept() -> None:
     assert bool((again.argmax(1) != labels).all())
     # A third class was above the one that was searched for.
     assert again.argmax(1).equal(single.target)
+
+
+def test_no_success_where_the_layer_overflows() -> None:
+    """exp(90) is beyond single precision: the layer has no class there, whatever the exact function says."""
+    layer = mlayer.MLayer.from_weights(
+        generators=torch.ones(1, 1, 1),
+        readout=torch.tensor([[[0.0]], [[1e-38]]]),
+        output_bias=torch.tensor([10.0, 0.0]),
+    )
+    x, labels = torch.tensor([[88.0]]), torch.tensor([0])
+    found = [attack(one, x.to(one.readout.dtype), labels) for one in (layer, deepcopy(layer).double())]
+    assert not bool(found[0].success[0])
+    assert bool(found[1].success[0])
+    assert float(found[1].radius[0]) == pytest.approx(np.log(1e39) - 88, rel=1e-5)
 
 
 def test_slopes_that_vanish_certify_nothing() -> None:

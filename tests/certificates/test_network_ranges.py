@@ -7,8 +7,11 @@ import torch
 from torch import nn
 
 import mlayer
-from mlayer.certificates import certify
-from mlayer.errors import ArgumentError
+from mlayer.certificates import attack, certify
+from mlayer.certificates.networks.certifier import NetworkCertifier
+from mlayer.certificates.networks.network import as_network
+from mlayer.certificates.problem.region import make_region
+from mlayer.errors import ArgumentError, ArgumentTypeError
 
 F64 = torch.float64
 
@@ -62,3 +65,21 @@ def test_a_factor_that_vanishes_itself_is_refused() -> None:
     assert certify(still, torch.zeros(1, 1, dtype=F64), torch.tensor([0]), eps=1.0).certified.tolist() == [
         True
     ]
+
+
+def test_windows_of_padding_alone_are_refused() -> None:
+    """Their maximum is -inf: torch has no gradient of it."""
+    pool = nn.MaxPool2d(2, stride=1, padding=1, dilation=2)
+    model = nn.Sequential(pool, nn.ReLU(), nn.Flatten(), _exponential()).eval()
+    x, labels = torch.rand(1, 1, 1, 1, dtype=F64), torch.tensor([0])
+    for function in (certify, attack):
+        with pytest.raises(ArgumentTypeError, match="Each of its windows must hold an input"):
+            function(model, x, labels)
+
+
+def test_margins_without_a_bound_are_infinite() -> None:
+    """Not the smallest number of float64: exp(1e4) is far beyond it."""
+    network, x = as_network(nn.Sequential(_linear(1e4), _exponential()).eval(), torch.ones(1, 1, dtype=F64))
+    certifier = NetworkCertifier(network, make_region(1, "linf", None, None))
+    found = certifier.margins(x, torch.tensor([1]), torch.ones(1, dtype=F64))
+    assert found.tolist() == [[-torch.inf, torch.inf]]

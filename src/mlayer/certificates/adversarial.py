@@ -93,12 +93,12 @@ def attack(
     layer64: Attacked
     if isinstance(layer, nn.Sequential):
         layer64, flat = as_network(layer, x)
-        precision = torch.finfo(layer64.stored_in).eps
+        precision = torch.finfo(layer64.stored_in)
         region = make_region(layer64.in_features, norm, flat_ends(scale), flat_ends(box))
         shape, x = x.shape, flat
     else:
         layer = as_layer(layer)
-        precision = torch.finfo(layer.readout.dtype).eps
+        precision = torch.finfo(layer.readout.dtype)
         layer64 = float64_copy(layer)
         region = make_region(layer64.in_features, norm, scale, box)
         x = as_inputs(layer64, x)

@@ -57,19 +57,21 @@ def smallest_margin(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return outputs.gather(1, labels[:, None])[:, 0] - others, rivals
 
 
-def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, eps: float) -> Tensor:
-    """Bounds of the rounding of `margins` in the precision eps: beyond them a sign is certain.  (rows,)
+def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, precision: torch.finfo) -> Tensor:
+    """Bounds of the rounding of `margins` in a precision: beyond them a sign is certain.  (rows,)
 
     exp(M) is known to a relative eps ||M|| or so, by the absolute values of the terms of M, which may cancel.
-    The margin sums |S_i - S_j| |exp(M)| and the biases.
+    The margin sums |S_i - S_j| |exp(M)| and the biases. What overflows in that precision has no sign.
     """
     with torch.no_grad():
         norm = _absolute_terms(layer, x).sum(-2).amax(-1)
-        size = torch.einsum("kij,bij->bk", layer.readout.abs(), layer.exponential(x).abs())
+        e = layer.exponential(x).abs()
+        size = torch.einsum("kij,bij->bk", layer.readout.abs(), e)
         if layer.output_bias is not None:
             size = size + layer.output_bias.abs()
         size = size.gather(1, labels[:, None])[:, 0] + size.gather(1, rivals[:, None])[:, 0]
-        return _ROUNDINGS * eps * (2 + norm) * size
+        found = _ROUNDINGS * precision.eps * (2 + norm) * size
+        return torch.where(torch.maximum(size, e.amax((1, 2))) <= precision.max, found, torch.inf)
 
 
 def _absolute_terms(layer: Attacked, x: Tensor) -> Tensor:
@@ -99,11 +101,11 @@ def smallest_radius(  # noqa: PLR0917
     region: Region,
     starts: int,
     generator: torch.Generator,
-    precision: float = torch.finfo(torch.float64).eps,
+    precision: torch.finfo,
 ) -> Broken:
     """Search all rivals within reach from several starts. ``layer`` and ``x`` are float64.
 
-    ``precision`` is the eps of the arithmetic in which the examples must stay examples.
+    ``precision`` is that of the arithmetic in which the examples must stay examples.
     """
     rows, classes = len(x), layer.out_features
     result = Broken(
@@ -177,7 +179,7 @@ class _Pairs:
         return direction, eps
 
     @torch.no_grad()
-    def shortened(self, direction: Tensor, eps: Tensor, precision: float) -> tuple[Tensor, Tensor]:
+    def shortened(self, direction: Tensor, eps: Tensor, precision: torch.finfo) -> tuple[Tensor, Tensor]:
         """The smallest radii in a direction at which margins were seen below zero, and where any were."""
         end = self._point(direction, eps)
         enough = 2 * rounding(self.layer, end, self.label, self.rival, precision)

@@ -140,7 +140,7 @@ class NetworkCertifier:
             found = (
                 below.minimum(features) if effort == "intervals" else relaxed.lower(below, len(relaxed.steps))
             )
-            best = torch.maximum(best, found.nan_to_num(nan=-torch.inf))
+            best = torch.maximum(best, found.nan_to_num(nan=-torch.inf, neginf=-torch.inf))
         return best
 
     def _radii(self, x: Tensor, labels: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class LinearNetwork(nn.Module):
             below = margin_functions(self._end, part.features, C)
             near = effort == "intervals"
             found = below.minimum(part.features) if near else part.lower(below, len(part.steps))
-            return found.nan_to_num(nan=-torch.inf)
+            return found.nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
         relaxed = Relaxed(self.steps, Box(low, high), carry=effort == "boxes")
         return relaxed.margins(labels, self.out_features, lower)

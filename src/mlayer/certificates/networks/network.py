@@ -24,7 +24,7 @@ from mlayer.certificates.problem.weights import float64_copy
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 
-# Modules whose outputs are sums: each has a rounding error of its own.
+# Modules whose outputs are sums: each adds a rounding error.
 _SUMS = (nn.Linear, nn.Conv2d, nn.AvgPool2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
@@ -87,7 +87,7 @@ class Network(nn.Module):
         """The features with the absolute values of all terms that they are computed from.  (rows, features)
 
         Times a precision this is about the rounding error of the features, which may cancel: of each module
-        the error of its inputs, and the terms of its own sums.
+        the error of its inputs, and the terms of its sums.
         """
         h = x.reshape(-1, *self.shape)
         terms = h.abs()

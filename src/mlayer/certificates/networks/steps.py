@@ -116,6 +116,8 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
         if module.ceil_mode or module.return_indices:
             raise _unknown(module, "ceil_mode and return_indices are not known.")
         places, size = windows(shape, module.kernel_size, module.stride, module.padding, module.dilation)
+        if bool((places < 0).all(1).any()):  # the largest of no number is -inf, without a gradient
+            raise _unknown(module, "Each of its windows must hold an input: change its padding or dilation.")
         channels, area = shape[0], shape[1] * shape[2]
         offset = torch.arange(channels)[:, None, None] * area
         found = torch.where(places >= 0, places + offset, torch.full_like(places, -1))  # (c, out, window)
