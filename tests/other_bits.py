@@ -70,7 +70,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _orders(a: Sequence[int], b: Sequence[int], aligned: bool) -> tuple[np.ndarray | None, np.ndarray]:
-    """In which order the terms are summed, None for that of memory; and after it that of the last rows."""
+    """The order of the terms, None for that of memory; and the order of the last rows, applied after it."""
     if _sums == "batch":
         return _by_batch(a[-1], len(a) == 1 or a[0] % 2 == 1, aligned)
     return _random_orders(tuple(a), tuple(b), aligned, next(_calls) if _sums == "call" else -1)
@@ -78,11 +78,10 @@ def _orders(a: Sequence[int], b: Sequence[int], aligned: bool) -> tuple[np.ndarr
 
 @functools.cache
 def _by_batch(terms: int, backwards: bool, aligned: bool) -> tuple[np.ndarray | None, np.ndarray]:
-    forwards, two_by_two = np.arange(terms), np.r_[0:terms:2, 1:terms:2]
-    order = forwards[::-1] if backwards else forwards
-    if not aligned:
-        order = order[two_by_two]
-    return (order if backwards or not aligned else None), two_by_two
+    two_by_two = np.r_[0:terms:2, 1:terms:2]
+    if backwards:
+        return np.arange(terms)[::-1], two_by_two
+    return (None if aligned else two_by_two), two_by_two
 
 
 @functools.lru_cache(4096)
