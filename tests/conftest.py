@@ -43,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for name in ("no_proxy", "NO_PROXY"):  # the servers of the tests are here, whatever proxy the user has
         os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost"]))
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):  # what tests print goes to no terminal
+        os.environ.pop(name, None)
     held = os.environ.get("MLAYER_TEST_KERNEL")
     if held and not native.use_instruction_set(held):
         raise pytest.UsageError(f"MLAYER_TEST_KERNEL={held}: this machine or this build has no such kernel")

@@ -5,11 +5,15 @@
 torch's matrix products are computed by numpy's BLAS instead. Where the batch (of one matrix: the rows) is odd
 in number the terms are summed backwards, and the last rows, those beyond a multiple of four, in another order
 again, as libraries do that work in blocks; likewise all rows where an operand does not start at a full cache
-line. Sums are computed backwards where the first dimension is odd, and the last elements of exp and the like
-by numpy's functions, as loops over vectors leave them to others. Eigenvectors and singular vectors come with
-other signs, and the eigenvalues of a general matrix in another order. A library is free to do all that for
-another batch, thread count or processor. Code and tests that assume the opposite pass where they were written
-and fail on the next machine; here they fail on every machine. Values stay right to rounding.
+line. Eigenvectors and singular vectors come with other signs, and the eigenvalues of a general matrix in
+another order. A library is free to do all that for another batch, thread count or processor. Code and tests
+that assume the opposite pass where they were written and fail on the next machine; here they fail on every
+machine. Values stay right to rounding.
+
+    python -m pytest -p other_bits --other-loops tests/training
+
+Sums are computed backwards too where the first dimension is odd, and the last elements of exp and the like by
+numpy's functions, as loops over vectors leave them to others.
 
     python -m pytest -p other_bits --sums=shape --sums-seed=3 tests/symbolic
     python -m pytest -p other_bits --sums=call tests/symbolic
@@ -66,7 +70,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _orders(a: Sequence[int], b: Sequence[int], aligned: bool) -> tuple[np.ndarray | None, np.ndarray]:
-    """In which order the terms are summed, None for that of memory; and after it that of the last rows."""
+    """The order of the terms, None for that of memory; and the order of the last rows, applied after it."""
     if _sums == "batch":
         return _by_batch(a[-1], len(a) == 1 or a[0] % 2 == 1, aligned)
     return _random_orders(tuple(a), tuple(b), aligned, next(_calls) if _sums == "call" else -1)
@@ -74,11 +78,10 @@ def _orders(a: Sequence[int], b: Sequence[int], aligned: bool) -> tuple[np.ndarr
 
 @functools.cache
 def _by_batch(terms: int, backwards: bool, aligned: bool) -> tuple[np.ndarray | None, np.ndarray]:
-    forwards, two_by_two = np.arange(terms), np.r_[0:terms:2, 1:terms:2]
-    order = forwards[::-1] if backwards else forwards
-    if not aligned:
-        order = order[two_by_two]
-    return (order if backwards or not aligned else None), two_by_two
+    two_by_two = np.r_[0:terms:2, 1:terms:2]
+    if backwards:
+        return np.arange(terms)[::-1], two_by_two
+    return (None if aligned else two_by_two), two_by_two
 
 
 @functools.lru_cache(4096)
@@ -192,6 +195,7 @@ def _change(module: ModuleType, name: str, change: Callable[[Any], Any]) -> None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sums", choices=("batch", "shape", "call"), default="batch", help="order of the terms")
+    parser.addoption("--other-loops", action="store_true", help="other sums and elementwise functions too")
     parser.addoption("--sums-seed", type=int, default=0, metavar="N", help="of the random orders")
 
 
@@ -208,10 +212,11 @@ def pytest_configure(config: pytest.Config) -> None:
             _library.impl(f"{name}_", _add_product_in_place, "CPU")
         _library.impl("dot", _product, "CPU")
         _library.impl("vdot", _conjugate_dot, "CPU")
-        _library.impl("sum.dim_IntList", _sum, "CPU")
-        _library.impl("sum", _sum_of_all, "CPU")
-        for name in _ELEMENTWISE:
-            _library.impl(name, _elementwise(name), "CPU")
+        if config.getoption("--other-loops"):
+            _library.impl("sum.dim_IntList", _sum, "CPU")
+            _library.impl("sum", _sum_of_all, "CPU")
+            for name in _ELEMENTWISE:
+                _library.impl(name, _elementwise(name), "CPU")
     for module in (np.linalg, torch.linalg):
         for name, change in (("eigh", _eigh), ("eig", _eig), ("svd", _svd)):
             _change(module, name, change)

@@ -1,4 +1,4 @@
-"""What differs between machines decides no test: last bits, seconds, the number of cores.
+"""No test depends on what differs between machines: last bits, seconds, the number of cores.
 
 Read from the syntax of the tests. A library may round otherwise for another batch, another row of it, another
 thread count or processor, so two results may be compared to the bit only where one repeats the other, or was
@@ -152,7 +152,7 @@ def doubtful(node: ast.AST, values: Values) -> bool:
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    """Those of the module and the methods of its classes; inner ones belong to them."""
+    """The functions of a module and the methods of its classes; inner ones belong to them."""
     for node in tree.body:
         body = node.body if isinstance(node, ast.ClassDef) else [node]
         yield from (one for one in body if isinstance(one, ast.FunctionDef))

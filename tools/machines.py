@@ -109,10 +109,10 @@ VARIATIONS: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
 # Run when they are named: they take as long as all the others. Processes that tests start have the usual
 # BLAS.
 ON_REQUEST: dict[str, tuple[dict[str, str], list[str], list[str]]] = {
-    "another BLAS, other rooms": ({}, ["--at-most=1", "-p", "other_bits"], OTHER_ROOMS),
+    "another BLAS, other packages": ({}, ["--at-most=1", "-p", "other_bits", "--other-loops"], OTHER_ROOMS),
     "sums in random order": (
         {},
-        ["--at-most=1", "-p", "other_bits", "--sums=shape", *_without(READERS)],
+        ["--at-most=1", "-p", "other_bits", "--other-loops", "--sums=shape", *_without(READERS)],
         ROOMS + OTHER_ROOMS,
     ),
 }

@@ -67,7 +67,7 @@ IN_FORCE: dict[str, Callable[[], bool]] = {
     "kernel: AVX2": lambda: kernel_is("avx2"),
     "no kernel": lambda: mlayer.expm_path().name == "matmul",
     "another user": another_user,
-    "another BLAS, other rooms": another_blas,
+    "another BLAS, other packages": another_blas,
     "sums in random order": another_blas,
 }
 
