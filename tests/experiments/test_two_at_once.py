@@ -88,7 +88,9 @@ def test_a_full_disk_does_not_end_a_run_whose_time_cannot_be_noted(
     monkeypatch.setattr(spiral, "run", run)
     monkeypatch.setattr(runner, "replace_bytes", full)
     monkeypatch.setattr(runner, "write_json", lambda *_: None)
-    expected = nullcontext() if ends is None else pytest.raises(ends if isinstance(ends, type) else type(ends))
+    expected = (
+        nullcontext() if ends is None else pytest.raises(ends if isinstance(ends, type) else type(ends))
+    )
     with expected:
         assert reproduce("spiral", "smoke", out=tmp_path, page=False)["complete"]
 
