@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,8 @@ def test_two_experiments_that_end_at_once_are_both_in_the_summary(
 
     def slowly(path: Path, content: dict[str, Any]) -> None:
         if path.name == "summary.json":
-            try:  # the other one reads meanwhile, where it can
+            with suppress(threading.BrokenBarrierError):  # the other one reads meanwhile, where it can
                 reading.wait(0.2)
-            except threading.BrokenBarrierError:
-                pass
         written(path, content)
 
     monkeypatch.setattr(runner, "write_json", slowly)
