@@ -19,6 +19,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 
 _MOST = 1_000_000  # entries of an argument that is a list: names of columns, seeds
 
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, most: int = 1) -> str:
     """A hint at the known names (``most`` of them) nearest to a misspelled one, ignoring case.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,8 @@ def test_a_full_disk_does_not_end_a_run_whose_time_cannot_be_noted(
     monkeypatch.setattr(spiral, "run", run)
     monkeypatch.setattr(runner, "replace_bytes", full)
     monkeypatch.setattr(runner, "write_json", lambda *_: None)
-    expected = nullcontext() if ends is None else pytest.raises(ends if isinstance(ends, type) else type(ends))
-    with expected:
+    kind = ends if isinstance(ends, type) else type(ends)
+    with nullcontext() if ends is None else pytest.raises(kind):
         assert reproduce("spiral", "smoke", out=tmp_path, page=False)["complete"]
 
 
@@ -101,10 +101,8 @@ def test_two_experiments_that_end_at_once_are_both_in_the_summary(
 
     def slowly(path: Path, content: dict[str, Any]) -> None:
         if path.name == "summary.json":
-            try:  # the other one reads meanwhile, where it can
+            with suppress(threading.BrokenBarrierError):  # the other one reads meanwhile, where it can
                 reading.wait(0.2)
-            except threading.BrokenBarrierError:
-                pass
         written(path, content)
 
     monkeypatch.setattr(runner, "write_json", slowly)

@@ -264,7 +264,7 @@ def test_arguments_that_cannot_be_packed_are_refused_before_any_process_starts()
 
 
 @pytest.mark.parametrize(
-    "name", ["WorkerCrashedError", "OwnerDiedError", "LocalRayletDiedError", "KilledWorker", "CommClosedError"]
+    "name", ["WorkerCrashedError", "OwnerDiedError", "LocalRayletDiedError", "KilledWorker"]
 )
 def test_a_machine_that_is_lost_is_no_error_of_the_run(name: str) -> None:
     """Names of Ray's and Dask's errors: a result that was lost with its machine ended the whole sweep."""

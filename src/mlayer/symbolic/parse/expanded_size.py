@@ -86,7 +86,7 @@ def extent_of(expression: Any, count: int) -> Extent:
 def with_named_constants(expression: Any, names: dict[Any, Any]) -> Any:
     """The expression with a symbol for each constant that is no fraction.
 
-    Such is what sympy's own algebra makes of it: the 20th power of a sum of nine roots has three million terms.
+    So does sympy's own algebra: it makes three million terms of the 20th power of a sum of nine roots.
 
     Args:
         expression: a polynomial.
