@@ -152,7 +152,7 @@ CASES: Cases = [
     (lambda: tables.Plan("y", drop=count()), "drop must be several names of columns, at most 1000000; got"),  # type: ignore[arg-type]
     (lambda: datasets.fetch_sets(repeat("mnist")), "names must be several names, at most 1000000; got more"),
     (
-        lambda: mlayer.MLayerRegressor(periodic=count()).fit(*XY),
+        lambda: mlayer.MLayerRegressor(periodic=count()).fit(*XY),  # type: ignore[arg-type]
         "periodic must be True, False, 'auto' or numbers of inputs, at most 1000000; got more",
     ),
     (settings(monitor=3), "monitor must be a name; got 3"),
