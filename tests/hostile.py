@@ -58,7 +58,14 @@ def programs(canary: str) -> list[str]:
     ]
 
 
+_ROOTS = "+".join(f"sqrt({k})" for k in (2, 3, 5, 7, 11, 13, 17, 19, 23))
+
 BOMBS = [
+    # Short, and millions of terms for an algebra that takes roots for variables.
+    f"({_ROOTS})**20*x",
+    f"(({_ROOTS})*x + y)**20",
+    "x" + "".join(f"*({_ROOTS}+sqrt({k}))" for k in (26, 29, 31, 33, 34, 35, 37, 38)),
+    f"x/({_ROOTS})**20",
     "1e999999999*x",
     "1e-999999999*x",
     "x*1e" + "9" * 4000,

@@ -150,9 +150,9 @@ CASES: Cases = [
     (many(seeds=count()), "seeds must be several integers, at most 1000000; got more"),
     (lambda: nn.BlockDiagonal(repeat(1)), "blocks must be positive integers, at most 1000000; got more"),  # type: ignore[arg-type]
     (lambda: tables.Plan("y", drop=count()), "drop must be several names of columns, at most 1000000; got"),  # type: ignore[arg-type]
-    (lambda: datasets.fetch_sets(repeat("mnist")), "names must be several names, at most 1000000; got more"),  # type: ignore[arg-type]
+    (lambda: datasets.fetch_sets(repeat("mnist")), "names must be several names, at most 1000000; got more"),
     (
-        lambda: mlayer.MLayerRegressor(periodic=count()).fit(*XY),
+        lambda: mlayer.MLayerRegressor(periodic=count()).fit(*XY),  # type: ignore[arg-type]
         "periodic must be True, False, 'auto' or numbers of inputs, at most 1000000; got more",
     ),
     (settings(monitor=3), "monitor must be a name; got 3"),

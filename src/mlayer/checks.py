@@ -147,7 +147,7 @@ def is_several(value: object) -> bool:
 
 
 def several(argument: str, value: object, must_be: str, hint: str) -> tuple[Any, ...]:
-    """What ``value`` holds, if that is several things, as `is_several` says, and not endless or too many."""
+    """The entries of ``value``, if there are several, as `is_several` says, but not too many."""
     if not is_several(value):
         raise ArgumentTypeError(argument, must_be, brief(value), hint)
     listed = tuple(islice(cast(Iterable[Any], value), _MOST + 1))

@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -53,10 +53,14 @@ def test_a_run_that_goes_on_is_neither_joined_nor_removed(
 def test_starting_over_removes_what_an_earlier_run_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    made: list[str] = []
+
+    def make(name: str) -> dict[str, Any]:
+        made.append(name)
+        return {"seconds": 1.0}
 
     def run(_: Any, context: Any) -> dict[str, Any]:
-        context.part("one", lambda name: made.append(name) or {"seconds": 1.0})
+        context.part("one", make)
         if len(made) == 1:
             raise KeyboardInterrupt
         return dict(RESULTS)
@@ -88,9 +92,8 @@ def test_a_full_disk_does_not_end_a_run_whose_time_cannot_be_noted(
     monkeypatch.setattr(spiral, "run", run)
     monkeypatch.setattr(runner, "replace_bytes", full)
     monkeypatch.setattr(runner, "write_json", lambda *_: None)
-    expected = (
-        nullcontext() if ends is None else pytest.raises(ends if isinstance(ends, type) else type(ends))
-    )
+    kind = ends if isinstance(ends, type) else type(ends)
+    expected: Any = nullcontext() if ends is None else pytest.raises(kind)
     with expected:
         assert reproduce("spiral", "smoke", out=tmp_path, page=False)["complete"]
 
@@ -113,7 +116,7 @@ def test_two_experiments_that_end_at_once_are_both_in_the_summary(
         about = dict.fromkeys(("command", "seed", "seconds", "date"), "")
         figures = {f"{name}.accuracy": 1.0}
         record = {"name": name, "scale": "full", "complete": True, "headline": figures, "results": {}}
-        runner._keep(tmp_path, record | about, spiral)  # type: ignore[arg-type]
+        runner._keep(tmp_path, record | about, cast(Any, spiral))
 
     threads = [threading.Thread(target=keep, args=(name,)) for name in ("spiral", "waves")]
     for thread in threads:

@@ -6,6 +6,7 @@ import itertools
 import random
 from typing import Any
 
+import mpmath
 import pytest
 import sympy
 import torch
@@ -89,3 +90,18 @@ def test_the_reduction_of_truth_tables_is_counted(monkeypatch: pytest.MonkeyPatc
     rows = torch.tensor(list(itertools.product((0.0, 1.0), repeat=8)), dtype=torch.float64)
     found = unreduced.build(torch.float64)(rows).round()
     assert found.T.tolist() == [[float(bit) for bit in table] for table in tables]
+
+
+@pytest.mark.parametrize("form", ["factor", "expand"])
+def test_sums_of_many_roots_are_not_multiplied_out(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A formula of 80 characters, and three million products of roots."""
+    monkeypatch.setattr(sympy, form, lambda *_: pytest.fail("multiplied out"))
+    roots = "+".join(f"sqrt({k})" for k in (2, 3, 5, 7, 11, 13, 17, 19, 23))
+    layer = from_polynomial(f"({roots})**20*x", "x", dtype=torch.float64)
+    value = float(layer(torch.ones(1, 1, dtype=torch.float64)).detach())
+    exact = sum(mpmath.sqrt(k) for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)) ** 20
+    assert abs(value / exact - 1) < 1e-14
+
+
+def test_a_few_roots_are_still_factored() -> None:
+    assert plan("(x + sqrt(2)*y)**3 + pi*(x + sqrt(2)*y)**2", "x y").matrix_size == 4

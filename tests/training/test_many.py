@@ -264,13 +264,13 @@ def test_arguments_that_cannot_be_packed_are_refused_before_any_process_starts()
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["WorkerCrashedError", "OwnerDiedError", "LocalRayletDiedError", "KilledWorker", "CommClosedError"],
+    "name", ["WorkerCrashedError", "OwnerDiedError", "LocalRayletDiedError", "KilledWorker"]
 )
 def test_a_machine_that_is_lost_is_no_error_of_the_run(name: str) -> None:
     """Names of Ray's and Dask's errors: a result that was lost with its machine ended the whole sweep."""
-    base = type("ObjectLostError", (Exception,), {}) if name == "OwnerDiedError" else Exception
-    lost, calls = type(name, (base,), {}), []
+    base: Any = type("ObjectLostError", (Exception,), {}) if name == "OwnerDiedError" else Exception
+    lost: Any = type(name, (base,), {})
+    calls: list[int] = []
 
     def task(number: int) -> tuple[int, int]:
         calls.append(number)

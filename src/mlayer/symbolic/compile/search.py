@@ -14,6 +14,7 @@ from mlayer.symbolic.compile.free_entries import with_spare_entries
 from mlayer.symbolic.compile.lifts import derivatives, in_order, padded, sharing, variable_orders, wired
 from mlayer.symbolic.compile.minimal import minimal
 from mlayer.symbolic.compile.step_budget import Effort, TooManyStatesError
+from mlayer.symbolic.parse.expanded_size import extent_of, with_named_constants
 from mlayer.symbolic.parse.formula_error import formula_error
 
 # States before reduction: beyond this the exact elimination takes minutes.
@@ -172,9 +173,14 @@ def _forms(written: Sequence[Any], polynomials: Sequence[Polynomial]) -> Iterato
     yield "the given form", written
     terms = sum(len(p) for p in polynomials)
     degree = max(sum(powers) for p in polynomials for powers in p)
+    names: dict[Any, Any] = {}
+    named = [with_named_constants(one, names) for one in written]
+    symbols = {s for one in named for s in one.free_symbols}
+    if names:
+        extents = [extent_of(one, len(symbols)) for one in named]
+        terms, degree = sum(e.terms for e in extents), max(e.degree for e in extents)
     if terms > _MOST_FACTORED or terms * degree > _MOST_HORNER:
         return
-    symbols = {s for one in written for s in one.free_symbols}
     if degree <= _HIGHEST_FACTORED and len(symbols) <= _MOST_FACTORED_VARIABLES:
         yield "the factored form", [sympy.factor(one) for one in written]
     if len(symbols) <= _MOST_HORNER_VARIABLES:

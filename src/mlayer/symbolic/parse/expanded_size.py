@@ -83,6 +83,27 @@ def extent_of(expression: Any, count: int) -> Extent:
     return Extent(extent.degree, terms, extent.denominator, extent.bits)
 
 
+def with_named_constants(expression: Any, names: dict[Any, Any]) -> Any:
+    """The expression with a symbol for each constant that is no fraction.
+
+    So does sympy's own algebra: it makes three million terms of the 20th power of a sum of nine roots.
+
+    Args:
+        expression: a polynomial.
+        names: constant -> symbol; new ones are added.
+    """
+    import sympy
+
+    if expression.is_Rational or expression.is_Symbol:
+        return expression
+    if expression.is_Pow and expression.exp.is_Integer:
+        return with_named_constants(expression.base, names) ** abs(expression.exp)
+    if expression.is_Add or expression.is_Mul:
+        parts = [with_named_constants(part, names) for part in expression.args]
+        return expression.func(*parts, evaluate=False)
+    return names.setdefault(expression, sympy.Dummy())
+
+
 def _waves() -> tuple[Any, ...]:
     import sympy
 
