@@ -157,7 +157,7 @@ def _balanced(
         derivative = batch.e is not None
         count = np.inf if plan is None else _count(plan.squares[places], batch.dtype, derivative)
         saved = count - _count(squares, batch.dtype, derivative)
-        good = saved > 0
+        good = saved >= small_balance.WORTH_BALANCING
         if not good.all():
             places, factors, kappa, saved = places[good], factors[good], kappa[good], saved[good]
             other, after = other[:, good], after.at(good)
