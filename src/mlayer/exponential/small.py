@@ -127,7 +127,11 @@ def _imbalanced(
         places = small_triangular.find(a)
         if places is not None:
             return _apart(batch, places)
-        return _balanced(batch, small_balance.balance(a, e, sums), powers, plan, triangular=False)
+        places = small_balance.find(sums)
+        if plan is not None:
+            places = places[_may_save(powers[1], plan, places)]
+        found = small_balance.balance(a, e, places) if len(places) else None
+        return _balanced(batch, found, powers, plan, triangular=False)
     if triangle == "lower":  # exp(A^T) = exp(A)^T
         batch = batch.transposed()
         powers = _start(batch)
@@ -181,6 +185,13 @@ def _balanced(
                 return y
             return None if plan is None else _plain(batch, triangular)
     return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+
+
+def _may_save(square: AnyArray, plan: _Plan, places: AnyArray) -> AnyArray:
+    """Whether balancing may save more than one squaring; it does not change the diagonal of A^2."""
+    least = (np.abs(square.diagonal(0, 1, 2)[places]) ** 2).sum(1)
+    found: AnyArray = plan.squares[places] > 2.0 ** (4 * (small_balance.WORTH_BALANCING - 1)) * least
+    return found
 
 
 def _plain(batch: _Batch, triangular: bool) -> AnyArray | None:

@@ -46,11 +46,15 @@ def look(a: AnyArray) -> Sums | None:
     return (row, column) if apart.any() else None
 
 
-def balance(a: AnyArray, e: AnyArray | None, sums: Sums) -> Balancing | None:
-    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
+def find(sums: Sums) -> AnyArray:
+    """The places of matrices with a row that is much larger than its column, or much smaller."""
     row, column = sums
-    places = np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
-    return _exact(a, e, places, _exponents(a[places])) if len(places) else None
+    return np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+
+
+def balance(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
+    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
+    return _exact(a, e, places, _exponents(a[places]))
 
 
 def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
