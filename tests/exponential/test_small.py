@@ -202,7 +202,7 @@ def test_large_norms_that_do_not_overflow_stay_on_the_fast_path(
 def test_strong_couplings_are_balanced_without_a_search(
     monkeypatch: pytest.MonkeyPatch, n: int, lower: bool
 ) -> None:
-    """By the longest path, and computed once; the search took up to twenty sweeps over all rows."""
+    """The longest path gives the scaling; the search took up to twenty sweeps over all rows."""
     monkeypatch.setattr(small_balance, "_exponents", lambda a: pytest.fail("searched"))
     a = random_matrix(n, 2e4, 3).triu(1) + torch.diag(-torch.linspace(0, 20, n, dtype=torch.float64))
     a = a.mT.contiguous() if lower else a
