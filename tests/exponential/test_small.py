@@ -202,7 +202,7 @@ def test_large_norms_that_do_not_overflow_stay_on_the_fast_path(
 def test_strong_couplings_are_balanced_without_a_search(
     monkeypatch: pytest.MonkeyPatch, n: int, lower: bool
 ) -> None:
-    """By the longest path, and computed once; the search took up to twenty sweeps over all rows."""
+    """The longest path gives the scaling; the search took up to twenty sweeps over all rows."""
     monkeypatch.setattr(small_balance, "_exponents", lambda a: pytest.fail("searched"))
     a = random_matrix(n, 2e4, 3).triu(1) + torch.diag(-torch.linspace(0, 20, n, dtype=torch.float64))
     a = a.mT.contiguous() if lower else a
@@ -216,7 +216,8 @@ def test_strong_couplings_are_balanced_without_a_search(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-def test_diagonal_matrices_are_not_squared(dtype: torch.dtype) -> None:
+def test_diagonal_matrices_are_not_squared(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(small, "polynomial", lambda *_: pytest.fail("squared"))
     entries = torch.tensor([30.0, -40.0, 30.0, 2.0], dtype=dtype) * (1 + (0.5j if dtype.is_complex else 0))
     a, e = torch.diag(entries), random_matrix(4, 1.0, 8).to(dtype)
     value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])

@@ -35,25 +35,25 @@ _FINFO = {d: torch.finfo(d) for d in (torch.float32, torch.float64, torch.comple
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-class _Batch(NamedTuple):
+class _SmallBatch(NamedTuple):
     """Matrices, and where derivatives are wanted directions, (b, n, n) each."""
 
     a: AnyArray
     e: AnyArray | None
     dtype: torch.dtype
 
-    def at(self, places: AnyArray) -> _Batch:
-        return _Batch(self.a[places], None if self.e is None else self.e[places], self.dtype)
+    def at(self, places: AnyArray) -> _SmallBatch:
+        return _SmallBatch(self.a[places], None if self.e is None else self.e[places], self.dtype)
 
-    def times(self, factors: AnyArray) -> _Batch:
-        return _Batch(self.a * factors, None if self.e is None else self.e * factors, self.dtype)
+    def times(self, factors: AnyArray) -> _SmallBatch:
+        return _SmallBatch(self.a * factors, None if self.e is None else self.e * factors, self.dtype)
 
-    def transposed(self) -> _Batch:
+    def transposed(self) -> _SmallBatch:
         a, e = self.a.transpose(0, 2, 1), None if self.e is None else self.e.transpose(0, 2, 1)
-        return _Batch(a, e, self.dtype)
+        return _SmallBatch(a, e, self.dtype)
 
 
-class _Plan(NamedTuple):
+class _SmallPlan(NamedTuple):
     """One polynomial for a batch, and squarings."""
 
     degree: int
@@ -80,7 +80,7 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     """exp(A), or L(A, E) with a direction, of (b, n, n); None where `grouped` must decide."""
     a, dtype = _array(matrices), matrices.dtype
     if direction is None:
-        y = _best(_Batch(a, None, dtype))
+        y = _best(_SmallBatch(a, None, dtype))
         return None if y is None else torch.from_numpy(np.ascontiguousarray(y))
     e = _array(direction)
     # L is linear in E: at the size of 1 it overflows only where the result does.
@@ -88,11 +88,11 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     if not np.isfinite(largest).all():
         return None
     size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    y = _best(_Batch(a, e / size, dtype))
+    y = _best(_SmallBatch(a, e / size, dtype))
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
 
 
-def _best(batch: _Batch) -> AnyArray | None:
+def _best(batch: _SmallBatch) -> AnyArray | None:
     """exp(A), or L(A, E), balanced where that is better, with exact diagonals if triangular."""
     a, e, dtype = batch
     powers = _start(batch)
@@ -116,7 +116,7 @@ def _best(batch: _Batch) -> AnyArray | None:
 
 
 def _imbalanced(
-    batch: _Batch, sums: small_balance.Sums, powers: AnyArray, plan: _Plan | None
+    batch: _SmallBatch, sums: small_balance.Sums, powers: AnyArray, plan: _SmallPlan | None
 ) -> AnyArray | None:
     """The same, of matrices of which some have a row far larger than its column."""
     a, e, _ = batch
@@ -127,7 +127,11 @@ def _imbalanced(
         places = small_triangular.find(a)
         if places is not None:
             return _apart(batch, places)
-        return _balanced(batch, small_balance.balance(a, e, sums), powers, plan, triangular=False)
+        places = small_balance.find(sums)
+        if plan is not None:
+            places = places[_may_save(powers[1], plan, places)]
+        found = small_balance.balance(a, e, places) if len(places) else None
+        return _balanced(batch, found, powers, plan, triangular=False)
     if triangle == "lower":  # exp(A^T) = exp(A)^T
         batch = batch.transposed()
         powers = _start(batch)
@@ -141,10 +145,10 @@ def _imbalanced(
 
 
 def _balanced(
-    batch: _Batch,
+    batch: _SmallBatch,
     found: small_balance.Balancing | None,
     powers: AnyArray,
-    plan: _Plan | None,
+    plan: _SmallPlan | None,
     *,
     triangular: bool,
 ) -> AnyArray | None:
@@ -157,7 +161,7 @@ def _balanced(
         derivative = batch.e is not None
         count = np.inf if plan is None else _count(plan.squares[places], batch.dtype, derivative)
         saved = count - _count(squares, batch.dtype, derivative)
-        good = saved > 0
+        good = saved >= small_balance.WORTH_BALANCING
         if not good.all():
             places, factors, kappa, saved = places[good], factors[good], kappa[good], saved[good]
             other, after = other[:, good], after.at(good)
@@ -183,14 +187,21 @@ def _balanced(
     return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
 
 
-def _plain(batch: _Batch, triangular: bool) -> AnyArray | None:
+def _may_save(square: AnyArray, plan: _SmallPlan, places: AnyArray) -> AnyArray:
+    """Whether balancing may save more than one squaring; it does not change the diagonal of A^2."""
+    least = (np.abs(square.diagonal(0, 1, 2)[places]) ** 2).sum(1)
+    found: AnyArray = plan.squares[places] > 2.0 ** (4 * (small_balance.WORTH_BALANCING - 1)) * least
+    return found
+
+
+def _plain(batch: _SmallBatch, triangular: bool) -> AnyArray | None:
     """The same without balancing."""
     powers = _start(batch)
     plan = _plan(powers, batch.dtype)
     return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
 
 
-def _apart(batch: _Batch, special: AnyArray) -> AnyArray | None:
+def _apart(batch: _SmallBatch, special: AnyArray) -> AnyArray | None:
     """The same of a batch in which matrices at these places are triangular; some above, some below."""
     result = np.empty_like(batch.a)
     others = np.setdiff1d(np.arange(len(result)), special)
@@ -216,7 +227,7 @@ def _array(matrices: Tensor) -> AnyArray:
     return array
 
 
-def _start(batch: _Batch) -> AnyArray:
+def _start(batch: _SmallBatch) -> AnyArray:
     """A and A^2, and room for two more, each with its tangent.  -> (4, b, n, n or 2 n)"""
     a, e, _ = batch
     b, n, _ = a.shape
@@ -229,7 +240,7 @@ def _start(batch: _Batch) -> AnyArray:
 
 
 def _evaluated(
-    powers: AnyArray, plan: _Plan, dtype: torch.dtype, upper: AnyArray | None = None
+    powers: AnyArray, plan: _SmallPlan, dtype: torch.dtype, upper: AnyArray | None = None
 ) -> AnyArray | None:
     """exp(A), or its derivative where there are tangents, from A and A^2; None if it overflows.
 
@@ -279,7 +290,7 @@ def _times(most: int, squarings: AnyArray | None) -> AnyArray:
     return times
 
 
-def _plan(powers: AnyArray, dtype: torch.dtype) -> _Plan | None:
+def _plan(powers: AnyArray, dtype: torch.dtype) -> _SmallPlan | None:
     """One degree, the most squarings, and each matrix's own where they differ; see `matmul._look`.
 
     None if norms are not finite.
@@ -295,13 +306,13 @@ def _plan(powers: AnyArray, dtype: torch.dtype) -> _Plan | None:
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]
     if d <= theta or n == 1:
-        return _Plan(table.degree(d, size), 0, None, sure, squares[1])
+        return _SmallPlan(table.degree(d, size), 0, None, sure, squares[1])
     most, fewest = _squarings(norm2, theta, dtype), _squarings(least2, theta, dtype)
     if most <= fewest + 1:  # one squaring more than needed costs less than separate numbers for the matrices
-        return _Plan(DEGREES[-1], most, None, sure, squares[1])
+        return _SmallPlan(DEGREES[-1], most, None, sure, squares[1])
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)
-    return _Plan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure, squares[1])
+    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure, squares[1])
 
 
 def _extremes(squares: AnyArray) -> tuple[float, float, float]:

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 # Matrices with fewer squarings are not looked at: they have little to gain.
 WORTH_A_LOOK = 4
+WORTH_BALANCING = 2  # squarings saved
 # Rows and columns further apart than this are worth balancing.
 _APART = 16.0
 _MOST_SWEEPS, _FURTHEST = 20, 256
-# Balanced: rows and columns differ by no more than this power of two.
-_NEAR = 3.0
+# Balanced: no row asks for more than this power of two.
+_NEAR = 1.5
+# Couplings up to this size need few squarings, whatever the diagonal is.
+_SMALL = 4.0
 
 
 class Balancing(NamedTuple):
@@ -43,21 +46,27 @@ def look(a: AnyArray) -> Sums | None:
     return (row, column) if apart.any() else None
 
 
-def balance(a: AnyArray, e: AnyArray | None, sums: Sums) -> Balancing | None:
-    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
+def find(sums: Sums) -> AnyArray:
+    """The places of matrices with a row that is much larger than its column, or much smaller."""
     row, column = sums
-    places = np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
-    return _exact(a, e, places, _exponents(a[places])) if len(places) else None
+    return np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+
+
+def balance(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
+    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
+    return _exact(a, e, places, _exponents(a[places]))
 
 
 def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
     """The least scaling that makes the couplings of the upper triangular matrices at these places small.
 
-    D_i / D_j is at least |a_ij| over the largest diagonal entry for all i < j: the longest path from i.
+    D_i / D_j is at least |a_ij| over the largest diagonal entry, or over 4 if that is larger, for all i < j:
+    the longest path from i.
     """
     part = a[places]
     size = np.abs(part) if a.dtype.kind != "c" else np.abs(part.real) + np.abs(part.imag)
-    length = np.ceil(np.log2(size / size.diagonal(0, 1, 2).max(1)[:, None, None]))
+    target = np.maximum(size.diagonal(0, 1, 2).max(1), _SMALL)
+    length = np.ceil(np.log2(size / target[:, None, None]))
     exponents = np.zeros(part.shape[:2])
     for i in range(a.shape[1] - 2, -1, -1):
         exponents[:, i] = np.maximum((length[:, i, i + 1 :] + exponents[:, i + 1 :]).max(1), 0)
@@ -111,17 +120,18 @@ def _exponents(a: AnyArray) -> AnyArray:
     exponents = np.zeros(a.shape[:2])
     n = a.shape[1]
     before = np.inf
-    # All at once, which settles full matrices in a few steps.
+    # All rows at once, which settles full matrices in a few steps. None becomes smaller than the floor.
     for _ in range(_MOST_SWEEPS):
-        row, column = (np.maximum(sums, floor[:, None]) for sums in (size.sum(2), size.sum(1)))
-        ratio = np.log2(row / column)
-        apart = np.abs(ratio).max()
+        row, column = size.sum(2), size.sum(1)
+        down, up = (np.maximum(np.log2(sums / floor[:, None]), 0) for sums in (row, column))
+        wanted = np.fmax(np.fmin(np.log2(row / column) / 2, down), -up)
+        apart = np.abs(wanted).max()
         if apart <= _NEAR:
             return exponents
         if not apart < 0.75 * before:
             break
         before = apart
-        shift = np.rint(ratio * ((n - 1) / (2 * n)))
+        shift = np.rint(wanted * ((n - 1) / n))
         shift = np.clip(exponents + shift, -_FURTHEST, _FURTHEST) - exponents
         exponents += shift
         size *= np.exp2(shift[:, None, :] - shift[:, :, None])

@@ -50,8 +50,7 @@ def find(a: AnyArray, *, strictly: bool = False) -> AnyArray | None:
 def is_lower(a: AnyArray) -> AnyArray:
     """Whether triangular matrices are not upper ones.  (b, n, n) -> (b,)"""
     b, n, _ = a.shape
-    found: AnyArray = a.reshape(b, n * n)[:, _halves(n, False)[0]].any(1)
-    return found
+    return np.asarray(a.reshape(b, n * n)[:, _halves(n, False)[0]].any(1))
 
 
 @lru_cache(maxsize=64)
