@@ -10,6 +10,7 @@ import torch
 
 import mlayer
 from mlayer.certificates import Certifier
+from mlayer.certificates.api import certifier as api
 from mlayer.certificates.bounds import fourth_order, remainder
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.derivatives.spectral import SpectralPath
@@ -109,6 +110,28 @@ def test_fine_remainders_only_where_the_coarse_one_is_not_enough(monkeypatch: py
         assert bool(found.certified)
         settled += found.method == ("third_order",) and not fine
     assert settled >= 3  # rows that the third order certifies by the coarse remainder alone
+
+
+def test_rows_of_a_chunk_do_not_keep_their_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    kept: list[Row] = []
+    computed: list[int] = []
+    together, third = rows_batched.rows_together, SpectralPath.third
+
+    def remembered(*arguments: Any, **names: Any) -> list[Row]:
+        kept.extend(together(*arguments, **names))
+        return kept
+
+    def counted(path: SpectralPath, W: Any) -> Any:
+        computed.append(len(W))
+        return third(path, W)
+
+    monkeypatch.setattr(api, "rows_together", remembered)
+    monkeypatch.setattr(SpectralPath, "third", counted)
+    certifier(x[:3], labels[:3])
+    assert len(kept) == 3
+    assert computed
+    assert not any(row.known or "derivatives" in vars(row) for row in kept)
 
 
 def test_the_quartic_tensor_only_where_the_fourth_order_can_pass(monkeypatch: pytest.MonkeyPatch) -> None:
