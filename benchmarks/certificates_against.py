@@ -32,7 +32,7 @@ SAME = 1e-6  # relative, of radii
 
 
 def serve(data: Path, constants: Path) -> None:
-    """In a process of one version: answer requests of the form {"images": [...], "eps": number or null}."""
+    """Certify what each line of the standard input asks for, with the version that is imported here."""
     import torch
 
     from mlayer.certificates import Certifier
