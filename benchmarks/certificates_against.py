@@ -117,6 +117,7 @@ def compare(versions: list[Version], order: list[int], eps: float | None) -> dic
             seconds[k] += found["seconds"]
             answers[k] += found["answers"]
     old, new = map(np.array, answers)
+    apart: dict[str, float]
     if eps is not None:
         lost, gained = int((old & ~new).sum()), int((new & ~old).sum())
         apart = {"certified": int(new.sum()), "lost": lost, "gained": gained}

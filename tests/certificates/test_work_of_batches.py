@@ -13,6 +13,7 @@ from mlayer.certificates import Certifier
 from mlayer.certificates.api import certifier as api
 from mlayer.certificates.bounds import fourth_order, remainder
 from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.bounds.quartic_tensor import Quartic
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import top_eigenvalue
 from mlayer.certificates.problem.expansion import Row
@@ -137,11 +138,10 @@ def test_rows_of_a_chunk_do_not_keep_their_tables(monkeypatch: pytest.MonkeyPatc
 def test_the_quartic_tensor_only_where_the_fourth_order_can_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     certifier, x, labels = case()
     built: list[int] = []
-    quartic = fourth_order.Quartic
 
     def counted(pair: Any, tolerance: float) -> Any:
         built.append(pair.rival)
-        return quartic(pair, tolerance)
+        return Quartic(pair, tolerance)
 
     monkeypatch.setattr(fourth_order, "Quartic", counted)
     radii = certifier(x[:2], labels[:2], method="fourth_order").radius.tolist()
