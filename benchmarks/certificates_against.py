@@ -32,7 +32,7 @@ SAME = 1e-6  # relative, of radii
 
 
 def serve(data: Path, constants: Path) -> None:
-    """In a process of one version: answer requests of the form {"images": [...], "eps": number or null}."""
+    """Certify what each line of the standard input asks for, with the version that is imported here."""
     import torch
 
     from mlayer.certificates import Certifier
@@ -117,6 +117,7 @@ def compare(versions: list[Version], order: list[int], eps: float | None) -> dic
             seconds[k] += found["seconds"]
             answers[k] += found["answers"]
     old, new = map(np.array, answers)
+    apart: dict[str, float]
     if eps is not None:
         lost, gained = int((old & ~new).sum()), int((new & ~old).sum())
         apart = {"certified": int(new.sum()), "lost": lost, "gained": gained}

@@ -10,9 +10,13 @@ import torch
 
 import mlayer
 from mlayer.certificates import Certifier
-from mlayer.certificates.bounds import remainder
+from mlayer.certificates.api import certifier as api
+from mlayer.certificates.bounds import fourth_order, remainder
+from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.bounds.quartic_tensor import Quartic
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import top_eigenvalue
+from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.problem.model import gradients
 from mlayer.certificates.solve import rows_batched
 
@@ -108,3 +112,52 @@ def test_fine_remainders_only_where_the_coarse_one_is_not_enough(monkeypatch: py
         assert bool(found.certified)
         settled += found.method == ("third_order",) and not fine
     assert settled >= 3  # rows that the third order certifies by the coarse remainder alone
+
+
+def test_rows_of_a_chunk_do_not_keep_their_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    kept: list[Row] = []
+    computed: list[int] = []
+    together, third = rows_batched.rows_together, SpectralPath.third
+
+    def remembered(*arguments: Any, **names: Any) -> list[Row]:
+        kept.extend(together(*arguments, **names))
+        return kept
+
+    def counted(path: SpectralPath, W: Any) -> Any:
+        computed.append(len(W))
+        return third(path, W)
+
+    monkeypatch.setattr(api, "rows_together", remembered)
+    monkeypatch.setattr(SpectralPath, "third", counted)
+    certifier(x[:3], labels[:3])
+    assert len(kept) == 3
+    assert computed
+    assert not any(row.known or "derivatives" in vars(row) for row in kept)
+
+
+def test_the_quartic_tensor_only_where_the_fourth_order_can_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    built: list[int] = []
+
+    def counted(pair: Any, tolerance: float) -> Any:
+        built.append(pair.rival)
+        return Quartic(pair, tolerance)
+
+    monkeypatch.setattr(fourth_order, "Quartic", counted)
+    radii = certifier(x[:2], labels[:2], method="fourth_order").radius.tolist()
+    without, positive = 0, 0
+    for k, radius in enumerate(radii):
+        row = Row(certifier._model, x[k].numpy(), int(labels[k]))
+        for share in (0.5, 0.99, 1.05, 3.0):
+            for rival in range(CLASSES):
+                if rival == row.label:
+                    continue
+                bound = Bounds(row.pair(rival)).fourth
+                built.clear()
+                passes = bound.passes(share * radius)
+                without += not built
+                assert passes == (bound.lower(share * radius) > 0)
+                positive += passes
+    assert positive >= 8
+    assert without >= 8

@@ -216,7 +216,7 @@ class _Task:
     def __call__(self, row: Row) -> _RowResult:
         with _SILENT():
             result = self._result(row)
-        row.known.clear()  # they hold the row, which holds them
+        row.forget()  # the other rows of the chunk wait
         return result
 
     def _result(self, row: Row) -> _RowResult:

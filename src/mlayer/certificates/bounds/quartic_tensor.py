@@ -75,7 +75,7 @@ def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float
     # The sum over j, l is conjugate symmetric: half of j and, where j is real, half of l.
     upper = path.values.imag[half] > 0
     chosen = ((half[upper], np.arange(T.shape[1])), (half[~upper], half))
-    parts = [_Part(path, first, second) for first, second in chosen if len(first)]
+    parts = [_QuarticPart(path, first, second) for first, second in chosen if len(first)]
     width = sum(part.width for part in parts)
     left, right = np.empty((2, count, width), complex)
     total = _Total(i == j)  # of Q_{ab,cd}, symmetric in a, b and in c, d, over sorted pairs
@@ -96,7 +96,7 @@ def quartic_form(path: SpectralPath, W: Array, nodes: int) -> tuple[Array, float
     return symmetric_form(total.sum, d) * total.unit * unit, total.error * unit
 
 
-class _Part:
+class _QuarticPart:
     """The sums over some j and l, factors that are the same at all nodes.
 
     Args:

@@ -28,7 +28,7 @@ _LARGEST_INVERSE_ERROR = 1e-3
 _NORM_STEPS = 4
 
 
-class _Part(NamedTuple):
+class _CubicPart(NamedTuple):
     """Factors of a part of the cubic sum, and memory for its products."""
 
     f: Complex  # (j, i, k, l)
@@ -170,7 +170,7 @@ class SpectralPath:
         return C.reshape(d, d, d)
 
     @cached_property
-    def _parts_of_third(self) -> list[_Part]:
+    def _parts_of_third(self) -> list[_CubicPart]:
         """The factors of `third`, the same for all readouts: j with a positive imaginary part, and real j.
 
         With j real the sum over k is conjugate symmetric too: half of it is enough.
@@ -180,7 +180,7 @@ class SpectralPath:
         chosen = ((half[positive], everyone), (half[~positive], half))
         return [self._part_of_third(j, k) for j, k in chosen if len(j)]
 
-    def _part_of_third(self, j: Indices, k: Indices) -> _Part:
+    def _part_of_third(self, j: Indices, k: Indices) -> _CubicPart:
         T, f = self.generators, self._f(4).four
         assert f is not None
         d, n, _ = T.shape
@@ -190,7 +190,7 @@ class SpectralPath:
         beside = T[:, k].transpose(1, 2, 0)  # (k, l, c)
         real = np.stack([beside.real, -beside.imag], 2).reshape(len(k), 2 * n, d)
         imaginary = np.stack([beside.imag, beside.real], 2).reshape(len(k), 2 * n, d)
-        return _Part(
+        return _CubicPart(
             np.ascontiguousarray(f[j][:, :, k]),  # f is symmetric
             np.ascontiguousarray(T[:, :, j].transpose(2, 0, 1)),
             real,

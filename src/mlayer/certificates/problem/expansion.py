@@ -217,6 +217,11 @@ class Row:
             self.known[rival] = pair
         return pair
 
+    def forget(self) -> None:
+        """Drop what only the row's own answer needs: pairs, which hold the row, and tables of n^4 numbers."""
+        self.known.clear()
+        vars(self).pop("derivatives", None)
+
     def moved(self, x: Array) -> Row:
         """The same label at another input."""
         return Row(self.model, x, self.label, self.region)
