@@ -79,7 +79,7 @@ def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONN
 
 
 def _drop_unused_constants(program: torch.onnx.ONNXProgram) -> None:
-    """Those that the exporter leaves behind: onnxruntime would warn of each whenever the file is loaded."""
+    """Remove constants of the exporter that no node reads: onnxruntime would warn of each at every start."""
     graph = program.model.graph
     for name, value in list(graph.initializers.items()):
         if not value.uses() and all(value is not output for output in graph.outputs):
