@@ -90,7 +90,7 @@ class _Doctests(Preprocessor):
 
 
 class _LessThan(InlineProcessor):
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # noqa: N802
         return self.md.htmlStash.store("&lt;"), m.start(0), m.end(0)
 
 

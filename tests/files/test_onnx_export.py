@@ -27,9 +27,7 @@ def make(**arguments: Any) -> MLayer:
 
 def session(path: Path) -> Callable[[Tensor], Tensor]:
     onnxruntime = pytest.importorskip("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    run = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    run = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [i.name for i in run.get_inputs()] == ["x"]
     assert [o.name for o in run.get_outputs()] == ["p"]
     return lambda x: torch.from_numpy(run.run(None, {"x": x.numpy()})[0])
@@ -50,6 +48,7 @@ def test_against_torch(variant: dict[str, Any], tmp_path: Path, capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
     assert os.listdir(tmp_path) == ["m.onnx"]
     run = session(file)
+    assert capfd.readouterr() == ("", "")  # onnxruntime has nothing to warn of
     dtype = layer.readout.dtype
     for count, size in ((1, 1.0), (2, 1.0), (7, 10.0), (64, 100.0), (3, 400.0), (5, 0.0)):
         generator = torch.Generator().manual_seed(count)

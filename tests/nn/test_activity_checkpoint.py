@@ -101,7 +101,8 @@ def test_one_inside_another_leaves_the_outer_one_watching() -> None:
 
 def test_transforms_around_and_inside() -> None:
     layer = mlayer.MLayer(4, 2, matrix_size=3)
-    x, weights = torch.rand(5, 4), dict(layer.named_parameters())
+    x = torch.rand(5, 4)
+    weights: dict[str, Tensor] = dict(layer.named_parameters())
 
     def penalty(weights: dict[str, Tensor], x: Tensor) -> Tensor:
         with watch_activity(layer) as penalties:

@@ -74,7 +74,16 @@ def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONN
         verbose=False,
     )
     assert program is not None
+    _drop_unused_constants(program)
     return program
+
+
+def _drop_unused_constants(program: torch.onnx.ONNXProgram) -> None:
+    """Remove constants of the exporter that no node reads: onnxruntime would warn of each at every start."""
+    graph = program.model.graph
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and all(value is not output for output in graph.outputs):
+            del graph.initializers[name]
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def _recomputes() -> bool:
 
 
 def _transforms() -> int:
-    """How many transforms of torch.func are active; a compiler traces them by itself, so 0 there."""
+    """The number of active transforms of torch.func; 0 under a compiler, which traces them by itself."""
     current = getattr(torch._C._functorch, "maybe_current_level", None)
     if current is None or torch.compiler.is_compiling():
         return 0
