@@ -83,7 +83,7 @@ def test_a_growing_season_is_continued_within_its_intervals() -> None:
 
 
 def assert_growth_ends(model: TableModel, most: float) -> None:
-    """At the rate for half of the extent, then ever slower, in all by no more than the table has grown."""
+    """Growth at the rate for half of the extent, then ever slower, in all no more than that of the table."""
     slows = model.facts["horizon"]["slows"]
     rate, after = slows["rate"], slows["after"]
     assert rate == pytest.approx(0.018 / 30.44, rel=0.1)
@@ -166,7 +166,7 @@ def test_stores_times_products_are_forecast_by_factors() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_of_a_price_are_shares_of_it(seed: int) -> None:
-    """Of a price that doubles, the next step is twice as large as the first ones were."""
+    """A price that has doubled has steps twice as large as its first ones."""
     steps = np.random.default_rng(seed).normal(0.002, 0.03, 400)
     last = Continuation(NONE, 0.3, 0.0, False)
     for values, wanted in ((100 * np.exp(np.cumsum(steps)), True), (100 + np.cumsum(steps), False)):
