@@ -54,13 +54,17 @@ def test_the_rate_is_that_of_the_logarithms() -> None:
     ("values", "wanted"),
     [
         (50 * np.exp(0.02 * MONTHS + 0.05 * NOISE), True),
+        (50 * np.exp(0.02 * MONTHS + 0.25 * NOISE), True),  # of much noise
         (900 * np.exp(-0.02 * MONTHS + 0.05 * NOISE), True),
         (50 + 4 * MONTHS + 10 * NOISE, False),  # a line
+        (200 + 1.25 * MONTHS + 5 * NOISE, False),  # a line whose logarithms are nearly one
+        (100 * np.exp(0.0028 * MONTHS + 0.0003 * NOISE), False),  # by a third in all
         (100 * np.exp(0.05 * NOISE), False),  # nothing grows
         (1000 / (1 + np.exp(5 - MONTHS / 10)) * np.exp(0.02 * NOISE), False),  # towards a saturation
+        (50 * np.exp(0.03 * MONTHS - 0.018 * np.maximum(MONTHS - 64, 0) + 0.05 * NOISE), False),  # slower
         (50 * np.exp(0.02 * MONTHS) - 60, False),  # not positive
     ],
-    ids=["growth", "decay", "line", "level", "saturation", "negative"],
+    ids=["growth", "noise", "decay", "line", "flat line", "little", "level", "saturation", "slower", "negative"],
 )
 def test_growth_is_told_from_its_look_alikes(values: np.ndarray, wanted: bool) -> None:
     assert may_grow(rows_of(values), 0, 0.0) == wanted
