@@ -64,7 +64,18 @@ def test_the_rate_is_that_of_the_logarithms() -> None:
         (50 * np.exp(0.03 * MONTHS - 0.018 * np.maximum(MONTHS - 64, 0) + 0.05 * NOISE), False),  # slower
         (50 * np.exp(0.02 * MONTHS) - 60, False),  # not positive
     ],
-    ids=["growth", "noise", "decay", "line", "flat line", "little", "level", "saturation", "slower", "negative"],
+    ids=[
+        "growth",
+        "noise",
+        "decay",
+        "line",
+        "flat line",
+        "little",
+        "level",
+        "saturation",
+        "slower",
+        "negative",
+    ],
 )
 def test_growth_is_told_from_its_look_alikes(values: np.ndarray, wanted: bool) -> None:
     assert may_grow(rows_of(values), 0, 0.0) == wanted
