@@ -54,13 +54,28 @@ def test_the_rate_is_that_of_the_logarithms() -> None:
     ("values", "wanted"),
     [
         (50 * np.exp(0.02 * MONTHS + 0.05 * NOISE), True),
+        (50 * np.exp(0.02 * MONTHS + 0.25 * NOISE), True),  # of much noise
         (900 * np.exp(-0.02 * MONTHS + 0.05 * NOISE), True),
         (50 + 4 * MONTHS + 10 * NOISE, False),  # a line
+        (200 + 1.25 * MONTHS + 5 * NOISE, False),  # a line whose logarithms are nearly one
+        (100 * np.exp(0.0028 * MONTHS + 0.0003 * NOISE), False),  # by a third in all
         (100 * np.exp(0.05 * NOISE), False),  # nothing grows
         (1000 / (1 + np.exp(5 - MONTHS / 10)) * np.exp(0.02 * NOISE), False),  # towards a saturation
+        (50 * np.exp(0.03 * MONTHS - 0.018 * np.maximum(MONTHS - 64, 0) + 0.05 * NOISE), False),  # slower
         (50 * np.exp(0.02 * MONTHS) - 60, False),  # not positive
     ],
-    ids=["growth", "decay", "line", "level", "saturation", "negative"],
+    ids=[
+        "growth",
+        "noise",
+        "decay",
+        "line",
+        "flat line",
+        "little",
+        "level",
+        "saturation",
+        "slower",
+        "negative",
+    ],
 )
 def test_growth_is_told_from_its_look_alikes(values: np.ndarray, wanted: bool) -> None:
     assert may_grow(rows_of(values), 0, 0.0) == wanted
@@ -83,7 +98,7 @@ def test_a_growing_season_is_continued_within_its_intervals() -> None:
 
 
 def assert_growth_ends(model: TableModel, most: float) -> None:
-    """At the rate for half of the extent, then ever slower, in all by no more than the table has grown."""
+    """Growth at the rate for half of the extent, then ever slower, in all no more than that of the table."""
     slows = model.facts["horizon"]["slows"]
     rate, after = slows["rate"], slows["after"]
     assert rate == pytest.approx(0.018 / 30.44, rel=0.1)
@@ -166,7 +181,7 @@ def test_stores_times_products_are_forecast_by_factors() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_of_a_price_are_shares_of_it(seed: int) -> None:
-    """Of a price that doubles, the next step is twice as large as the first ones were."""
+    """A price that has doubled has steps twice as large as its first ones."""
     steps = np.random.default_rng(seed).normal(0.002, 0.03, 400)
     last = Continuation(NONE, 0.3, 0.0, False)
     for values, wanted in ((100 * np.exp(np.cumsum(steps)), True), (100 + np.cumsum(steps), False)):

@@ -157,6 +157,24 @@ def test_intervals_grow_as_the_errors_do(power: float) -> None:
     assert HorizonErrors.from_json(found.as_json()).growth == found.growth
 
 
+@pytest.mark.parametrize(
+    ("power", "factors", "wanted"), [(0.5, True, 0.5), (0.5, False, 0.0), (0.0, True, 0.0)]
+)
+def test_errors_of_groups_with_factors_may_be_those_of_counts(
+    power: float, factors: bool, wanted: float
+) -> None:
+    """One width held 0.8 of large groups and all of small ones."""
+    draw = np.random.default_rng(0)
+    forecasts, horizons = draw.choice([4.0, 60.0, 900.0], 3000), draw.uniform(1, 20, 3000)
+    errors = np.abs(draw.normal(size=3000)) * 5 * (forecasts / 60) ** power
+    found = HorizonErrors.of(horizons, forecasts, errors, factors=factors)
+    assert found.relative == wanted
+    if factors:
+        for part in (forecasts == 4.0, forecasts == 60.0, forecasts == 900.0):
+            half = HorizonErrors.from_json(found.as_json()).half_widths(horizons[part], forecasts[part], 0.9)
+            assert 0.85 < np.mean(errors[part] <= half) < 0.97
+
+
 def test_errors_of_a_growing_series_are_shares_of_it() -> None:
     draw = np.random.default_rng(0)
     forecasts = np.exp(draw.uniform(0, 4, 2000))

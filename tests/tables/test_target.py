@@ -40,6 +40,7 @@ def poisson(mean: float, rows: int) -> Any:
         (np.repeat([1, 2, 3, 5, 6, 7], [70, 76, 17, 13, 9, 29]), "classification"),  # types of glass
         (np.repeat([0, 1, 2, 3], [900, 60, 30, 10]), "classification"),
         (np.repeat([1, 2, 7, 9], [900, 60, 30, 2]), "classification"),
+        (np.repeat(range(6), [900, 60, 200, 30, 8, 2]), "classification"),  # 2 is no rarer than 1
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -103,3 +103,15 @@ def test_a_totals_line_below_cells_that_are_lists() -> None:
     kept, remarks = without_totals(frame)
     assert len(kept) == 30
     assert [remark.count for remark in remarks] == [1]
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"), [(",276,552", True), (",276,551", False), ("nut,276,552", False), (",,552", False)]
+)
+def test_a_last_line_of_sums_needs_no_word(line: str, left_out: bool, tmp_path: Path) -> None:
+    """It was predicted, and made the errors of all rows look fifty times as large."""
+    frame = pd.read_csv(written(tmp_path, *ROWS, line))
+    rows, remarks = without_totals(frame, fewest=1, predicts=True)
+    assert len(rows) == len(ROWS) + (not left_out)
+    assert [remark.example for remark in remarks] == (["276"] if left_out else [])
+    assert len(without_totals(frame.iloc[[0, 1, -1]], fewest=1)[0]) == 3  # sums of few rows are chance

@@ -179,7 +179,7 @@ class SeriesPart:
         if factor is not None and grows:
             self.rate_ = float(factor.rates[time] / self._inputs.deviation[time])
         self.way_ = replace(way, grows=grows, scales=factor is not None and not grows)
-        if chosen.persistence is not None:
+        if chosen.persistence is not None and not self.way_.scales:  # groups have errors of different shares
             offset = float(self._outputs.mean[0]) / unit
             found, shares = floor_of(chosen.persistence, way, end, offset, has_factor=factor is not None)
             step = past.moments.step * float(self._inputs.deviation[time])

@@ -110,7 +110,7 @@ def _residuals(model: WaveFit, data: Rows, moments: Moments, *, together: bool =
 def floor_of(
     found: Persistence, way: Continuation, end: End, offset: float, *, has_factor: bool
 ) -> tuple[Persistence, bool]:
-    """How far the level may wander, and whether that is a share of it and not in the unit of the targets.
+    """The wandering of the level, and whether it is a share of it and not in the unit of the targets.
 
     It is where the rows were divided by a factor, and of a walk of the logarithms: the steps of a price are
     as large as the price demands, today, and not as they were on average.

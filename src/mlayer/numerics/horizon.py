@@ -29,6 +29,8 @@ _ROUNDS = 5
 _KEPT = 500  # ratios in a file
 # Shares of the forecast must describe the errors better by this mean log-likelihood.
 _GAIN = 0.02
+# Of the forecast, which the size of errors may be in proportion to.
+_POWERS = (0.5, 1.0)
 # Of the largest mean square: below that an error is rounding.
 _TINY = 1e-6
 
@@ -39,7 +41,7 @@ class HorizonErrors:
 
     growth: tuple[float, float, float]  # a, b, c
     scores: Array  # sorted absolute errors over their size at their horizon
-    relative: bool  # whether the size is a share of the forecast
+    relative: float  # the power of the forecast that the size is in proportion to: 0, 1/2 of counts, 1
     span: float  # the longest horizon behind it
     # how far the level of the series may wander: no interval is narrower than that says
     floor: Persistence | None = None
@@ -55,22 +57,27 @@ class HorizonErrors:
         floor: tuple[Persistence, float, bool] | None = None,
         *,
         grows: bool = False,
+        factors: bool = False,
     ) -> HorizonErrors:
         """Fit to absolute errors of forecasts of the past at positive horizons, (forecasts,) each.
 
         ``floor`` says how far the level may wander, how long its steps are, and whether that is a share of
         the forecast; ``grows`` whether positive forecasts grow at a constant rate, which makes errors shares
-        of them.
+        of them; ``factors`` whether groups have factors, as counts do, whose errors are in proportion to the
+        root of the forecast.
         """
         span = float(horizons.max())
         growth = _growth(horizons, errors)
         size = _size(horizons, growth)
-        relative = False
-        if (forecasts > 0).all() and (grows or (errors < forecasts).all()):
-            shares = _growth(horizons, errors / forecasts)
-            other = _size(horizons, shares) * forecasts
-            if grows or _likelihood(errors, other) > _likelihood(errors, size) + _GAIN:
-                growth, size, relative = shares, other, True
+        relative, best = 0.0, _likelihood(errors, size) + _GAIN
+        for power in _POWERS if (forecasts > 0).all() else ():
+            if not (factors if power < 1 else grows or (errors < forecasts).all()):
+                continue
+            shares = _growth(horizons, errors / forecasts**power)
+            other = _size(horizons, shares) * forecasts**power
+            if grows or _likelihood(errors, other) > best:
+                growth, size, relative = shares, other, power
+                best = _likelihood(errors, size)
         scores = np.sort(np.divide(errors, size, out=np.zeros(len(errors)), where=size > 0))
         return cls(growth, scores, relative, span, *(floor or ()))
 
@@ -82,7 +89,7 @@ class HorizonErrors:
         if np.isinf(quantile):
             return np.full(len(horizons), np.inf)
         h = np.maximum(horizons, 0.0)
-        size = _size(h, self.growth) * (np.abs(forecasts) if self.relative else 1.0)
+        size = _size(h, self.growth) * np.abs(forecasts) ** self.relative
         stretches = 2 + self.span / np.maximum(h, 1e-9 * self.span)
         side = (1 + coverage) / 2
         wider = stats.t.ppf(side, stretches) / stats.norm.ppf(side)
@@ -114,7 +121,9 @@ class HorizonErrors:
         """The inverse of :meth:`as_json`; KeyError, TypeError or ValueError if the entry is damaged."""
         a, b, c = (float(each) for each in entry["growth"])
         scores, span = np.asarray(entry["scores"], dtype=np.float64), float(entry["span"])
+        relative = float(entry["relative"])
         sane = np.isfinite([a, b, c, span]).all() and min(a, b, c) >= 0 and span > 0
+        sane = sane and relative in (0.0, *_POWERS)
         if not (sane and scores.ndim == 1 and np.isfinite(scores).all()):
             raise ValueError("errors by horizon")
         wandering, floor, step, shares = entry.get("floor"), None, 1.0, False
@@ -123,7 +132,7 @@ class HorizonErrors:
             shares = bool(wandering.get("shares", False))
             if not 0 < step < np.inf:
                 raise ValueError("the step of the persistence")
-        return cls((a, b, c), np.sort(scores), bool(entry["relative"]), span, floor, step, shares)
+        return cls((a, b, c), np.sort(scores), relative, span, floor, step, shares)
 
 
 def _growth(horizons: Array, errors: Array) -> tuple[float, float, float]:

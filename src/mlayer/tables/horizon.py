@@ -15,7 +15,7 @@ from mlayer.tables.schema import Schema
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Growth goes on at its rate for this part of the extent of the rows; from there on it slows down, so that it
+# Growth continues at its rate for this part of the extent of the rows and then slows down, so that it
 # is never more in all than the growth of the table, if this is a half.
 _LASTS = 0.5
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _FEWEST = 10  # rows above
 _NUMBERS = 0.9  # share of numbers in a column of numbers
 _NEAR = 0.05  # deviations of a column, by which its mean may have been rounded
+_ROUNDED = 1e-6  # of the sum of a column, by which it may have been rounded
 MOST_TOTALS = 8  # lines: totals, for example a mean, and notes
 _NOTE = re.compile(
     r"(sources?|notes?|quellen?|anmerkung|hinweis|stand|fuente|nota|fonte|bron)\b.*|[*\u2020\u00a9].+", re.I
@@ -67,6 +68,8 @@ def without_totals(
 ) -> tuple[DataFrame, list[Remark]]:
     """The table without the lines at its end in which a cell says "Total", as none above them does.
 
+    A last line without names whose numbers are the sums of their columns is one too.
+
     Args:
         frame: the table, or its last piece.
         fewest: rows that must be above.
@@ -88,7 +91,9 @@ def without_totals(
     while count < MOST_TOTALS and len(frame) - count > fewest:
         row = frame.iloc[len(frame) - count - 1]
         words = words_of(row)
-        if not words:
+        if not words and not count and _is_sum(row, frame):
+            sure = True
+        elif not words:
             if notes < count or not _is_note(row, frame.iloc[:-1]):
                 break
             notes += 1
@@ -101,7 +106,8 @@ def without_totals(
         return frame, []
     below = frame.iloc[len(above) :]
     cells = (str(cell) for name in texts for cell in below[name] if counts(name, cell))
-    example = next(cells, str(below.iloc[-1].iloc[0]))
+    last = below.iloc[-1]
+    example = next(cells, str(last[~_blank(last)].iloc[0]))
     done, did = ("have no prediction", "has no prediction") if predicts else ("were left out", "was left out")
     kind = "notes" if notes == count else "totals and notes" if notes else "totals"
     said = f"lines of {kind} at the end of the table {done}"
@@ -126,6 +132,16 @@ def _is_mean(row: Series, frame: DataFrame) -> bool:
     above = frame.iloc[:-1].select_dtypes("number")
     near = (above.mean() - row[above.columns].astype(float)).abs() <= _NEAR * above.std()
     return bool(len(near) and near.all())
+
+
+def _is_sum(row: Series, frame: DataFrame) -> bool:
+    """Whether the numbers of a line without a name are the sums of their columns."""
+    above = frame.iloc[:-1].select_dtypes("number")
+    names = frame.columns.difference(above.columns)
+    if len(above) < _FEWEST or not above.shape[1] or not (len(names) and _blank(row[names]).all()):
+        return False
+    near = (above.sum() - row[above.columns].astype(float)).abs() <= _ROUNDED * above.abs().sum()
+    return bool(near.all() and above.any().all())
 
 
 def _blank(row: Series) -> Series:

@@ -238,7 +238,9 @@ def _horizon(
     if not known.any():
         return {}
     horizons, forecasts, errors = (each[known] for each in past)
-    found = HorizonErrors.of(horizons, forecasts, errors, trained.floor, grows=trained.rate is not None)
+    found = HorizonErrors.of(
+        horizons, forecasts, errors, trained.floor, grows=trained.rate is not None, factors=trained.scales
+    )
     return {"horizon": horizon_facts(split.date, days[fitted], found, trained.rate)}
 
 
@@ -324,6 +326,7 @@ class TrainedTable:
     # how far the level of a series may wander, its step, and whether that is a share of the forecast
     floor: tuple[Persistence, float, bool] | None = None
     held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
+    scales: bool = False  # whether groups have factors
     rate: float | None = None  # of a series that grows at a constant rate, of its logarithm for each day
 
 
@@ -372,5 +375,6 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
         spread,
         floor,
         held_out,
+        way is not None and way.scales,
         getattr(estimator, "rate_", None),
     )
