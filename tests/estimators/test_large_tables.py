@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mlayer.estimators import MLayerClassifier, MLayerRegressor, series
+from mlayer.estimators import MLayerClassifier, MLayerRegressor, series, waves
 from mlayer.estimators.parameters import SMALL_TABLE, plan
 from mlayer.estimators.waves import time_like
+from mlayer.tables import columns
 from mlayer.tables.fit import split
 
 
@@ -46,7 +47,7 @@ def test_rounded_quantities_are_not_times() -> None:
 
 
 def test_waves_are_looked_for_in_some_of_the_rows_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched, find = [], series.find_waves
+    searched, find = [], waves.find_waves
 
     def recorded(rows: Any, *arguments: Any) -> Any:
         searched.append(len(rows.x))
@@ -67,7 +68,7 @@ def test_waves_are_looked_for_in_some_of_the_rows_first(monkeypatch: pytest.Monk
 
 def test_a_part_of_a_long_column_shows_that_it_has_no_dates(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[int]] = {"name": [], "day": []}
-    infer = split.infer_column
+    infer = columns.infer_column
 
     def recorded(column: Any, *arguments: Any) -> Any:
         seen[column.name].append(len(column))

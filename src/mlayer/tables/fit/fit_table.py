@@ -122,7 +122,7 @@ def fit_table(
     metrics = predictions.metrics(truth[test])
     errors = None if target.classifies else np.abs(predictions.outputs - truth[test])[predictions.finite]
     baseline = _baseline(target, truth[train], truth[test])
-    facts = {
+    facts: dict[str, Any] = {
         "metrics": metrics,
         "baseline": baseline,
         "rows": {"train": len(train), "test": len(test)},
