@@ -71,12 +71,11 @@ def test_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = tmp_path / "m.onnx"
     file.write_bytes(b"old")
 
-    class Program:
-        def save(self, path: str) -> None:
-            Path(path).write_bytes(b"half")
-            raise OSError("the disk is full")
+    def save(_: object, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError("the disk is full")
 
-    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: Program())
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", save)
     with pytest.raises(OSError, match="the disk is full"):
         mlayer.export_onnx(make(), file)
     assert file.read_bytes() == b"old"

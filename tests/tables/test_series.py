@@ -33,7 +33,7 @@ def test_a_group_column_does_not_destroy_the_forecast() -> None:
     predicted = result.model.predict(table[late]).outputs
     assert np.sqrt(np.mean((predicted - table.loc[late, "sales"]) ** 2)) < 2.6  # the noise has 2
     assert result.periods == ["7.0 days"]
-    assert "periods of 7.0 days" in result.verdict
+    assert "a period of 7.0 days" in result.verdict
     assert result.model.facts["split"] == "time"
 
 
