@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import flint
@@ -192,6 +193,33 @@ def _interval(steps: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         else:
             low, high = low.relu(), high.relu()
     return low, high
+
+
+@pytest.mark.parametrize(("low", "high", "slope"), [(-1.0, 2.0, 1.0), (-2.0, 1.0, 0.0), (0.5, 2.0, 1.0)])
+def test_a_relu_alone_is_bounded_by_its_chord(low: float, high: float, slope: float) -> None:
+    """Behind it exp(h N) = 1 + h N, so that the network is max(x, 0), and its bounds are known."""
+    nilpotent = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=F64)[None]
+    model = nn.Sequential(nn.ReLU(), MLayer.from_weights(generators=nilpotent, readout=nilpotent)).eval()
+    a, b = (torch.tensor([[end]], dtype=F64) for end in (low, high))
+    for sign in (1.0, -1.0):
+        found = mlayer.bounds(model, a, b, torch.tensor([[sign]], dtype=F64))
+        ends = {max(low, 0.0), max(high, 0.0)}
+        wanted = [sign * end for end in sorted(ends, reverse=sign < 0)]
+        assert [float(found.lower), float(found.upper)] == pytest.approx(wanted, abs=1e-9)
+        chord = (max(high, 0.0) - max(low, 0.0)) / (high - low)
+        sides = [
+            (found.lower_slopes, found.lower_constant, 1),
+            (found.upper_slopes, found.upper_constant, -1),
+        ]
+        for slopes, constant, side in sides:
+            tangent = slope if side == sign else chord
+            assert float(slopes) == pytest.approx(sign * tangent, abs=1e-9)
+            for x in (low, 0.0 if low < 0 else 1.0, high):
+                line = Fraction(float(slopes)) * Fraction(x) + Fraction(float(constant))
+                gap = side * (Fraction(sign) * max(Fraction(x), Fraction(0)) - line)
+                assert gap >= 0
+                if side != sign and x != 0:  # the chord meets it at the ends
+                    assert gap < 1e-9
 
 
 def test_splits_of_a_network() -> None:
