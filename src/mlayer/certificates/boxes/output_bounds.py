@@ -51,7 +51,7 @@ class OutputBounds:
 
     @classmethod
     def of_sides(cls, below: Finished, above: Finished) -> OutputBounds:
-        """From bounds below C p(x) and below its negative."""
+        """The bounds, of those below C p(x) and those below its negative."""
         return cls(below[0], -above[0], *below[1:], -above[1], -above[2])
 
 
