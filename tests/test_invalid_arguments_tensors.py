@@ -36,6 +36,8 @@ def nested() -> Tensor:
         ("x", lambda v: mlayer.certify(LAYER, v, LABELS)),
         ("low", lambda v: mlayer.bounds(LAYER, v, ROWS)),
         ("high", lambda v: mlayer.bounds(LAYER, ROWS, v)),
+        ("low", lambda v: mlayer.bounds(torch.nn.Sequential(LAYER), v, ROWS)),
+        ("x", lambda v: mlayer.certify(torch.nn.Sequential(LAYER), v, LABELS)),
         ("C", lambda v: mlayer.bounds(LAYER, ROWS, ROWS, v)),
         ("scale", lambda v: mlayer.certify(LAYER, ROWS, LABELS, scale=v)),
         ("scale", lambda v: mlayer.attack(LAYER, ROWS, LABELS, 0.1, scale=v)),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mlayer import tables as tables
     from mlayer import training as training
     from mlayer.certificates import Attack, Certificates, Certifier, attack, certify
-    from mlayer.certificates.boxes import OutputBounds, bounds
+    from mlayer.certificates.api.bounds_over_boxes import bounds
+    from mlayer.certificates.boxes import OutputBounds
     from mlayer.estimators import MLayerClassifier, MLayerRegressor
     from mlayer.exponential import ExpmPath, expm, expm_action, expm_path, logm, sqrtm
     from mlayer.files import export_onnx, load, save
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 # Everything loads when it is first asked for: torch takes seconds, and `mlayer --help` should not.
 _NAMES_IN = {
     "certificates": ("Attack", "Certificates", "Certifier", "attack", "certify"),
-    "certificates.boxes": ("OutputBounds", "bounds"),
+    "certificates.api.bounds_over_boxes": ("bounds",),
+    "certificates.boxes": ("OutputBounds",),
     "datasets": (),
     "errors": (),
     "estimators": ("MLayerClassifier", "MLayerRegressor"),

@@ -1,4 +1,4 @@
-"""User input is checked once, here, at the entry of certify and attack."""
+"""User input is checked once, here, at the entry of certify, attack and bounds."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
             "layer",
             "an MLayer or an estimator with to_mlayer()",
             type(layer).__name__,
-            unwrapping(layer)
-            or "For a network: a torch.nn.Sequential that ends in an MLayer, in certify and attack.",
+            unwrapping(layer) or "For a network: a torch.nn.Sequential that ends in an MLayer.",
         )
     if not hooks:
         check_surroundings("layer")
@@ -110,16 +109,21 @@ def check_plain(argument: str, tensor: Tensor) -> None:
 def as_ends(layer: MLayer, low: Any, high: Any) -> tuple[Tensor, Tensor]:
     """Lower and upper ends of boxes as float64 on the CPU, (rows, m)."""
     low, high = as_inputs(layer, low, "low"), as_inputs(layer, high, "high")
+    check_ends(low, high)
+    return low, high
+
+
+def check_ends(low: Tensor, high: Tensor) -> None:
+    """Raise unless these are the ends of boxes."""
     if low.shape != high.shape:
         raise ArgumentError(
             "high", f"of shape {tuple(low.shape)}, as low", f"{tuple(high.shape)}", "One box per row."
         )
     if not bool((low <= high).all()):
         raise ArgumentError("low", "at most high", "larger in places", "Swap low and high.")
-    return low, high
 
 
-def as_combinations(layer: MLayer, C: Any, rows: int) -> Tensor:
+def as_combinations(layer: HasOutputs, C: Any, rows: int) -> Tensor:
     """Coefficients of outputs as float64 on the CPU, (k, c) or (rows, k, c)."""
     if isinstance(C, Tensor):
         check_not_nested(C, "C")

@@ -1,34 +1,31 @@
-"""`bounds`: intervals and affine bounds of outputs over boxes of inputs."""
+"""Intervals and affine bounds of a layer's outputs over boxes of inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from mlayer.certificates.arguments import as_combinations, as_ends, of_known_function
 from mlayer.certificates.boxes.directions import Directions
 from mlayer.certificates.boxes.enclosed import frobenius, gamma
 from mlayer.certificates.boxes.planes import Expansion, Planes
 from mlayer.certificates.boxes.splitting import Parts, refined
 from mlayer.certificates.linalg import UNIT, VANISHED
 from mlayer.certificates.modules import check_agreement
-from mlayer.certificates.problem.weights import float64_copy
-from mlayer.certificates.torch_state import own_conditions
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError
 from mlayer.nn.layer import MLayer
 
 _ENTRIES = 4_000_000  # of one tensor of second derivatives: boxes are taken in chunks
 # Where products of a few weights neither vanish nor overflow.
 _SMALLEST, _LARGEST = 1e-70, 1e70
 _LEAST = 2.0**-1020  # more than what a quotient may lose by vanishing, denormal numbers taken as 0 or not
-_MOST_SPLITS = 10_000  # parts more per box: a limit on the time of one call
 
 _Readout = tuple[Tensor, Tensor, Tensor, Tensor]  # C S, C V, and bounds of their errors
-_Finished = tuple[Tensor, Tensor, Tensor]  # least value, slopes in x, constant
+Finished = tuple[Tensor, Tensor, Tensor]  # least value, slopes in x, constant
+Plane = tuple[Tensor, Tensor]  # slopes in x, constant
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,8 @@ class OutputBounds:
     Attributes:
         lower: (rows, k), C p(x) is at least this.
         upper: (rows, k), C p(x) is at most this.
-        lower_slopes: (rows, k, m). With lower_constant: slopes . x + constant <= C p(x) on the box.
+        lower_slopes: (rows, k, m). With lower_constant: slopes . x + constant <= C p(x) on the box, for a
+            network with x flattened.
         lower_constant: (rows, k).
         upper_slopes: (rows, k, m). With upper_constant: slopes . x + constant >= C p(x) on the box.
         upper_constant: (rows, k).
@@ -50,6 +48,23 @@ class OutputBounds:
     lower_constant: Tensor
     upper_slopes: Tensor
     upper_constant: Tensor
+
+    @classmethod
+    def of_sides(cls, below: Finished, above: Finished) -> OutputBounds:
+        """The bounds, of those below C p(x) and those below its negative."""
+        return cls(below[0], -above[0], *below[1:], -above[1], -above[2])
+
+
+class BoundsOfBoxes(Protocol):
+    """Bounds of a model over boxes of its inputs."""
+
+    def __call__(self, low: Tensor, high: Tensor, C: Tensor | None = None) -> OutputBounds:
+        """Bounds over boxes (rows, m)."""
+        ...
+
+    def influence(self, found: OutputBounds) -> Tensor:
+        """About how much a unit of each input counts; it chooses where boxes are cut.  (rows, m)"""
+        ...
 
 
 class BoxBounds:
@@ -66,36 +81,24 @@ class BoxBounds:
         if C is not None and C.dim() == 3:
             if not len(C):
                 return self(low, high, C.new_zeros(C.shape[1:]))
-            return _joined([self(low[r : r + 1], high[r : r + 1], C[r]) for r in range(len(C))])
+            return joined([self(low[r : r + 1], high[r : r + 1], C[r]) for r in range(len(C))])
         readout = self._readout(C)
-        d, n = self._directions.T.mid.shape[:2]
-        chunk = max(1, _ENTRIES // max(len(readout[0]) * d * n * n, 1))
-        return _joined(
+        chunk = self.rows_at_once(len(readout[0]))
+        return joined(
             [
                 self._part(low[k : k + chunk], high[k : k + chunk], readout)
                 for k in range(0, max(len(low), 1), chunk)
             ]
         )
 
-    def refined(
-        self, found: OutputBounds, low: Tensor, high: Tensor, C: Tensor | None, splits: int
-    ) -> OutputBounds:
-        """The same with tighter numbers."""
-        S = self.layer.readout
-        C = torch.eye(len(S), dtype=S.dtype) if C is None else C
-        lower, upper = found.lower.clone(), found.upper.clone()
-        each = C.dim() == 3
-        parts = [(slice(r, r + 1), C[r]) for r in range(len(C))] if each else [(slice(None), C)]
-        for rows, of_rows in parts:
-            for k in range(len(of_rows)):
+    def rows_at_once(self, k: int) -> int:
+        """How many boxes to take in one chunk, for k combinations."""
+        d, n = self._directions.T.mid.shape[:2]
+        return max(1, _ENTRIES // max(k * d * n * n, 1))
 
-                def evaluate(a: Tensor, b: Tensor, one: Tensor = of_rows[k : k + 1]) -> Parts:
-                    return _seen(self(a, b, one), a, b)
-
-                ends = refined(evaluate, low[rows], high[rows], self._directions.input_norms, splits)
-                lower[rows, k] = torch.maximum(lower[rows, k], ends[0])
-                upper[rows, k] = torch.minimum(upper[rows, k], ends[1])
-        return replace(found, lower=lower, upper=upper)
+    def influence(self, found: OutputBounds) -> Tensor:
+        """How much a unit of each input moves the matrix, whatever the box.  (rows, m)"""
+        return self._directions.input_norms.expand(len(found.lower), -1)
 
     def _readout(self, C: Tensor | None) -> _Readout:
         """C S and C V, and bounds of their errors: (k, n, n), (k,), (k,), (k,)."""
@@ -124,25 +127,33 @@ class BoxBounds:
     def lower_planes(self, low: Tensor, high: Tensor, C: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Slopes and constants of several functions below C p(x) on each box.  (rows, k, m), (rows, k)"""
         readout = self._readout(C)
-        return [plane[1:] for plane in self._sides(low, high, readout, both=False)[0]]
+        here, finish = self._expanded(low, high, readout)
+        return [finish(plane)[1:] for plane in here.planes()]
+
+    def planes_of_both_sides(self, low: Tensor, high: Tensor, C: Tensor | None) -> list[list[Plane]]:
+        """All planes below C p(x) on each box, and all below its negative; the constant ones, too."""
+        here, finish = self._expanded(low, high, self._readout(C))
+        sides = (here, here.negated())
+        return [[finish(plane)[1:] for plane in [*side.planes(), side.constant()]] for side in sides]
 
     def _part(self, low: Tensor, high: Tensor, readout: _Readout) -> OutputBounds:
-        (lower, slopes, constant), (minus_upper, minus_slopes, minus_constant) = (
-            side[0] for side in self._sides(low, high, readout, both=True)
-        )
-        return OutputBounds(lower, -minus_upper, slopes, constant, -minus_slopes, -minus_constant)
+        here, finish = self._expanded(low, high, readout)
+        return OutputBounds.of_sides(finish(here.below()), finish(here.negated().below()))
 
-    def _sides(self, low: Tensor, high: Tensor, readout: _Readout, both: bool) -> list[list[_Finished]]:
-        """For both sides the best plane, or for the lower side all of them."""
+    def _expanded(
+        self, low: Tensor, high: Tensor, readout: _Readout
+    ) -> tuple[Expansion, Callable[[Planes], Finished]]:
+        """The expansion at the centers, and what makes functions of x of its planes."""
         W, b, W_error, b_error = readout
         center = low + (high - low) / 2
         reach = torch.maximum(high - center, center - low) * (1 + 4 * UNIT)
+        # A wider box holds this one; below there is no relative error.
+        reach = torch.where(reach > 0, reach.clamp_min(_SMALLEST), reach)
         here = Expansion(self._directions, center, reach, W, b)
         unread = torch.where(W_error > 0, here.unread[:, None] * W_error, 0.0) + b_error
         unread = unread * (1 + 1e-6)
         trusted = _in_range(reach)[:, None] & _in_range(W.flatten(1)) & self._in_range  # (rows, k)
-        planes = [[here.below()], [here.negated().below()]] if both else [here.planes()]
-        return [[_finished(plane, unread, trusted, center, reach) for plane in side] for side in planes]
+        return here, partial(_finished, unread=unread, trusted=trusted, center=center, reach=reach)
 
 
 def _in_range(values: Tensor) -> Tensor:
@@ -151,7 +162,7 @@ def _in_range(values: Tensor) -> Tensor:
     return ((size == 0) | ((size >= _SMALLEST) & (size <= _LARGEST))).all(-1)
 
 
-def _finished(plane: Planes, unread: Tensor, trusted: Tensor, center: Tensor, reach: Tensor) -> _Finished:
+def _finished(plane: Planes, unread: Tensor, trusted: Tensor, center: Tensor, reach: Tensor) -> Finished:
     """The least value, and the function in x instead of t; what is not proved becomes -infinity."""
     plane = Planes(plane.value - unread - 2 * UNIT * plane.value.abs(), plane.slopes)
     least = plane.least()
@@ -175,43 +186,26 @@ def _seen(found: OutputBounds, low: Tensor, high: Tensor) -> Parts:
     return Parts(found.lower[:, 0], found.upper[:, 0], seen_low, seen_high)
 
 
-def _joined(parts: list[OutputBounds]) -> OutputBounds:
+def refine(  # noqa: PLR0917
+    bounds: BoundsOfBoxes, found: OutputBounds, low: Tensor, high: Tensor, C: Tensor, splits: int
+) -> OutputBounds:
+    """The same bounds with tighter numbers, from boxes cut into parts; C as in the call of ``bounds``."""
+    lower, upper = found.lower.clone(), found.upper.clone()
+    influence, each = bounds.influence(found), C.dim() == 3
+    parts = [(slice(r, r + 1), C[r]) for r in range(len(C))] if each else [(slice(None), C)]
+    for rows, of_rows in parts:
+        for k in range(len(of_rows)):
+
+            def evaluate(a: Tensor, b: Tensor, one: Tensor = of_rows[k : k + 1]) -> Parts:
+                return _seen(bounds(a, b, one), a, b)
+
+            ends = refined(evaluate, low[rows], high[rows], influence[rows], splits)
+            lower[rows, k] = torch.maximum(lower[rows, k], ends[0])
+            upper[rows, k] = torch.minimum(upper[rows, k], ends[1])
+    return replace(found, lower=lower, upper=upper)
+
+
+def joined(parts: list[OutputBounds]) -> OutputBounds:
+    """The bounds of rows of all parts."""
     names = [field.name for field in fields(OutputBounds)]
     return OutputBounds(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
-
-
-@own_conditions()
-def bounds(
-    layer: Any, low: Tensor, high: Tensor, C: Tensor | None = None, *, splits: int = 0
-) -> OutputBounds:
-    """Bounds of the outputs, or of combinations C p(x) of them, for all inputs of boxes.
-
-    They hold for the exact real function of the stored weights: rounding is charged. They come from
-    expansions of first and second order at the centers of the boxes (docs/theory/certificates-boxes.md).
-
-    Args:
-        layer: an MLayer, or an estimator with ``to_mlayer()``.
-        low: lower ends, (rows, in_features); one box for each row.
-        high: upper ends, likewise.
-        C: (k, out_features), or (rows, k, out_features) with one for each row; None for the outputs.
-        splits: cut each box into up to this many parts more for tighter numbers, at up to that many times the
-            cost, until they are within a thousandth of the interval's width of the extremes. The affine
-            functions stay those of the whole box.
-
-    >>> import torch, mlayer
-    >>> layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=None).double()
-    >>> x = torch.rand(5, 3).double()
-    >>> found = mlayer.bounds(layer, x - 0.01, x + 0.01)
-    >>> bool(((found.lower <= layer(x)) & (layer(x) <= found.upper)).all())
-    True
-    """
-    layer = of_known_function(layer)
-    low, high = as_ends(layer, low, high)
-    C = None if C is None else as_combinations(layer, C, len(low))
-    if isinstance(splits, bool) or not isinstance(splits, int) or not 0 <= splits <= _MOST_SPLITS:
-        wanted = f"an integer from 0 to {_MOST_SPLITS:,}"
-        raise ArgumentError("splits", wanted, brief(splits), "A few dozen are enough for a few inputs.")
-    of_layer = BoxBounds(float64_copy(layer))
-    found = of_layer(low, high, C)
-    of_layer.check_agreement(found, low + (high - low) / 2, C)
-    return of_layer.refined(found, low, high, C, splits) if splits else found

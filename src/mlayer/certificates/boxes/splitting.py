@@ -35,13 +35,13 @@ def refined(
     """Lower and upper bounds of one function over boxes, each cut into at most ``splits`` + 1 parts.
 
     In turns the part with the least lower bound and the one with the largest upper bound is cut in half
-    across the input that moves the matrix most, until the interval is nearly the one of the values seen.
+    across the input that counts most, until the interval is nearly the one of the values seen.
 
     Args:
         evaluate: of boxes (boxes, m), (boxes, m).
         low: (rows, m).
         high: (rows, m).
-        influence: (m,), how much a unit of each input moves the matrix.
+        influence: (rows, m), about how much a unit of each input counts.
         splits: how many cuts.
     """
     m = low.shape[1]
@@ -55,7 +55,7 @@ def refined(
             break
         part = lower[row].argmin(1) if step % 2 == 0 else upper[row].argmax(1)
         begin, end = lows[row, part], highs[row, part]
-        axis = ((end - begin) * influence).argmax(1)
+        axis = ((end - begin) * influence[row]).argmax(1)
         middle = begin + (end - begin) / 2
         cut = torch.arange(m) == axis[:, None]
         first, second = torch.where(cut, middle, end), torch.where(cut, middle, begin)

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from mlayer.certificates.adversarial_search import smallest_margin
 from mlayer.certificates.arguments import as_labels, as_radius, inside_box
-from mlayer.certificates.boxes import BoxBounds
 from mlayer.certificates.linalg import VANISHED
-from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.networks.network import Network
-from mlayer.certificates.networks.relax import Box, Functional, Relaxed, through
+from mlayer.certificates.networks.network_bounds import NetworkBounds
+from mlayer.certificates.networks.relax import Box, Functional, Relaxed
 from mlayer.certificates.problem.region import Region
 from mlayer.certificates.result import Certificates
 
@@ -36,8 +35,6 @@ _DOUBLINGS = 40
 _BISECTIONS = 12
 # Relative accuracy of a radius. Relaxations are looser than that by far.
 _TOLERANCE = 1e-3
-# Times the widths of bounds at a point, which are the rounding of their sums, for that of torch's modules.
-_ROUNDINGS = 1e3
 
 
 class NetworkCertifier:
@@ -45,7 +42,7 @@ class NetworkCertifier:
 
     def __init__(self, network: Network, region: Region) -> None:
         self.network, self.region = network, region
-        self._behind = BoxBounds(network.layer)
+        self._bounds = NetworkBounds(network)
 
     def __call__(
         self,
@@ -62,8 +59,7 @@ class NetworkCertifier:
         with torch.no_grad():
             features = self.network.features(x)
             outputs = self.network.layer(features)
-        for part in torch.arange(len(x)).split(ROWS["intervals"]):
-            self._check_agreement(x[part], features[part], outputs[part])
+        self._bounds.check_agreement(x, features, outputs)
         margin, runner_up = smallest_margin(outputs, labels)
         right = margin > 0
         radius = torch.zeros(len(x), dtype=torch.float64)
@@ -103,19 +99,6 @@ class NetworkCertifier:
             eps=asked,
         )
 
-    def _check_agreement(self, x: Tensor, features: Tensor, outputs: Tensor) -> None:
-        """The modules must compute at x what the steps and the planes are about."""
-        point = Box(x, x)
-        for step in self.network.steps:
-            point = through(step, point)
-        behind = self._behind(features, features)
-        for found, low, high in (
-            (features, point.low, point.high),
-            (outputs, behind.lower, behind.upper),
-        ):
-            middle = low + (high - low) / 2
-            check_agreement("model", found, middle, middle.abs(), _ROUNDINGS * (high - low))
-
     def box(self, x: Tensor, eps: Tensor) -> Box:
         """The inputs within eps, rounded outward."""
         reach = eps[:, None] * self.region.scale
@@ -135,7 +118,7 @@ class NetworkCertifier:
     def _lower(self, effort: Effort, relaxed: Relaxed, C: Tensor) -> Tensor:
         features = relaxed.features
         best = torch.full((len(features.low), len(C)), -torch.inf, dtype=torch.float64)
-        for plane in self._behind.lower_planes(features.low, features.high, C):
+        for plane in self._bounds.behind.lower_planes(features.low, features.high, C):
             below = Functional(*plane)
             found = (
                 below.minimum(features) if effort == "intervals" else relaxed.lower(below, len(relaxed.steps))

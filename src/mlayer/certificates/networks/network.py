@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.arguments import as_float64, check_plain
+from mlayer.certificates.arguments import as_float64, check_ends, check_plain
 from mlayer.certificates.modules import (
     check_copy,
     check_function,
@@ -22,6 +22,7 @@ from mlayer.certificates.modules import (
 from mlayer.certificates.networks.steps import KNOWN, Step, check_known, read_front
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.errors import ArgumentError, ArgumentTypeError
+from mlayer.exponential.arguments import check_not_nested
 from mlayer.nn.layer import MLayer
 
 # Modules whose outputs are sums: each adds a rounding error.
@@ -34,9 +35,10 @@ class Network(nn.Module):
     Args:
         model: a `torch.nn.Sequential` that ends in an MLayer.
         shape: of one input, without the batch.
+        classes: whether the outputs are those of classes, at least 2.
     """
 
-    def __init__(self, model: nn.Sequential, shape: tuple[int, ...]) -> None:
+    def __init__(self, model: nn.Sequential, shape: tuple[int, ...], classes: bool = True) -> None:
         super().__init__()
         check_surroundings("model")
         check_weights("model", model)
@@ -51,7 +53,7 @@ class Network(nn.Module):
                 f"one that ends in {type(layer).__name__}",
                 "Put an MLayer last.",
             )
-        if layer.out_features < 2:
+        if classes and layer.out_features < 2:
             raise ArgumentError(
                 "model", "a classifier with at least 2 outputs", "one with 1 output", "Use one per class."
             )
@@ -125,21 +127,39 @@ class Network(nn.Module):
 
 def as_network(model: nn.Sequential, x: object) -> tuple[Network, Tensor]:
     """The network for inputs like x, and x as rows of float64 numbers."""
+    rows = _as_batch("x", x)
+    return Network(model, tuple(rows.shape[1:])), rows.flatten(1)
+
+
+def as_network_and_ends(model: nn.Sequential, low: object, high: object) -> tuple[Network, Tensor, Tensor]:
+    """The network for inputs in boxes, with any number of outputs, and the ends as rows of float64."""
+    lows, highs = _as_batch("low", low), _as_batch("high", high)
+    check_ends(lows, highs)
+    network = Network(model, tuple(lows.shape[1:]), classes=False)
+    return network, lows.flatten(1), highs.flatten(1)
+
+
+def _as_batch(argument: str, x: object) -> Tensor:
+    """Inputs of a network as float64 on the CPU, (rows, ...)."""
+    if isinstance(x, Tensor):
+        check_not_nested(x, argument)
     if not isinstance(x, Tensor) or not x.is_floating_point():
         came = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
-        raise ArgumentTypeError("x", "a floating point tensor", came, "Convert it with torch.as_tensor.")
-    check_plain("x", x)
+        raise ArgumentTypeError(argument, "a floating point tensor", came, "Convert it with torch.as_tensor.")
+    check_plain(argument, x)
     if x.dim() < 2:
         raise ArgumentError(
-            "x", "a batch of inputs of the model", f"shape {tuple(x.shape)}", "One input alone: x[None]."
+            argument,
+            "a batch of inputs of the model",
+            f"shape {tuple(x.shape)}",
+            f"One input alone: {argument}[None].",
         )
     if x.is_meta or x.layout != torch.strided:
         came = "a tensor without data (meta)" if x.is_meta else f"layout {x.layout}"
-        raise ArgumentTypeError("x", "a dense tensor with data", came, "Convert it with .to_dense().")
+        raise ArgumentTypeError(argument, "a dense tensor with data", came, "Convert it with .to_dense().")
     if not bool(x.isfinite().all()):
-        raise ArgumentError("x", "finite", "NaN or infinity", "Remove such rows.")
-    network = Network(model, tuple(x.shape[1:]))
-    return network, as_float64(x).flatten(1)
+        raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
+    return as_float64(x)
 
 
 def flat_modules(model: nn.Module) -> list[nn.Module]:

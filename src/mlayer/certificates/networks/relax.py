@@ -192,10 +192,14 @@ class Relaxed:
     def lower(self, functional: Functional, behind: int) -> Tensor:
         """A lower bound of a functional of the output of the first ``behind`` steps.  (rows, q)"""
         best = functional.minimum(self.boxes[behind]) if behind < len(self.boxes) else None
+        found = self.of_inputs(functional, behind).minimum(self.boxes[0])
+        return found if best is None else torch.maximum(best, found)
+
+    def of_inputs(self, functional: Functional, behind: int) -> Functional:
+        """A functional of the output of the first ``behind`` steps as one of the inputs."""
         for k in range(behind - 1, -1, -1):
             functional = back(self.steps[k], functional, self.boxes[k])
-        found = functional.minimum(self.boxes[0])
-        return found if best is None else torch.maximum(best, found)
+        return functional
 
     def margins(self, labels: Tensor, c: int, lower: Callable[[Relaxed, Tensor], Tensor]) -> Tensor:
         """Lower bounds of output[label] - output[j]; inf for j = label.  (rows, c)

@@ -131,9 +131,9 @@ def _shape_behind(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
         found: Tensor = module(torch.zeros(1, *shape, dtype=torch.float64))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ArgumentError(
-            "model", f"one whose {type(module).__name__} takes shape {shape}, which x leads to",
+            "model", f"one whose {type(module).__name__} takes shape {shape}, which the inputs lead to",
             f"{module}, which does not ({in_one_line(error)})",
-            "Change its sizes, or the shape of x.",
+            "Change its sizes, or the shape of the inputs.",
         ) from None  # fmt: skip
     return tuple(found.shape[1:])
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mlayer.certificates.api.bounds_over_boxes import bounds
 from mlayer.certificates.arguments import as_radius
-from mlayer.certificates.boxes import bounds
 from mlayer.errors import ArgumentError
 from mlayer.tables.certify.certify_table import (
     cell_rounding,
