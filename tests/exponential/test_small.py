@@ -153,7 +153,7 @@ def test_triangular_matrices_have_exact_diagonals(name: str, lower: bool, compan
 @pytest.mark.parametrize("derivative", [False, True], ids=["value", "derivative"])
 def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, derivative: bool) -> None:
     """Before, a batch with some took three, and a search for a balancing that changed nothing."""
-    calls = {"polynomial": 0, "_exponents": 0}
+    calls = {"polynomial": 0, "equalizing_exponents": 0}
 
     def count(module: ModuleType, name: str) -> None:
         function = getattr(module, name)
@@ -165,7 +165,7 @@ def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(module, name, counted)
 
     count(small, "polynomial")
-    count(small_balance, "_exponents")
+    count(small_balance, "equalizing_exponents")
     full = torch.stack([random_matrix(12, 30.0, k) for k in range(4)])
     upper = full.triu() * (30 / torch.linalg.matrix_norm(full.triu(), 2))[:, None, None]
     for batch, groups in ((upper, 1), (upper.mT, 1), (torch.cat([upper[:2], full[:2]]), 2)):
@@ -178,7 +178,7 @@ def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, 
             oracle.exact_frechet(exact, oracle.to_arb(full[0])) if derivative else oracle.exact_exp(exact)
         )
         assert oracle.relative_error(found[0], expected) <= 16 * UNIT_ROUNDOFF
-    assert calls["_exponents"] == 0
+    assert calls["equalizing_exponents"] == 0
 
 
 @pytest.mark.parametrize("n", [2, 5, 64])
@@ -203,7 +203,7 @@ def test_strong_couplings_are_balanced_without_a_search(
     monkeypatch: pytest.MonkeyPatch, n: int, lower: bool
 ) -> None:
     """The longest path gives the scaling; the search took up to twenty sweeps over all rows."""
-    monkeypatch.setattr(small_balance, "_exponents", lambda a: pytest.fail("searched"))
+    monkeypatch.setattr(small_balance, "equalizing_exponents", lambda a: pytest.fail("searched"))
     a = random_matrix(n, 2e4, 3).triu(1) + torch.diag(-torch.linspace(0, 20, n, dtype=torch.float64))
     a = a.mT.contiguous() if lower else a
     e = random_matrix(n, 1.0, 8)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 
-from mlayer.exponential import grouped, paths, small, triton_path
+from mlayer.exponential import grouped, large_balance, paths, small, triton_path
 from mlayer.exponential.precision import full_precision
 from mlayer.exponential.schedule import (
     DEGREES,
@@ -92,13 +92,8 @@ def expm_with_plan(matrices: Tensor) -> tuple[Tensor, ProductsPlan | TritonPlan 
         if value is not None:
             return (value if len(shape) == 3 else value.reshape(shape)), None
     with full_precision(a):
-        powers = _start(a, None)
-        plan = _look(powers)
-        if plan.value is not None:
-            value = evaluate(powers, plan.value, plan.squares, derivative=False)
-            if plan.value.sure or value.isfinite().all():
-                return value.reshape(shape), plan
-    return grouped.expm(matrices), plan
+        value, plan = _computed(a, None, None)
+    return value.reshape(shape), plan
 
 
 def frechet(matrices: Tensor, direction: Tensor, plan: ProductsPlan | TritonPlan | None = None) -> Tensor:
@@ -118,17 +113,47 @@ def frechet(matrices: Tensor, direction: Tensor, plan: ProductsPlan | TritonPlan
         tangent = small.evaluate(a, e)
         if tangent is not None:
             return tangent if len(shape) == 3 else tangent.reshape(shape)
-    if plan is None or plan.derivative is not None:
-        with full_precision(a):
-            # L is linear in E: at the size of 1 it overflows only where the result does.
-            size = _power_of_two(e)
-            powers = _start(a, e / size)
-            plan = plan or _look(powers)
-            if plan.derivative is not None:
-                tangent = evaluate(powers, plan.derivative, plan.squares, derivative=True)
-                if plan.derivative.sure or tangent.isfinite().all():
-                    return tangent.mul_(size).reshape(shape)
-    return grouped.frechet(matrices, direction)
+    if plan is not None and plan.derivative is None:
+        return grouped.frechet(matrices, direction)
+    with full_precision(a):
+        return _computed(a, e, plan)[0].reshape(shape)
+
+
+def _computed(
+    a: Tensor, e: Tensor | None, plan: ProductsPlan | None, *, balance: bool = True
+) -> tuple[Tensor, ProductsPlan | None]:
+    """exp(A), or L(A, E) with a direction, and the plan.  (b, n, n)
+
+    Matrices with a plan have been looked at. The plan is None where some were balanced: those of the adjoint have
+    another scaling.
+    """
+    size = None
+    if e is not None:
+        # L is linear in E: at the size of 1 it overflows only where the result does.
+        size = _power_of_two(e)
+        e = e / size
+    powers = _start(a, e)
+    found = None
+    if plan is None:
+        plan = _look(powers)
+        schedule = plan.value if e is None else plan.derivative
+        if balance and large_balance.is_worth_a_look(a, schedule and schedule.squarings):
+            found = large_balance.find(a, e, powers[1].narrow(-1, 0, a.shape[-1]), plan.squares)
+    schedule = plan.value if e is None else plan.derivative
+    result = None
+    if found is not None:
+        result = large_balance.evaluate(a, e, found, _without_balancing)
+    elif schedule is not None:
+        result = evaluate(powers, schedule, plan.squares, derivative=e is not None)
+        if not (schedule.sure or result.isfinite().all()):
+            result = None
+    if result is None:
+        result = grouped.expm(a) if e is None else grouped.frechet(a, e)
+    return result if size is None else result.mul_(size), plan if found is None else None
+
+
+def _without_balancing(a: Tensor, e: Tensor | None) -> Tensor:
+    return _computed(a, e, None, balance=False)[0]
 
 
 def _power_of_two(direction: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ WORTH_BALANCING = 2  # squarings saved
 # Rows and columns further apart than this are worth balancing.
 _APART = 16.0
 _MOST_SWEEPS, _FURTHEST = 20, 256
+_FEW_ROWS = 96  # up to here a sweep goes through all rows
 # Balanced: no row asks for more than this power of two.
 _NEAR = 1.5
 # Couplings up to this size need few squarings, whatever the diagonal is.
@@ -54,7 +55,7 @@ def find(sums: Sums) -> AnyArray:
 
 def balance(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
     """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
-    return _exact(a, e, places, _exponents(a[places]))
+    return _exact(a, e, places, equalizing_exponents(a[places]))
 
 
 def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
@@ -63,14 +64,19 @@ def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Bal
     D_i / D_j is at least |a_ij| over the largest diagonal entry, or over 4 if that is larger, for all i < j:
     the longest path from i.
     """
-    part = a[places]
-    size = np.abs(part) if a.dtype.kind != "c" else np.abs(part.real) + np.abs(part.imag)
+    return _exact(a, e, places, triangular_exponents(a[places]))
+
+
+def triangular_exponents(a: AnyArray) -> AnyArray:
+    """Exponents of that scaling, of upper triangular matrices.  (b, n, n) -> (b, n)"""
+    size = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
     target = np.maximum(size.diagonal(0, 1, 2).max(1), _SMALL)
     length = np.ceil(np.log2(size / target[:, None, None]))
-    exponents = np.zeros(part.shape[:2])
+    exponents = np.zeros(a.shape[:2])
     for i in range(a.shape[1] - 2, -1, -1):
         exponents[:, i] = np.maximum((length[:, i, i + 1 :] + exponents[:, i + 1 :]).max(1), 0)
-    return _exact(a, e, places, np.minimum(exponents, _FURTHEST))
+    found: AnyArray = np.minimum(exponents, _FURTHEST)
+    return found
 
 
 def _exact(a: AnyArray, e: AnyArray | None, places: AnyArray, exponents: AnyArray) -> Balancing | None:
@@ -108,7 +114,7 @@ def _ones(n: int) -> AnyArray:
     return np.ones(n)
 
 
-def _exponents(a: AnyArray) -> AnyArray:
+def equalizing_exponents(a: AnyArray) -> AnyArray:
     """Exponents of D, after B. N. Parlett and C. Reinsch (1969).  (b, n, n) -> (b, n)
 
     An empty row or column counts as small compared with the diagonal, so that triangular matrices are
@@ -138,13 +144,12 @@ def _exponents(a: AnyArray) -> AnyArray:
     # One after the other, for sparse ones.
     for _ in range(_MOST_SWEEPS):
         changed = False
-        for i in range(n):
-            column = np.maximum(size[:, :, i].sum(1), floor)
-            row = np.maximum(size[:, i].sum(1), floor)
-            shift = np.rint(np.log2(row / column) / 2)
-            after = column * np.exp2(shift) + row * np.exp2(-shift)
-            gains = (after < 0.95 * (column + row)) & (np.abs(exponents[:, i] + shift) <= _FURTHEST)
-            shift = np.where(gains, shift, 0.0)
+        rows = range(n)
+        if n > _FEW_ROWS:  # of a large matrix those that differ from their columns before the sweep
+            shift = _shift(size.sum(2), size.sum(1), floor[:, None], exponents)
+            rows = np.flatnonzero(shift.any(0)).tolist()
+        for i in rows:
+            shift = _shift(size[:, i].sum(1), size[:, :, i].sum(1), floor, exponents[:, i])
             if shift.any():
                 changed = True
                 exponents[:, i] += shift
@@ -153,6 +158,16 @@ def _exponents(a: AnyArray) -> AnyArray:
         if not changed:
             break
     return exponents
+
+
+def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray) -> AnyArray:
+    """What to add to an exponent to make a row and its column alike; 0 where little is gained."""
+    row, column = np.maximum(row, floor), np.maximum(column, floor)
+    shift = np.rint(np.log2(row / column) / 2)
+    after = column * np.exp2(shift) + row * np.exp2(-shift)
+    gains = (after < 0.95 * (column + row)) & (np.abs(exponents + shift) <= _FURTHEST)
+    found: AnyArray = np.where(gains, shift, 0.0)
+    return found
 
 
 def is_better(scaled_back: AnyArray, before: AnyArray, kappa: AnyArray, saved: AnyArray) -> AnyArray:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
 
 # Triangular matrices with couplings up to this many times the diagonal gain nothing from balancing; measured.
-_STRONG = 64.0
+STRONG = 64.0
 
 
 def may_be_strict(a2: AnyArray) -> bool:
@@ -47,6 +47,12 @@ def find(a: AnyArray, *, strictly: bool = False) -> AnyArray | None:
     return np.flatnonzero(triangular) if triangular.any() else None
 
 
+def triangles(a: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Whether each matrix is upper triangular, and whether lower but not upper.  (b, n, n) -> (b,) twice"""
+    upper = ~np.tril(a, -1).any((1, 2))
+    return upper, ~upper & ~np.triu(a, 1).any((1, 2))
+
+
 def is_lower(a: AnyArray) -> AnyArray:
     """Whether triangular matrices are not upper ones.  (b, n, n) -> (b,)"""
     b, n, _ = a.shape
@@ -65,7 +71,7 @@ def _halves(n: int, diagonal: bool) -> tuple[AnyArray, AnyArray]:
 def strongly_coupled(a: AnyArray, sums: Sums) -> AnyArray:
     """The places of triangular matrices with couplings far larger than their diagonal, if it has one."""
     largest = np.abs(a.diagonal(0, 1, 2)).max(1)
-    found: AnyArray = np.flatnonzero((np.maximum(*sums).max(1) > _STRONG * largest) & (largest > 0))
+    found: AnyArray = np.flatnonzero((np.maximum(*sums).max(1) > STRONG * largest) & (largest > 0))
     return found
 
 

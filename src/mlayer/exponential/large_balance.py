@@ -1,0 +1,153 @@
+"""Balancing by powers of two for the matmul path's large matrices, on every device.
+
+The same rules as in the kernel (docs/theory/expm.md): exp(A) = D exp(D^-1 A D) D^-1 without rounding, where that
+saves squarings and scaling back does no harm. Rows are compared with columns on the device; the few matrices
+in which they differ much are searched on the CPU (`small_balance`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlayer.exponential import small_balance, small_triangular
+from mlayer.exponential.arguments import materialized
+from mlayer.exponential.schedule import schedule_for
+
+if TYPE_CHECKING:
+    from mlayer.numerics.arrays import AnyArray
+
+# Below this size the comparison would take longer than a few percent of the products.
+LEAST_SIZE = 97
+_PLAIN = (Tensor, torch.nn.Parameter)
+_APART = 16.0  # as in the kernel
+# Squarings from which on a matrix is looked at, and how far exponents of D may go, by bits of a number.
+_WORTH_A_LOOK = {64: small_balance.WORTH_A_LOOK, 32: 2}
+_FURTHEST = {64: 256, 32: 32}
+
+
+class Scaling(NamedTuple):
+    """Matrices of a batch that need fewer squarings after a scaling, which is exact."""
+
+    places: Tensor  # in the batch, (k,)
+    factors: Tensor  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
+    saved: list[float]  # squarings; infinite where there was no number before
+
+
+def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
+    """Whether matrices with so many squarings may gain; None if their norms are not finite.  (b, n, n)"""
+    if a.shape[-1] < LEAST_SIZE or type(a) not in _PLAIN:
+        return False
+    return squarings is None or squarings >= _WORTH_A_LOOK[torch.finfo(a.dtype).bits]
+
+
+def find(a: Tensor, e: Tensor | None, a2: Tensor, squares: Tensor) -> Scaling | None:
+    """The matrices to balance, or None.  (b, n, n), and ||A^2|| of each, (b,)"""
+    apart = _rows_and_columns_apart(a)
+    if not any(apart.tolist()):
+        return None
+    # D^-1 A^2 D has the diagonal of A^2: more than one squaring can be saved only where that is small.
+    diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), dim=-1)
+    small = diagonals * 4.0 ** (small_balance.WORTH_BALANCING - 1) < squares
+    may_gain = apart & (small | ~squares.isfinite()) & a.isfinite().flatten(1).all(1)
+    places = may_gain.nonzero().squeeze(1)
+    if not len(places):
+        return None
+    part = a[places]
+    exponents = _exponents(part)
+    if not exponents.any():
+        return None
+    steps = torch.from_numpy(exponents).to(a.device, part.abs().dtype)
+    factors = torch.exp2(steps[:, None, :] - steps[:, :, None])
+    scaled = part * factors
+    exact = (scaled / factors == part).flatten(1).all(1)
+    if e is not None:
+        exact &= (e[places] * factors / factors == e[places]).flatten(1).all(1)
+    derivative = e is not None
+    before = _squarings(squares[places].tolist(), a.dtype, derivative)
+    after = _squarings(torch.linalg.matrix_norm(scaled @ scaled).tolist(), a.dtype, derivative)
+    saved = [s - t if math.isfinite(t) else 0.0 for s, t in zip(before, after, strict=True)]
+    good = [
+        k
+        for k, (fits, number) in enumerate(zip(exact.tolist(), saved, strict=True))
+        if fits and number >= small_balance.WORTH_BALANCING
+    ]
+    if not good:
+        return None
+    return Scaling(places[good], factors[good], [saved[k] for k in good])
+
+
+def evaluate(
+    a: Tensor, e: Tensor | None, found: Scaling, compute: Callable[[Tensor, Tensor | None], Tensor]
+) -> Tensor:
+    """exp(A), or L(A, E), balanced where found; ``compute`` does the same without balancing.  -> (b, n, n)"""
+    places, factors, saved = found
+    balanced = compute(a[places] * factors, None if e is None else e[places] * factors)
+    back = balanced / factors
+    # Errors of a balanced result, scaled back, must stay below those of the squarings saved: an entry has errors of
+    # the size of the largest entry of its row, or of its column if that is smaller.
+    size = balanced.abs()
+    error = torch.minimum(size.amax(2, keepdim=True), size.amax(1, keepdim=True)) / factors
+    pairs = zip(error.amax((1, 2)).tolist(), back.abs().amax((1, 2)).tolist(), saved, strict=True)
+    harmless = [math.isfinite(x) and x <= 2.0 ** min(gain, 1000) * y for x, y, gain in pairs]
+    rest = torch.ones(len(a), dtype=torch.bool, device=a.device)
+    rest[places[harmless]] = False
+    result = torch.empty_like(a, memory_format=torch.contiguous_format)
+    result[places] = back
+    index = rest.nonzero().squeeze(1)
+    if len(index):
+        result[index] = compute(a[index], None if e is None else e[index])
+    return result
+
+
+def _rows_and_columns_apart(a: Tensor) -> Tensor:
+    """Whether a row and its column, off the diagonal, differ much.  (b, n, n) -> (b,)"""
+    size = torch.view_as_real(a).abs().sum(-1) if a.is_complex() else a.abs()
+    size.diagonal(dim1=-2, dim2=-1).zero_()
+    row, column = size.sum(-1), size.sum(-2)
+    return (torch.maximum(row, column) > _APART * torch.minimum(row, column)).any(1)
+
+
+def _squarings(squares: list[float], dtype: torch.dtype, derivative: bool) -> list[float]:
+    """The number of squarings from ||A^2||; infinite if that is not finite."""
+    theta = schedule_for(dtype, derivative).theta[-1]
+    return [
+        max(0.0, math.ceil(math.log2(max(x, theta**2)) / 2 - math.log2(theta)))
+        if math.isfinite(x)
+        else math.inf
+        for x in squares
+    ]
+
+
+@np.errstate(all="ignore")
+def _exponents(a: Tensor) -> AnyArray:
+    """Exponents of D for finite matrices.  (k, n, n) -> (k, n)"""
+    wider = torch.complex128 if a.is_complex() else torch.float64
+    array: AnyArray = materialized(a).detach().cpu().to(wider).numpy()
+    found = np.zeros(array.shape[:2])
+    upper, lower = small_triangular.triangles(array)
+    found[upper] = _of_triangular(array[upper])
+    found[lower] = -_of_triangular(array[lower].transpose(0, 2, 1))
+    full = ~(upper | lower)
+    if full.any():
+        found[full] = small_balance.equalizing_exponents(array[full])
+    furthest = _FURTHEST[torch.finfo(a.dtype).bits]
+    clipped: AnyArray = np.clip(found, -furthest, furthest)
+    return clipped
+
+
+def _of_triangular(a: AnyArray) -> AnyArray:
+    """The same of upper triangular ones: zeros unless couplings are far larger than the diagonal."""
+    exponents = np.zeros(a.shape[:2])
+    size = np.abs(a)
+    strong = np.flatnonzero(size.max((1, 2)) > small_triangular.STRONG * size.diagonal(0, 1, 2).max(1))
+    if len(strong):
+        exponents[strong] = small_balance.triangular_exponents(a[strong])
+        # D matters up to a factor: half of the way down, so that neither end leaves the range.
+        exponents -= np.rint(exponents.max(1, keepdims=True) / 2)
+    return exponents
