@@ -221,8 +221,12 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
     for steps in (-1, 10**30):
         with pytest.raises(ArgumentError, match="fit_steps must be an integer from 0 to 100,000; got"):
             Certifier(layer, fit_steps=steps)
-    with pytest.raises(ArgumentError, match="starts must be an integer >= 1"):
-        attack(layer, x, labels, starts=0)
+    for name, least in (("starts", 1), ("pgd_steps", 0), ("pgd_restarts", 0)):
+        for count in (least - 1, 10**6 + 1, 2**63, 10**5000, True, 2.0):
+            with pytest.raises(
+                ArgumentError, match=f"{name} must be an integer from {least} to 1,000,000; got"
+            ):
+                attack(layer, x, labels, eps=0.1, **{name: count})  # type: ignore[arg-type]
     loss = CertifiedLoss(x.shape[1], None)
     with pytest.raises(ArgumentError, match="eps must be finite and not negative; got -1"):
         loss(layer, x, labels, eps=-1.0)

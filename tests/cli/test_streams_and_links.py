@@ -66,6 +66,21 @@ def test_ctrl_c_during_imports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
+def test_compiled_python_that_is_cut_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python leaves such files behind where a disk is full; the message was about a file of the user."""
+
+    def short(name: str) -> None:
+        raise EOFError("marshal data too short")
+
+    monkeypatch.setattr("mlayer.cli.group.importlib.import_module", short)
+    assert main(["info", "m.safetensors"]) == 2
+    said = capsys.readouterr().err
+    assert "a file of compiled Python is damaged" in said
+    assert "Delete the folders __pycache__" in said
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

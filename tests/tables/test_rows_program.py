@@ -77,6 +77,20 @@ def test_a_column_that_no_row_has_is_an_error() -> None:
     assert encode_rows(columns, []) == []
 
 
+@pytest.mark.parametrize("nameless", ["", " ", "\t", '" "'])
+def test_a_column_without_a_name(nameless: str, tmp_path: Path) -> None:
+    """It is "Unnamed: 1" in the model, and as it is in rows of `csv`: that was an error."""
+    lines = [f"a,{nameless},b", *(f"{k},{k * k % 7},{k % 3}" for k in range(9))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    frame = open_table(tmp_path / "t.csv").read()
+    schema, _ = learn_schema(frame)
+    assert [column.name for column in schema.columns] == ["a", "Unnamed: 1", "b"]
+    wanted = schema.encode(frame).numbers
+    np.testing.assert_array_equal(encode_rows(schema.as_json(), csv.DictReader(lines)), wanted)
+    with pytest.raises(KeyError, match="no row has the column 'Unnamed: 1'"):
+        encode_rows(schema.as_json(), [{"": 1, "a": 2, "b": 3}])  # the first one is another column
+
+
 def test_the_exported_program_knows_every_kind() -> None:
     """`mlayer export` writes a program that encodes rows without pandas: a new kind belongs there too."""
     cells = {

@@ -24,9 +24,11 @@ from mlayer.certificates.networks.network import as_network, flat_ends
 from mlayer.certificates.problem.region import Box, Norm, Region, make_region
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.certificates.torch_state import own_conditions
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError
 
 _SEED = 0
+_MOST = 10**6  # starts, steps or restarts: more would run for days, 2**63 without end
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ def attack(
         norm: "linf" or "l2".
         scale: unit of each feature, as in `certify`.
         box: (low, high), as in `certify`.
-        starts: of the search for the smallest radius.
-        pgd_steps: steps of projected gradient descent.
-        pgd_restarts: its restarts.
+        starts: of the search for the smallest radius; a million at most.
+        pgd_steps: steps of projected gradient descent; a million at most.
+        pgd_restarts: its restarts; a million at most.
 
     >>> import torch, mlayer
     >>> from mlayer.certificates import attack
@@ -110,8 +112,9 @@ def attack(
         ("pgd_steps", pgd_steps, 0),
         ("pgd_restarts", pgd_restarts, 0),
     ):
-        if isinstance(count, bool) or not isinstance(count, int) or count < least:
-            raise ArgumentError(name, f"an integer >= {least}", repr(count), "Leave it out for the default.")
+        if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= _MOST:
+            must_be = f"an integer from {least} to {_MOST:,}"
+            raise ArgumentError(name, must_be, brief(count), "Leave it out for the default.")
     radius = None if eps is None else as_radius(eps)
     generator = torch.Generator().manual_seed(_SEED)  # its own: the same call finds the same
     found = smallest_radius(layer64, x, labels, region, starts, generator, precision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -60,6 +61,13 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise ReaderGone from None
         except EOFError as error:
+            if "marshal" in str(
+                error
+            ):  # Python cuts its own files short where a disk is full, and trusts them
+                raise OSError(
+                    f"a file of compiled Python is damaged ({error}). Delete the folders __pycache__ of mlayer "
+                    f"({Path(__file__).parents[1]}), and of other packages if that does not help."
+                ) from error
             raise OSError(f"a file ends before it should ({error}). Get it again.") from error
 
     def resolve_command(

@@ -42,11 +42,14 @@ def encode_rows(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
 
 
 def _name(name: str, there: Mapping[str, Any]) -> str:
-    """The name of a column in the rows: that of the model, or one with spaces or a byte order mark around."""
+    """The name of a column in the rows: that of the model, or one with spaces or a byte order mark around.
+
+    A column without a name, or with spaces and tabs only, is "Unnamed: 6" in a model, if it is the seventh.
+    """
     if name in there:
         return name
-    for other in there:
-        if str(other).strip("\ufeff").strip().strip('"') == name:
+    for place, other in enumerate(there):
+        if (str(other).strip("\ufeff").strip().strip('"').strip() or f"Unnamed: {place}") == name:
             return other
     raise KeyError(f"no row has the column {name!r}; there are: {', '.join(map(repr, list(there)[:20]))}")
 
