@@ -63,7 +63,7 @@ class BoundsOfBoxes(Protocol):
         ...
 
     def influence(self, found: OutputBounds) -> Tensor:
-        """About how much a unit of each input counts; it chooses where boxes are cut.  (rows, m)"""
+        """Weights of the inputs, by which boxes are cut.  (rows, m)"""
         ...
 
 
@@ -92,12 +92,12 @@ class BoxBounds:
         )
 
     def rows_at_once(self, k: int) -> int:
-        """How many boxes to take in one chunk, for k combinations."""
+        """The number of boxes in one chunk, for k combinations."""
         d, n = self._directions.T.mid.shape[:2]
         return max(1, _ENTRIES // max(k * d * n * n, 1))
 
     def influence(self, found: OutputBounds) -> Tensor:
-        """How much a unit of each input moves the matrix, whatever the box.  (rows, m)"""
+        """The norms by which a unit of each input moves the matrix, whatever the box.  (rows, m)"""
         return self._directions.input_norms.expand(len(found.lower), -1)
 
     def _readout(self, C: Tensor | None) -> _Readout:

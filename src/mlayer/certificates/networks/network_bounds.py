@@ -63,7 +63,7 @@ class NetworkBounds:
         return slopes + 1e-3 * slopes.amax(1, keepdim=True) + 1e-300
 
     def check_agreement(self, x: Tensor, features: Tensor, outputs: Tensor) -> None:
-        """What the modules compute at x must be what the steps and the planes are about."""
+        """The modules must compute at x what the steps and the planes are about."""
         for rows in torch.arange(len(x)).split(_POINTS):
             point = Box(x[rows], x[rows])
             for step in self.network.steps:
