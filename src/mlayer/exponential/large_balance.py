@@ -1,8 +1,8 @@
 """Balancing by powers of two for the matmul path's large matrices, on every device.
 
-The same rules as in the kernel (docs/theory/expm.md): exp(A) = D exp(D^-1 A D) D^-1 without rounding, where that
-saves squarings and scaling back does no harm. Rows are compared with columns on the device; the few matrices
-in which they differ much are searched on the CPU (`small_balance`).
+As in the kernel, exp(A) = D exp(D^-1 A D) D^-1 without rounding, where that saves squarings and scaling back
+does no harm (docs/theory/expm.md). Rows are compared with columns on the device; D is sought on the CPU, for
+the few matrices in which they differ much (`small_balance`).
 """
 
 from __future__ import annotations
@@ -46,17 +46,21 @@ def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
     return squarings is None or squarings >= _WORTH_A_LOOK[torch.finfo(a.dtype).bits]
 
 
-def find(a: Tensor, e: Tensor | None, a2: Tensor, squares: Tensor) -> Scaling | None:
-    """The matrices to balance, or None.  (b, n, n), and ||A^2|| of each, (b,)"""
-    apart = _rows_and_columns_apart(a)
-    if not any(apart.tolist()):
+def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scaling | None:
+    """The matrices to balance, or None; overwrites the third of ``powers``.
+
+    (b, n, n), A^2 as the second of (4, b, n, n or 2 n), ||A^2|| of each (b,).
+    """
+    apart = _rows_and_columns_apart(a, powers[2])
+    if apart is None:
         return None
+    a2 = powers[1].narrow(-1, 0, a.shape[-1])
     # D^-1 A^2 D has the diagonal of A^2: more than one squaring can be saved only where that is small.
     diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), dim=-1)
     small = diagonals * 4.0 ** (small_balance.WORTH_BALANCING - 1) < squares
     may_gain = apart & (small | ~squares.isfinite()) & a.isfinite().flatten(1).all(1)
     places = may_gain.nonzero().squeeze(1)
-    if not len(places):
+    if not len(places):  # a second look, at the few batches that come so far
         return None
     part = a[places]
     exponents = _exponents(part)
@@ -89,8 +93,8 @@ def evaluate(
     places, factors, saved = found
     balanced = compute(a[places] * factors, None if e is None else e[places] * factors)
     back = balanced / factors
-    # Errors of a balanced result, scaled back, must stay below those of the squarings saved: an entry has errors of
-    # the size of the largest entry of its row, or of its column if that is smaller.
+    # Errors of a balanced result, scaled back, must stay below those of the squarings saved: an entry has
+    # errors of the size of the largest entry of its row, or of its column if that is smaller.
     size = balanced.abs()
     error = torch.minimum(size.amax(2, keepdim=True), size.amax(1, keepdim=True)) / factors
     pairs = zip(error.amax((1, 2)).tolist(), back.abs().amax((1, 2)).tolist(), saved, strict=True)
@@ -105,11 +109,20 @@ def evaluate(
     return result
 
 
-def _rows_and_columns_apart(a: Tensor) -> Tensor:
-    """Whether a row and its column, off the diagonal, differ much.  (b, n, n) -> (b,)"""
-    size = torch.view_as_real(a).abs().sum(-1) if a.is_complex() else a.abs()
+def _rows_and_columns_apart(a: Tensor, room: Tensor) -> Tensor | None:
+    """Whether a row and its column, off the diagonal, differ much; None if nowhere.  (b, n, n) -> (b,)
+
+    ``room`` is memory that the products use anyway: a page of new memory takes longer than the comparison.
+    """
+    if a.is_complex():
+        size = torch.view_as_real(materialized(a)).abs().sum(-1)
+    else:
+        size = torch.abs(a, out=room.view(-1).narrow(0, 0, a.numel()).view(a.shape))
     size.diagonal(dim1=-2, dim2=-1).zero_()
     row, column = size.sum(-1), size.sum(-2)
+    least, largest = torch.stack(torch.aminmax(row / column)).tolist()
+    if least * _APART >= 1 and largest <= _APART:  # False for NaN, of an empty row and column
+        return None
     return (torch.maximum(row, column) > _APART * torch.minimum(row, column)).any(1)
 
 

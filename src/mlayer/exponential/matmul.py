@@ -124,7 +124,7 @@ def _computed(
 ) -> tuple[Tensor, ProductsPlan | None]:
     """exp(A), or L(A, E) with a direction, and the plan.  (b, n, n)
 
-    Matrices with a plan have been looked at. The plan is None where some were balanced: those of the adjoint have
+    Matrices with a plan have been looked at. The plan is None where some were balanced: the adjoint has
     another scaling.
     """
     size = None
@@ -138,7 +138,7 @@ def _computed(
         plan = _look(powers)
         schedule = plan.value if e is None else plan.derivative
         if balance and large_balance.is_worth_a_look(a, schedule and schedule.squarings):
-            found = large_balance.find(a, e, powers[1].narrow(-1, 0, a.shape[-1]), plan.squares)
+            found = large_balance.find(a, e, powers, plan.squares)
     schedule = plan.value if e is None else plan.derivative
     result = None
     if found is not None:
