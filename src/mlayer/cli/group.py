@@ -65,8 +65,8 @@ class LazyGroup(click.Group):
                 error
             ):  # Python cuts its own files short where a disk is full, and trusts them
                 raise OSError(
-                    f"a file of compiled Python is damaged ({error}). Delete the folders __pycache__ of mlayer "
-                    f"({Path(__file__).parents[1]}), and of other packages if that does not help."
+                    f"a file of compiled Python is damaged ({error}). Delete the folders __pycache__ of "
+                    f"mlayer ({Path(__file__).parents[1]}), and of other packages if that does not help."
                 ) from error
             raise OSError(f"a file ends before it should ({error}). Get it again.") from error
 
