@@ -1,7 +1,7 @@
 """Balancing of matrices beyond the kernel's size, against exponentials that are known by construction.
 
-S = I (x) B has exp(S) = I (x) exp(B), with B so small that Arb is quick, and H S H with a reflection H of dyadic
-entries is full, without rounding. D S D^-1 with powers of two is badly balanced, without rounding too.
+S = I (x) B has exp(S) = I (x) exp(B), with B so small that Arb is quick, and H S H with a reflection H of
+dyadic entries is full, without rounding. D S D^-1 with powers of two is badly balanced, without rounding too.
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ def test_badly_balanced(dtype: torch.dtype, company: bool) -> None:
     (gradient,) = torch.autograd.grad(x, a, direction.expand_as(a))
     value = exactly(oracle.exact_exp(oracle.to_arb(b)))
     slope = exactly(oracle.exact_frechet(oracle.to_arb(b.mT), oracle.to_arb(e)))
-    # In the balanced norm, ||D^-1 X D||.
-    assert units(x[0].detach() / factors, reflected(value)) <= 40
-    assert units(gradient[0] * factors, reflected(slope)) <= 40
+    # In the balanced norm, ||D^-1 X D||: 8 eps ||A|| as in test_accuracy.py. Unbalanced, 6e5 units are lost.
+    bound = 16 * float(torch.linalg.matrix_norm(b, 1))
+    assert units(x[0].detach() / factors, reflected(value)) <= bound
+    assert units(gradient[0] * factors, reflected(slope)) <= bound
     if company:
-        assert units(x[1].detach(), reflected(value)) <= 40
+        assert units(x[1].detach(), reflected(value)) <= bound
         assert x[2].isnan().all()
 
 

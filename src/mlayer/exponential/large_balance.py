@@ -40,7 +40,7 @@ class Scaling(NamedTuple):
 
 
 def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
-    """Whether matrices with so many squarings may gain; None if their norms are not finite.  (b, n, n)"""
+    """Whether matrices with this many squarings may gain; None if their norms are not finite.  (b, n, n)"""
     if a.shape[-1] < LEAST_SIZE or type(a) not in _PLAIN:
         return False
     return squarings is None or squarings >= _WORTH_A_LOOK[torch.finfo(a.dtype).bits]
@@ -109,15 +109,15 @@ def evaluate(
     return result
 
 
-def _rows_and_columns_apart(a: Tensor, room: Tensor) -> Tensor | None:
+def _rows_and_columns_apart(a: Tensor, unused: Tensor) -> Tensor | None:
     """Whether a row and its column, off the diagonal, differ much; None if nowhere.  (b, n, n) -> (b,)
 
-    ``room`` is memory that the products use anyway: a page of new memory takes longer than the comparison.
+    ``unused`` is memory that the products use anyway: a page of new memory takes longer than the comparison.
     """
     if a.is_complex():
         size = torch.view_as_real(materialized(a)).abs().sum(-1)
     else:
-        size = torch.abs(a, out=room.view(-1).narrow(0, 0, a.numel()).view(a.shape))
+        size = torch.abs(a, out=unused.view(-1).narrow(0, 0, a.numel()).view(a.shape))
     size.diagonal(dim1=-2, dim2=-1).zero_()
     row, column = size.sum(-1), size.sum(-2)
     least, largest = torch.stack(torch.aminmax(row / column)).tolist()

@@ -6,6 +6,7 @@ exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -144,7 +145,7 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
     # One after the other, for sparse ones.
     for _ in range(_MOST_SWEEPS):
         changed = False
-        rows = range(n)
+        rows: Iterable[int] = range(n)
         if n > _FEW_ROWS:  # of a large matrix those that differ from their columns before the sweep
             shift = _shift(size.sum(2), size.sum(1), floor[:, None], exponents)
             rows = np.flatnonzero(shift.any(0)).tolist()
@@ -161,7 +162,7 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
 
 
 def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray) -> AnyArray:
-    """What to add to an exponent to make a row and its column alike; 0 where little is gained."""
+    """The steps of exponents that make a row and its column alike; 0 where little is gained."""
     row, column = np.maximum(row, floor), np.maximum(column, floor)
     shift = np.rint(np.log2(row / column) / 2)
     after = column * np.exp2(shift) + row * np.exp2(-shift)
