@@ -157,7 +157,8 @@ def test_bounds_prove_what_certificates_prove(make: Callable[[int], Case]) -> No
         margins = margins[margins < torch.inf].reshape(len(x), 2)
         assert bool((found.lower >= margins - 1e-9 * (1 + margins.abs())).all())
         certified = mlayer.certify(model, x, labels, eps=eps).certified
-        assert certified.tolist() == (found.lower > 0).all(1).tolist()
+        least = found.lower.amin(1)
+        assert bool((certified == (least > 0))[least.abs() > 1e-9].all())
         decisions += certified.tolist()
     assert 0 < sum(decisions) < len(decisions)
 
