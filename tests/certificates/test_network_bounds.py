@@ -197,7 +197,7 @@ def _interval(steps: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("low", "high", "slope"), [(-1.0, 2.0, 1.0), (-2.0, 1.0, 0.0), (0.5, 2.0, 1.0)])
 def test_a_relu_alone_is_bounded_by_its_chord(low: float, high: float, slope: float) -> None:
-    """With exp(h N) = 1 + h N behind it the network is max(x, 0), and its bounds are known."""
+    """The network is max(x, 0), as exp(h N) = 1 + h N, and its bounds are known."""
     nilpotent = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=F64)[None]
     model = nn.Sequential(nn.ReLU(), MLayer.from_weights(generators=nilpotent, readout=nilpotent)).eval()
     a, b = (torch.tensor([[end]], dtype=F64) for end in (low, high))
