@@ -49,8 +49,9 @@ def find(a: AnyArray, *, strictly: bool = False) -> AnyArray | None:
 
 def triangles(a: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Whether each matrix is upper triangular, and whether lower but not upper.  (b, n, n) -> (b,) twice"""
-    upper = ~np.tril(a, -1).any((1, 2))
-    return upper, ~upper & ~np.triu(a, 1).any((1, 2))
+    upper = np.logical_not(np.tril(a, -1).any((1, 2)))
+    lower = np.logical_not(np.triu(a, 1).any((1, 2)))
+    return np.asarray(upper), np.asarray(lower & ~upper)
 
 
 def is_lower(a: AnyArray) -> AnyArray:
