@@ -88,7 +88,7 @@ def test_badly_balanced(dtype: torch.dtype, company: bool) -> None:
 
 
 def test_complex_numbers() -> None:
-    """As accurate as the matrix of ordinary scaling, in the balanced norm; 6e5 units are lost unbalanced."""
+    """The balanced one is as accurate as that of ordinary scaling; unbalanced, 6e5 units are lost."""
     b = whole(1)
     factors = scaling()
     # exp(B + 2 pi i I) = exp(B), and the rounding of 2 pi changes it by less than a unit.
