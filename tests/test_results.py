@@ -77,7 +77,7 @@ def _spirals(record: Figures) -> list[str]:
 
 def _periodic(record: Figures) -> list[str]:
     low, middle, high = sorted(entry["text"][0]["rmse"] for entry in record["results"]["figure"])
-    return [f"(errors of {low:.2f} and {middle:.2f} on [2, 6])", f"(error {high:.1f})"]
+    return [f"(error {low:.2f} on [2, 6])", f"(errors of {middle:.1f} and {high:.1f}"]
 
 
 def _certified(record: Figures) -> list[str]:
