@@ -2,7 +2,8 @@
 
     mlayer reproduce images --smoke     seconds, on the small digits that come with scikit-learn
     mlayer reproduce images             one seed of every recipe on every set
-    mlayer reproduce images --full      five seeds (SVHN: three): hours on one core
+    mlayer reproduce images --full      five seeds (SVHN: three; MNIST by the text's recipe: 30, as
+                                        in the paper): five hours on one core
 
 Expected (paper): 97.99, 54.17 and 81.19 % with 68,885, 148,965 and 148,965 parameters.
 Three recipes: the text's, the authors' notebook's, and ours; see `image_recipes`.
@@ -95,10 +96,11 @@ SCALES = {
         embedding_size=8,
     ),
     "default": Config(),
-    # The notebook is for CIFAR-10; elsewhere one seed shows what its settings would do.
+    # MNIST by the text's recipe has the paper's 30 seeds. The notebook is for CIFAR-10; elsewhere fewer
+    # seeds show what its settings would do.
     "full": Config(
         seeds={
-            "mnist": {"paper_recipe": 5, "notebook_recipe": 1, "our_recipe": 5},
+            "mnist": {"paper_recipe": 30, "notebook_recipe": 5, "our_recipe": 5},
             "cifar10": {"paper_recipe": 5, "notebook_recipe": 5, "our_recipe": 5},
             "svhn": {"paper_recipe": 3, "notebook_recipe": 1, "our_recipe": 3},
         }
