@@ -94,6 +94,13 @@ def _certified(record: Figures) -> list[str]:
     ]
 
 
+def _permanent5(record: Figures) -> list[str]:
+    determinants = json.loads((RESULTS / "determinant5.json").read_text())["headline"]
+    ends = (record["headline"]["permanent5.best_mse"], determinants["determinant5.best_mse"])
+    own, other = (formatted(end, ".1e") for end in ends)
+    return [f"permanents it ends at {own} (one seed, 80 epochs), where determinants end at {other}"]
+
+
 def _networks(record: Figures) -> list[str]:
     figures, rows = record["headline"], record["results"]["rows"]
     pairs = [
@@ -170,6 +177,7 @@ def _convolutional(record: Figures) -> list[str]:
     [
         ("experiments", "spiral", _spirals),
         ("experiments", "periodic", _periodic),
+        ("experiments", "permanent5", _permanent5),
         ("images", "images", _images),
         ("images", "rivals", _rivals),
         ("images", "trained_radii", _trained),

@@ -119,6 +119,9 @@ def test_every_row_has_its_figure_in_the_summary() -> None:
         "rivals.cifar10",
         "determinant3.ours_dnn",
         "determinant5.ours_dnn",
+        "permanent5.paper_recipe",
+        "permanent5.dnn",
+        "permanent5.ours_dnn",
         "convolutional.svhn",
         "certified_networks.cifar10",
     )

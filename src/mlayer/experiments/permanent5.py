@@ -1,6 +1,6 @@
 """Permanents of 5 x 5 matrices: section 4.3 says that permanents behave as determinants do.
 
-    mlayer reproduce permanent5             our recipe: 25 to 40 minutes on one core
+    mlayer reproduce permanent5             our recipe: 25 to 60 minutes on one core
     mlayer reproduce permanent5 --full      as `determinant5 --full`: half a day
     mlayer reproduce permanent5 --smoke     seconds
 
@@ -23,10 +23,25 @@ CAPTION = "As Figure 5, for permanents of 5 x 5 matrices; the paper's lines are 
 EXPECTED = {"zero_guess_mse": 40 / 81}
 Config, run, plot = determinant5.Config, determinant5.run, determinant5.plot
 ROWS = (
-    PaperRow("5 x 5 permanent, text's recipe", '"equivalent"', "permanent5.paper_recipe_mse", ".1e"),
-    PaperRow("5 x 5 permanent, DNN of 43,101 parameters", '"equivalent"', "permanent5.dnn_mse", ".3f"),
-    PaperRow("5 x 5 permanent, 14,977 parameters, our recipe", '"equivalent"', "permanent5.best_mse", ".1e"),
-    PaperRow("5 x 5 permanent, DNN, our recipe", "", "permanent5.ours_dnn_mse", ".3f"),
+    PaperRow(
+        "5 x 5 permanent, mean squared error: text's recipe",
+        '"equivalent"',
+        "permanent5.paper_recipe_mse",
+        ".1e",
+    ),
+    PaperRow(
+        "5 x 5 permanent, mean squared error: DNN of 43,101 parameters",
+        '"equivalent"',
+        "permanent5.dnn_mse",
+        ".3f",
+    ),
+    PaperRow(
+        "5 x 5 permanent, mean squared error: 14,977 parameters, our recipe",
+        '"equivalent"',
+        "permanent5.best_mse",
+        ".1e",
+    ),
+    PaperRow("5 x 5 permanent, mean squared error: DNN, our recipe", "", "permanent5.ours_dnn_mse", ".3f"),
 )
 SCALES = {scale: replace(config, polynomial="permanent") for scale, config in determinant5.SCALES.items()}
 headline = partial(determinant5.figures, prefix="permanent5")
