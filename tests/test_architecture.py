@@ -17,6 +17,7 @@ from mlayer import datasets, nn
 from mlayer.certificates.api.certifier import Certifier
 from mlayer.certificates.bounds import methods
 from mlayer.cli.commands import fit, reproduce
+from mlayer.cli.group import COMMANDS
 from mlayer.datasets import load_by_name
 from mlayer.estimators import selection
 from mlayer.experiments import EXPERIMENTS
@@ -269,7 +270,8 @@ def test_array_types_are_named_once() -> None:
     assert set(aliases) == {"numerics/arrays.py"}
 
 
-CONTRIBUTING = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+ROOT = SOURCE.parents[1]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_contributing_lists_the_rooms_from_low_to_high() -> None:
@@ -284,12 +286,11 @@ def test_contributing_lists_the_rooms_from_low_to_high() -> None:
 
 def test_files_that_contributing_names_exist() -> None:
     """A recipe that names a file that was moved sends its reader astray. NAME stands for a new one."""
-    root = SOURCE.parents[1]
     named = [path for path in re.findall(r"`([\w./]+/[\w./]*)`", CONTRIBUTING) if "NAME" not in path]
     assert len(named) > 40
     inside = {room: SOURCE / room for room in INNER_FLOORS}
     for path in named:
-        places = [root / path, SOURCE / path, *(folder / path for folder in inside.values())]
+        places = [ROOT / path, SOURCE / path, *(folder / path for folder in inside.values())]
         places += [SOURCE / "exponential" / path, SOURCE / "experiments" / path]
         assert any(place.exists() for place in places), path
 
@@ -327,25 +328,27 @@ def test_nobody_asks_a_column_for_its_kind() -> None:
     assert {file: names for file, names in asked.items() if names} == {}
 
 
-def test_tables_that_contributing_names_exist() -> None:
-    """A recipe says where a table of methods, kinds or formats is; the table is there."""
-    rows = re.split(r"\n(?=[-|#])", CONTRIBUTING)  # of tables, and items of lists
-    named = {
-        (name, row) for row in rows for name in re.findall(r"`([A-Z][A-Z_]{3,})`", row) if "NAME" not in name
-    }
-    assert {name for name, _ in named} >= {"STRUCTURES", "KINDS", "TABLE_FORMAT", "HALVES"}
-    for name, row in named:
-        written = re.findall(r"`([\w/]+\.py)`", row)
-        files = [top / path for path in written for top in (SOURCE, ROOT) if (top / path).exists()]
-        assert any(re.search(rf"^{name}\b.*=", file.read_text(), re.M) for file in files), name
+def names_gone(item: str) -> list[str]:
+    """Names of code in an item of a recipe that none of the files and folders it names has any more."""
+    paths = [top / path for path in re.findall(r"`([\w/.]+[/.]\w*)`", item) for top in (SOURCE, ROOT)]
+    files = [file for path in paths for file in (path.rglob("*.*") if path.is_dir() else [path])]
+    readable = [file for file in files if file.suffix in {".py", ".h", ".cpp", ".md", ".toml"}]
+    words = {word for file in readable if file.exists() for word in re.findall(r"\w+", file.read_text())}
+    return [
+        name for name in re.findall(r"`([A-Za-z_]\w+)(?:\(\))?`", item) if name not in words | {*COMMANDS}
+    ]
+
+
+def test_names_that_contributing_mentions_exist() -> None:
+    """A recipe says where a table, a function or a field is; it is there."""
+    assert names_gone("`STRUCTURES` and `moved` in `nn/structures/named.py`") == ["moved"]
+    items = re.split(r"\n(?=[-|#])", CONTRIBUTING.split("## Recipes")[1])  # of tables, and of lists
+    assert {item: names for item in items if (names := names_gone(item))} == {}
 
 
 def spelled(text: str, names: Iterable[str]) -> list[str]:
     """The names that the text leaves out."""
     return [name for name in names if not re.search(rf"\b{name}\b", text)]
-
-
-ROOT = SOURCE.parents[1]
 
 
 def test_every_structure_is_tested_and_documented() -> None:
