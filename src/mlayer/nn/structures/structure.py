@@ -21,7 +21,8 @@ class Structure(nn.Module, ABC):
 
     Subclasses give `dense`, and `parameter_shape` if a matrix has fewer parameters than entries; also
     `_free`, the inverse of `dense`, if weights are to be set from matrices
-    (:meth:`mlayer.MLayer.from_weights`, gauge transformations).
+    (:meth:`mlayer.MLayer.from_weights`, gauge transformations). Buffers that are not persistent keep their
+    values where the parameters have none: they stay where they are when a layer goes to the device meta.
 
     Args:
         size: n, rows of a matrix.
