@@ -76,7 +76,7 @@ def average_precision(positive: AnyArray, score: AnyArray) -> float:
 
 
 def counts_above(positive: AnyArray, score: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """How many positive rows and how many rows have each score or a higher one, from the highest score on.
+    """Numbers of positive rows and of all rows with each score or a higher one, from the highest score on.
 
     >>> counts_above(np.array([True, False, True]), np.array([0.9, 0.5, 0.5]))
     (array([1, 2]), array([1, 3]))
