@@ -53,6 +53,19 @@ class Schema:
         """Columns that a csv reader must not turn into numbers: 007 is not 7."""
         return tuple(column.name for column in self.columns if column.raw_text)
 
+    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True for encoded rows that lie in the range of the training table with every column."""
+        result, start = np.ones(len(numbers), dtype=bool), 0
+        for column in self.columns:
+            result &= column.inside(numbers[:, start : start + len(column.features)])
+            start += len(column.features)
+        return result
+
+    @property
+    def dates(self) -> list[int]:
+        """Places, among the features, of the days of columns of dates."""
+        return [places.start for column, places in self.placed if column.date is not None]
+
     @property
     def placed(self) -> tuple[tuple[Column, slice], ...]:
         """Each column and the places of its numbers in a row."""
@@ -61,18 +74,6 @@ class Schema:
             (column, slice(end - len(column.features), end))
             for column, end in zip(self.columns, ends, strict=True)
         )
-
-    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True for encoded rows that lie in the range of the training table with every column."""
-        result = np.ones(len(numbers), dtype=bool)
-        for column, places in self.placed:
-            result &= column.inside(numbers[:, places])
-        return result
-
-    @property
-    def dates(self) -> list[int]:
-        """Places, among the features, of the days of columns of dates."""
-        return [places.start for column, places in self.placed if column.date is not None]
 
     def encode(self, frame: DataFrame) -> Encoded:
         """The numbers of ``frame``, whose columns may be in any order and more than needed.
