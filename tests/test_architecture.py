@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from mlayer import datasets, nn
 from mlayer.certificates.api.certifier import Certifier
 from mlayer.certificates.bounds import methods
 from mlayer.cli.commands import fit, reproduce
+from mlayer.cli.group import COMMANDS
 from mlayer.datasets import load_by_name
 from mlayer.estimators import selection
 from mlayer.experiments import EXPERIMENTS
 from mlayer.exponential import paths
 from mlayer.nn.structures import STRUCTURES
+from mlayer.tables.columns import KINDS
 from mlayer.tables.fit.plan import EFFORTS, SPLITS, Plan, Training
 from mlayer.tables.target import AUTO, TASKS
 
@@ -30,7 +32,8 @@ FILES = {file: file.read_text(encoding="utf-8") for file in sorted(SOURCE.rglob(
 
 # Rule 1: errors <- memory <- {checks, disk, numerics} <- exponential <- nn
 # <- {certificates, symbolic, training, files} <- estimators <- tables <- report <- {experiments, speed}
-# <- cli. A room may import any of a lower floor.
+# <- cli. A room may import any of a lower floor, and no other of its own floor: certified training, which
+# joins two, is an experiment.
 FLOORS = (
     {"errors", "version"},
     {"memory"},
@@ -49,8 +52,6 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Outside the order: data sets know the errors, how to check and how to write, and nothing else.
 ONLY_ERRORS = {"datasets"}
 BASICS = {"errors", "version", "memory", "checks", "disk"}
-# Rule 2: these do not know each other. (Certified training is an experiment that joins two.)
-STRANGERS = {"certificates", "symbolic", "training"}
 # Inside a room with subfolders imports point one way too; files beside the subfolders may import all of them.
 INNER_FLOORS = {
     "symbolic": ("parse", "compile", "read"),
@@ -78,23 +79,26 @@ def room_of(file: Path) -> str:
     return relative.parts[0].removesuffix(".py")
 
 
-def imported_rooms(code: str, file: Path) -> set[str]:
-    """Rooms named in import statements anywhere in the file, also inside functions."""
+def imported_modules(code: str, file: Path) -> set[str]:
+    """Full names in import statements anywhere in the file, also inside functions, and in import_module."""
     package = ("mlayer", *file.relative_to(SOURCE).parts[:-1])
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(code)):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*base, *([node.module] if node.module else [])])
-            names = [f"{module}.{alias.name}" for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "mlayer" and len(parts) > 1:
-                found.add(parts[1])
-    return found & (set(FLOOR) | ONLY_ERRORS)
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found.add(ast.unparse(node.args[0]).lstrip("f").strip("'\""))
+    return found
+
+
+def imported_rooms(code: str, file: Path) -> set[str]:
+    names = [name.split(".") for name in imported_modules(code, file)]
+    rooms = {parts[1] for parts in names if parts[0] == "mlayer" and len(parts) > 1}
+    return rooms & (set(FLOOR) | ONLY_ERRORS)
 
 
 def violations(code: str, file: Path) -> list[str]:
@@ -107,8 +111,6 @@ def violations(code: str, file: Path) -> list[str]:
             allowed = FLOOR.get(room, 99) > FLOOR["nn"]
         else:
             allowed = FLOOR[other] < FLOOR.get(room, 99)
-        if {room, other} <= STRANGERS:
-            allowed = False
         if not allowed:
             problems.append(f"{room} imports {other}")
     return problems
@@ -121,13 +123,11 @@ def inner_violations(code: str, file: Path) -> list[str]:
     if not folders or folders[0] not in floors:
         return []
     higher = floors[floors.index(folders[0]) + 1 :]
-    names = {
-        node.module for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom) and node.module
-    }
+    names = imported_modules(code, file)
     return [
         f"{folders[0]} imports {other}"
         for other in higher
-        if any(name.startswith(f"mlayer.{room}.{other}.") for name in names)
+        if any(f"{name}.".startswith(f"mlayer.{room}.{other}.") for name in names)
     ]
 
 
@@ -137,9 +137,16 @@ def test_imports_inside_a_room_point_one_way() -> None:
 
 
 def test_the_reader_of_inner_imports_itself() -> None:
-    wrong = "from mlayer.symbolic.read.formula import Formula"
-    assert inner_violations(wrong, SOURCE / "symbolic/compile/board.py") == ["compile imports read"]
-    assert inner_violations(wrong, SOURCE / "symbolic/read/exact.py") == []
+    for wrong in (
+        "from mlayer.symbolic.read.formula import Formula",
+        "from mlayer.symbolic.read import formula",
+        "from mlayer.symbolic import read",
+        "import mlayer.symbolic.read.formula",
+        "from ..read import formula",
+        "import_module('mlayer.symbolic.read.formula')",
+    ):
+        assert inner_violations(wrong, SOURCE / "symbolic/compile/board.py") == ["compile imports read"]
+        assert inner_violations(wrong, SOURCE / "symbolic/read/exact.py") == []
     for room, floors in INNER_FLOORS.items():
         assert {
             folder.name for folder in (SOURCE / room).iterdir() if (folder / "__init__.py").exists()
@@ -166,9 +173,11 @@ def test_imports_point_one_way() -> None:
         ("exponential", "from mlayer import nn", ["exponential imports nn"]),
         ("exponential", "from ..nn import layer", ["exponential imports nn"]),
         ("exponential", "def f():\n    from mlayer.cli import main", ["exponential imports cli"]),
+        ("exponential", "importlib.import_module(f'mlayer.nn.{name}')", ["exponential imports nn"]),
         ("nn", "from mlayer.exponential import expm\nfrom mlayer import errors", []),
         ("training", "from mlayer.certificates.bounds import x", ["training imports certificates"]),
         ("symbolic", "from mlayer.training import fit", ["symbolic imports training"]),
+        ("files", "from mlayer.training import fit", ["files imports training"]),
         ("datasets", "from mlayer.nn import MLayer\nimport mlayer.errors", ["datasets imports nn"]),
         ("datasets", "from mlayer.numerics.arrays import Array", ["datasets imports numerics"]),
         ("report", "import mlayer.experiments", ["report imports experiments"]),
@@ -261,7 +270,8 @@ def test_array_types_are_named_once() -> None:
     assert set(aliases) == {"numerics/arrays.py"}
 
 
-CONTRIBUTING = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+ROOT = SOURCE.parents[1]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_contributing_lists_the_rooms_from_low_to_high() -> None:
@@ -276,67 +286,69 @@ def test_contributing_lists_the_rooms_from_low_to_high() -> None:
 
 def test_files_that_contributing_names_exist() -> None:
     """A recipe that names a file that was moved sends its reader astray. NAME stands for a new one."""
-    root = SOURCE.parents[1]
     named = [path for path in re.findall(r"`([\w./]+/[\w./]*)`", CONTRIBUTING) if "NAME" not in path]
     assert len(named) > 40
     inside = {room: SOURCE / room for room in INNER_FLOORS}
     for path in named:
-        places = [root / path, SOURCE / path, *(folder / path for folder in inside.values())]
+        places = [ROOT / path, SOURCE / path, *(folder / path for folder in inside.values())]
         places += [SOURCE / "exponential" / path, SOURCE / "experiments" / path]
         assert any(place.exists() for place in places), path
 
 
-def kinds_asked_for(code: str, kinds: set[str]) -> list[str]:
-    """Names of column kinds in the second argument of ``isinstance``, or behind ``type(...) is``."""
+def kinds_asked_for(code: str, kinds: Mapping[str, str]) -> list[str]:
+    """Column kinds in ``isinstance``, with ``type(...)``, in a pattern, or by name: ``.kind == "date"``."""
     found = []
     for node in ast.walk(ast.parse(code)):
         asked: list[ast.AST] = []
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"isinstance", "issubclass"}:
             asked = [node.args[1]]
-        elif isinstance(node, ast.Compare) and getattr(getattr(node.left, "func", None), "id", "") == "type":
-            asked = [*node.comparators]
+        elif isinstance(node, ast.MatchClass):
+            asked = [node.cls]
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(getattr(getattr(side, "func", None), "id", "") == "type" for side in sides):
+                asked = [*sides]
+            if any(getattr(side, "attr", "") == "kind" for side in sides):
+                texts = [getattr(part, "value", None) for side in sides for part in ast.walk(side)]
+                found += [kinds[text] for text in texts if isinstance(text, str) and text in kinds]
         names = [getattr(name, "id", getattr(name, "attr", "")) for part in asked for name in ast.walk(part)]
-        found += [name for name in names if name in kinds]
+        found += [name for name in names if name in kinds.values()]
     return found
 
 
 def test_nobody_asks_a_column_for_its_kind() -> None:
     """A column kind is one class: what differs between kinds is a method, so that a new one is one file."""
-    columns = SOURCE / "tables" / "columns"
-    kinds = {
-        node.name
-        for file in sorted(columns.glob("*.py"))
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef)
-        and any("Column" in base or "Measured" in base for base in map(ast.unparse, node.bases))
-    }
-    assert {"Number", "Boolean", "Date", "Category"} <= kinds
+    kinds = {kind.kind: kind.__name__ for kind in KINDS}
     assert kinds_asked_for("isinstance(column, columns.Date | Number)", kinds) == ["Date", "Number"]
     assert kinds_asked_for("type(column) is Date", kinds) == ["Date"]
+    assert kinds_asked_for("column.kind in ('date', 'number')", kinds) == ["Date", "Number"]
+    assert kinds_asked_for("match column:\n    case Date():\n        pass", kinds) == ["Date"]
     above = [file for file in FILES if FLOOR.get(room_of(file), -1) >= FLOOR["tables"]]
     asked = {str(file.relative_to(SOURCE)): kinds_asked_for(file.read_text(), kinds) for file in above}
     assert {file: names for file, names in asked.items() if names} == {}
 
 
-def test_tables_that_contributing_names_exist() -> None:
-    """A recipe says where a table of methods, kinds or formats is; the table is there."""
-    rows = re.split(r"\n(?=[-|#])", CONTRIBUTING)  # of tables, and items of lists
-    named = {
-        (name, row) for row in rows for name in re.findall(r"`([A-Z][A-Z_]{3,})`", row) if "NAME" not in name
-    }
-    assert {name for name, _ in named} >= {"STRUCTURES", "KINDS", "TABLE_FORMAT", "HALVES"}
-    for name, row in named:
-        written = re.findall(r"`([\w/]+\.py)`", row)
-        files = [top / path for path in written for top in (SOURCE, ROOT) if (top / path).exists()]
-        assert any(re.search(rf"^{name}\b.*=", file.read_text(), re.M) for file in files), name
+def names_gone(item: str) -> list[str]:
+    """Names of code in an item of a recipe that none of the files and folders it names has any more."""
+    paths = [top / path for path in re.findall(r"`([\w/.]+[/.]\w*)`", item) for top in (SOURCE, ROOT)]
+    files = [file for path in paths for file in (path.rglob("*.*") if path.is_dir() else [path])]
+    readable = [file for file in files if file.suffix in {".py", ".h", ".cpp", ".md", ".toml"}]
+    words = {word for file in readable if file.exists() for word in re.findall(r"\w+", file.read_text())}
+    return [
+        name for name in re.findall(r"`([A-Za-z_]\w+)(?:\(\))?`", item) if name not in words | {*COMMANDS}
+    ]
+
+
+def test_names_that_contributing_mentions_exist() -> None:
+    """A recipe says where a table, a function or a field is; it is there."""
+    assert names_gone("`STRUCTURES` and `moved` in `nn/structures/named.py`") == ["moved"]
+    items = re.split(r"\n(?=[-|#])", CONTRIBUTING.split("## Recipes")[1])  # of tables, and of lists
+    assert {item: names for item in items if (names := names_gone(item))} == {}
 
 
 def spelled(text: str, names: Iterable[str]) -> list[str]:
     """The names that the text leaves out."""
     return [name for name in names if not re.search(rf"\b{name}\b", text)]
-
-
-ROOT = SOURCE.parents[1]
 
 
 def test_every_structure_is_tested_and_documented() -> None:
@@ -346,7 +358,6 @@ def test_every_structure_is_tested_and_documented() -> None:
     for name, kind in STRUCTURES.items():
         assert kind.__name__ in nn.__all__
         texts = {file: (ROOT / file).read_text() for file in ("docs/layer.md", "src/mlayer/nn/layer.py")}
-        texts |= {f.__name__: f.__doc__ or "" for f in (nn.gauge.transform, nn.gauge.canonical)}
         for place, text in texts.items():
             assert kind.__name__ in text or f'"{name}"' in text, f"{name} is missing in {place}"
 

@@ -68,6 +68,17 @@ class FileFormatError(MLayerError, ValueError):
         self.path = path
 
 
+def check_format(path: object, version: int, known: int, layout: str = "format") -> None:
+    """Raise if a file has a later version of its layout than this program knows."""
+    if version > known:
+        raise FileFormatError(
+            path,
+            f"of {layout} {known} or older",
+            f"{layout} {version}, written by a newer mlayer",
+            "Upgrade: pip install --upgrade mlayer",
+        )
+
+
 class UnwritableError(MLayerError, OSError):
     """The system refused to write a file: a full disk, a folder without permission or without the disk.
 

@@ -13,7 +13,31 @@ import mlayer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from structure_cases import CASES
 
-STRUCTURES = {name: case.structure for name, case in CASES.items()}
+
+class Symmetric(mlayer.nn.Structure):
+    """One of a user, with a table that no file holds."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        places = torch.zeros(size, size, dtype=torch.int64)
+        rows, columns = torch.triu_indices(size, size)
+        places[rows, columns] = places[columns, rows] = torch.arange(len(rows))
+        self.register_buffer("places", places.flatten(), persistent=False)
+        self.register_buffer("upper", rows * size + columns, persistent=False)
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        return (self.size * (self.size + 1) // 2,)
+
+    def dense(self, free: torch.Tensor) -> torch.Tensor:
+        places: torch.Tensor = self.get_buffer("places").to(free.device)
+        return free.index_select(-1, places).reshape(*free.shape[:-1], self.size, self.size)
+
+    def _free(self, matrices: torch.Tensor) -> torch.Tensor:
+        return matrices.flatten(-2).index_select(-1, self.get_buffer("upper").to(matrices.device))
+
+
+STRUCTURES = {name: case.structure for name, case in CASES.items()} | {"user's": Symmetric(5)}
 structures = pytest.mark.parametrize("structure", STRUCTURES.values(), ids=STRUCTURES.keys())
 X = torch.linspace(-1, 1, 28).reshape(7, 4)
 

@@ -101,8 +101,8 @@ def test_tables_of_the_paper_and_cards() -> None:
     one = chapter("first", "Table 1")
     grid = Grid("MNIST", ["net", "paper"], [["M-layer", "97.99"]])
     drawn: list[bool] = []
-    card = Card("first", "99 %", "of it", lambda figure, theme: drawn.append(True), "a picture")
-    page = reproduction_page([Chapter(one.record, "Table 1", "", "", grids=[grid])], [card]).html()
+    card = Card("99 %", "of it", lambda figure, theme: drawn.append(True), "a picture")
+    page = reproduction_page([Chapter(one.record, "Table 1", "", "", grids=[grid], card=card)]).html()
     assert "<td>M-layer</td><td>97.99</td>" in page
     assert '<a href="#first"><b>99 %</b><span>of it</span>' in page
     assert len(drawn) == 2  # light and dark

@@ -19,13 +19,18 @@ from mlayer.certificates.adversarial_search import (
     smallest_radius,
     value_and_gradient,
 )
-from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
+from mlayer.certificates.arguments import (
+    as_inputs,
+    as_labels,
+    as_layer,
+    as_radius,
+    check_count,
+    inside_box,
+)
 from mlayer.certificates.networks.network import as_network, flat_ends
 from mlayer.certificates.problem.region import Box, Norm, Region, make_region
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.certificates.torch_state import own_conditions
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError
 
 _SEED = 0
 _MOST = 10**6  # starts, steps or restarts: more would run for days, 2**63 without end
@@ -112,9 +117,7 @@ def attack(
         ("pgd_steps", pgd_steps, 0),
         ("pgd_restarts", pgd_restarts, 0),
     ):
-        if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= _MOST:
-            must_be = f"an integer from {least} to {_MOST:,}"
-            raise ArgumentError(name, must_be, brief(count), "Leave it out for the default.")
+        check_count(name, count, least, _MOST, "Leave it out for the default.")
     radius = None if eps is None else as_radius(eps)
     generator = torch.Generator().manual_seed(_SEED)  # its own: the same call finds the same
     found = smallest_radius(layer64, x, labels, region, starts, generator, precision)

@@ -179,3 +179,9 @@ def as_radius(eps: Any) -> float:
     if not is_finite(eps) or eps < 0:
         raise ArgumentError("eps", "finite and not negative", brief(eps), "For example 2 / 255.")
     return float(eps)
+
+
+def check_count(name: str, value: object, least: int, most: int, hint: str) -> None:
+    """Raise unless it is an integer from ``least`` to ``most``, a limit on the time of a call."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ArgumentError(name, f"an integer from {least} to {most:,}", brief(value), hint)

@@ -85,6 +85,12 @@ class ImageSet:
     image_shape: tuple[int, ...]
     source: str
 
+    @property
+    def color_shape(self) -> tuple[int, int, int]:
+        """(height, width, colors); gray images have one color."""
+        height, width, *colors = self.image_shape
+        return height, width, (*colors, 1)[0]
+
 
 @dataclass(frozen=True, eq=False)
 class Series:

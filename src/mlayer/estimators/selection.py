@@ -52,7 +52,7 @@ class Choice:
     errors: Tensor | None = None
 
 
-def fold_count(rows: int, effort: str = "default") -> int:
+def fold_count(rows: int, effort: str) -> int:
     """The number of folds: one split is enough where rows are many."""
     return EFFORTS[effort].folds[0 if rows < _SMALL else 1]
 

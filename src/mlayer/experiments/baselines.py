@@ -142,7 +142,7 @@ def _row(of: ImageSet, name: str, config: Config, context: RunContext, *, seed: 
 
 def _builder(of: ImageSet, name: str, config: Config) -> Build:
     def build(inputs: int, classes: int, init: str, generator: torch.Generator) -> nn.Module:
-        shape = (*of.image_shape, 1)[:3]
+        shape = of.color_shape
         return rival(name, of.name, shape, classes, generator, solver=config.solver)
 
     return build

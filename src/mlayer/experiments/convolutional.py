@@ -98,7 +98,7 @@ def run(config: Config, context: RunContext) -> Results:
 
 
 def _build(images: ImageSet, head: str) -> Build:
-    return residual_builder(head, (*images.image_shape, 1)[:3])
+    return residual_builder(head, images.color_shape)
 
 
 def _recipe(name: str, head: str, rate: float, epochs: int) -> ImageRecipe:

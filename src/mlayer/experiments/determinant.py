@@ -36,6 +36,9 @@ from mlayer.experiments.shared.polynomials import (
     notebook_settings,
     powers_of_two,
 )
+from mlayer.report.numbers import formatted
+from mlayer.report.reproduction import Card
+from mlayer.report.theme import Theme
 
 TITLE = "Determinants of 3 x 3 matrices"
 IN_PAPER = "Figure 4; section 4.3"
@@ -285,3 +288,25 @@ def plot(results: Results) -> Figure:
     right.set_title(f"ours, {best['parameters']} parameters")
     right.legend(loc="best", fontsize="small")
     return figure
+
+
+def card(record: dict[str, Any]) -> Card:
+    """The error of our recipe, as it falls during the training."""
+    results, figures = record["results"], record["headline"]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        steps, errors = zip(*results["ours"]["history"], strict=True)
+        axes.plot(steps, errors, color=theme.first, label="ours")
+        axes.axhline(record["paper"]["m_layer_mse"], color=theme.second, linestyle="--", label="paper")
+        axes.set(yscale="log", xlabel="step", ylabel="mean squared error")
+        axes.legend(loc="best")
+
+    return Card(
+        formatted(figures["determinant3.best_mse"], ".1e"),
+        "mean squared error on 3 x 3 determinants, with the paper's 811 parameters and number of examples; "
+        f"the paper's M-layer has {formatted(record['paper']['m_layer_mse'], '.0e')}, its best dense net "
+        f"{record['paper']['dnn_mse']:g}.",
+        draw,
+        "The error falls over the steps of training, far below the paper's.",
+    )

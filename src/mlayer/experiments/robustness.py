@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,6 +33,8 @@ from mlayer.experiments.shared.pictures import Figure, colors, is_narrow, panels
 from mlayer.files.authors import load_authors_model
 from mlayer.nn import MLayer
 from mlayer.report.numbers import formatted
+from mlayer.report.reproduction import Card
+from mlayer.report.theme import Theme
 
 TITLE = "Certified radii of the authors' CIFAR-10 model"
 IN_PAPER = "Figure 6; sections 3.7 and 4.4"
@@ -243,8 +246,6 @@ def headline(results: Results) -> dict[str, float]:
 
 def plot(results: Results) -> Figure:
     """The paper's histogram, its radii, ours and the attack's on one axis, and accuracy against radius."""
-    import numpy as np
-
     ours = results["ours"]
     figure, (first, second, third) = panels(3, 12.6, 3.9 if is_narrow() else 4.6)
     median = results["radius"]["0.5"]
@@ -277,8 +278,6 @@ def radius_histograms(
     axes: Any, ours: dict[str, Any], colors_of: Mapping[str, str], *, edges: int, alpha: float
 ) -> None:
     """Histograms of the paper's radii, ours and, unfilled, the attack's; the labels with their colors."""
-    import numpy as np
-
     kinds = list(zip(colors_of.items(), ("paper_radii", "radii", "attack_radii"), strict=True))
     positive = [value for _, key in kinds for value in ours[key] if 0 < value < np.inf]
     bins = np.geomspace(min(positive), max(positive), edges).tolist()
@@ -290,8 +289,6 @@ def radius_histograms(
 
 def _curves(axes: Any, ours: dict[str, Any]) -> None:
     """Shares of all images, so that the curves begin at the clean accuracy."""
-    import numpy as np
-
     start = min(ours["paper_radii"]) / 2
     for key, label, color in (
         ("attack_radii", "withstands the attack", colors().ink),
@@ -315,3 +312,24 @@ def _curves(axes: Any, ours: dict[str, Any]) -> None:
     axes.set_ylabel("accuracy, %")
     axes.set_title("Accuracy against eps", fontsize=10)
     axes.legend(fontsize=8, loc="lower left")
+
+
+def card(record: dict[str, Any]) -> Card:
+    """Our radii over the paper's, with the histograms of both."""
+    ours, figures = record["results"]["ours"], record["headline"]
+
+    def draw(figure: Figure, theme: Theme) -> None:
+        axes = figure.subplots()
+        kinds = {"paper": theme.second, "certified here": theme.first, "attacked": theme.text}
+        radius_histograms(axes, ours, kinds, edges=60, alpha=0.7)
+        axes.set(xlabel="radius", ylabel="images")
+        axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.18), columnspacing=0.8)
+
+    return Card(
+        f"{figures['robustness.median_ratio']:,.0f} x",
+        "the paper's certified L-infinity radius, on the authors' own CIFAR-10 model, and "
+        f"{formatted(figures['robustness.median_part_of_attack'], '.1%')} of the radius at which an attack "
+        f"succeeds: medians of {figures['robustness.images']:,.0f} images.",
+        draw,
+        "Histograms of radii: the paper's, ours far to the right, the attack's just beyond.",
+    )

@@ -30,7 +30,9 @@ from mlayer.experiments.running.rows import paper_rows
 from mlayer.experiments.shared.dense import dense_net, parameter_count
 from mlayer.experiments.shared.pictures import Figure, colors, panels
 from mlayer.nn.layer import MLayer
+from mlayer.report.demo import boundary_picture
 from mlayer.report.numbers import formatted
+from mlayer.report.reproduction import Card
 from mlayer.training import Plateau, Settings
 
 TITLE = "Double spirals"
@@ -216,3 +218,19 @@ def plot(results: Results) -> Figure:
         axis.set_title(heading, fontsize="medium")
         axis.set(aspect=1, xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE))
     return figure
+
+
+def card(record: dict[str, Any]) -> Card:
+    """The further turn, with the boundary of one seed."""
+    results, figures = record["results"], record["headline"]
+    seeds = len(results["models"]["ours"]["runs"])
+    points = results["points"]
+    labels = [k % 2 for k in range(len(points))]  # as `spirals` orders them
+    return Card(
+        formatted(figures["spiral.extra_turn_accuracy"], ".1%"),
+        f"of the points on the next turn of two spirals, never seen, classified correctly (mean of {seeds} "
+        f"seeds; {formatted(figures['spiral.second_turn_accuracy'], '.1%')} on the turn after it). "
+        f"A ReLU net: {formatted(figures['spiral.relu_extra_turn_accuracy'], '.1%')}. Picture: one seed.",
+        boundary_picture(results["boundaries"]["ours"], points, labels, xticks=[], yticks=[]),
+        "Decision boundary of one M-layer around two spirals of points; it continues beyond them.",
+    )

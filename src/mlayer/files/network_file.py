@@ -23,7 +23,14 @@ from torch import Tensor, nn
 
 from mlayer.checks import file_path
 from mlayer.disk import absent, replace_bytes
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, MLayerError, in_one_line
+from mlayer.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FileFormatError,
+    MLayerError,
+    check_format,
+    in_one_line,
+)
 from mlayer.nn.layer import MLayer
 from mlayer.tensorfile import DamagedError, Header, check_seal, distinct, read_header, sealed, tensors_in
 
@@ -124,13 +131,7 @@ def _header(where: Path, found: Header) -> dict[str, Any]:
     version = header["format"]
     if type(version) is not int or version < 1:
         raise DamagedError(f"format {version!r}")
-    if version > FORMAT:
-        raise FileFormatError(
-            where,
-            f"of format {FORMAT}",
-            f"format {version}, written by a newer mlayer",
-            "Upgrade: pip install --upgrade mlayer",
-        )
+    check_format(where, version, FORMAT)
     return header
 
 

@@ -26,7 +26,14 @@ from torch import Tensor, nn
 
 from mlayer.checks import file_path, flag
 from mlayer.disk import absent, replace_bytes
-from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError, MLayerError, in_one_line
+from mlayer.errors import (
+    ArgumentError,
+    FileFormatError,
+    MissingPackageError,
+    MLayerError,
+    check_format,
+    in_one_line,
+)
 from mlayer.exponential.arguments import HALVES
 from mlayer.nn.arguments import check_device, check_stored, check_values
 from mlayer.nn.initializers import INITIALIZERS
@@ -68,7 +75,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     """
     check_layer(layer, "Save the MLayer inside; rebuild what stands around it.")
     check_stored(layer, "saved")
-    check_values(layer, "saved")
+    check_values(layer)
     target = file_path("path", path)
     tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)
@@ -201,13 +208,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         version = header["format"]
         if type(version) is not int or version < 1:
             raise FileFormatError(path, must_be, f"format {version!r}", "Get it again.")
-        if version > FORMAT:
-            raise FileFormatError(
-                path,
-                f"of format {FORMAT} or older",
-                f"format {version}, written by a newer mlayer",
-                "Upgrade: pip install --upgrade mlayer",
-            )
+        check_format(path, version, FORMAT)
         config = header["config"]
         if not isinstance(config, dict):
             raise FileFormatError(path, must_be, "no configuration", "Get it again.")

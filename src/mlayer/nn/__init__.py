@@ -6,15 +6,9 @@ from mlayer.nn.initializers import Balanced, Normal, Notebook, Periodic
 from mlayer.nn.layer import MLayer
 from mlayer.nn.ode import evolve, trajectory
 from mlayer.nn.overflow import OverflowedOutputError, OverflowedOutputWarning
-from mlayer.nn.structures import (
-    BlockDiagonal,
-    BlockTriangular,
-    Full,
-    Nilpotent,
-    Parametrized,
-    Skew,
-    Structure,
-)
+from mlayer.nn.structures import Parametrized, Structure
+from mlayer.nn.structures.blocks import BlockDiagonal, BlockTriangular
+from mlayer.nn.structures.entries import Full, Nilpotent, Skew
 
 __all__ = [
     "Balanced",

@@ -183,13 +183,13 @@ def check_stored(layer: nn.Module, purpose: str) -> None:
             )
 
 
-def check_values(layer: nn.Module, purpose: str) -> None:
+def check_values(layer: nn.Module) -> None:
     """Raise if a weight is on the device meta, which has shapes but no values, or sharded over processes."""
     for name, parameter in layer.named_parameters():
         if is_sharded(parameter):
             raise ArgumentError(
                 "layer",
-                f"one whose weights are ordinary tensors, to be {purpose}",
+                "one whose weights are ordinary tensors, to be saved",
                 f"{name} as a DTensor, as under fully_shard",
                 "Gather them with get_model_state_dict(..., options=StateDictOptions(full_state_dict=True)) "
                 "of torch.distributed.checkpoint.state_dict and load them into a layer that is not sharded.",
@@ -197,7 +197,7 @@ def check_values(layer: nn.Module, purpose: str) -> None:
         if parameter.is_meta:
             raise ArgumentError(
                 "layer",
-                f"one with values, to be {purpose}",
+                "one with values, to be saved",
                 f"{name} on the device meta",
                 "Fill it first: load_state_dict(..., assign=True), or to_empty and reset_parameters.",
             )

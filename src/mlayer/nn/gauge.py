@@ -36,9 +36,7 @@ def transform(layer: MLayer, *, matrix: Tensor | None = None, embedding: Tensor 
     Args:
         layer: the layer; it is not changed.
         matrix: P, (n, n), invertible: the similarity on T, B and S. A structured layer allows only those
-            that keep its structure: all for "full", upper triangular ones for "nilpotent", orthogonal
-            ones for "skew", block diagonal ones for `BlockDiagonal`, block upper triangular ones for
-            `BlockTriangular`.
+            that keep its structure: ``layer.structure.similarities`` says which.
         embedding: Q, (d, d), invertible: the change of features between T and U. Needs an embedding.
 
     >>> import torch, mlayer
@@ -67,10 +65,10 @@ def canonical(layer: MLayer) -> MLayer:
 
     1. u is moved into B, where there is a B.
     2. The similarity minimizes the sum of squares of all n x n matrices: T contracted with U, B and S.
-       It is the minimum over all similarities for "full", over those of the diagonal blocks for
-       `BlockDiagonal` and `BlockTriangular`, over diagonal ones for "nilpotent"; none for "skew" and
-       user-given structures. What is left for "full" is an orthogonal matrix; the eigenvectors of the sum of
-       the symmetric parts of squares fix it.
+       It is the minimum over the similarities exp(X), X symmetric, with X in the entries that
+       ``layer.structure.balancing_mask()`` names: all for "full", the diagonal for "nilpotent", none for
+       user-given structures without one. What is left for "full" is an orthogonal matrix; the eigenvectors of
+       the sum of the symmetric parts of squares fix it.
     3. T and U become the two halves of a singular value decomposition: orthogonal features, strongest
        first, with equal norms in T and U.
 

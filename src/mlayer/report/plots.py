@@ -14,6 +14,7 @@ import numpy as np
 from mlayer.checks import written_out
 from mlayer.numerics.arrays import AnyArray
 from mlayer.report.theme import Draw, Theme
+from mlayer.tables.metrics import counts_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,12 +133,10 @@ def calibration(axes: Axes, theme: Theme, truth: AnyArray, probabilities: AnyArr
 @_plot
 def roc(axes: Axes, theme: Theme, truth: AnyArray, score: AnyArray) -> None:
     """True against false positives over all thresholds, for two classes."""
-    order = np.argsort(-score, kind="stable")
-    last = np.append(np.diff(score[order]) != 0, True)  # one point for rows of equal score
-    hits = np.concatenate([[0], np.cumsum(truth[order] == 1)[last]]) / max(1, (truth == 1).sum())
-    alarms = np.concatenate([[0], np.cumsum(truth[order] == 0)[last]]) / max(1, (truth == 0).sum())
+    hits, rows = counts_above(truth == 1, score)
+    right, alarms = hits / max(1, (truth == 1).sum()), (rows - hits) / max(1, (truth == 0).sum())
     axes.plot([0, 1], [0, 1], ":", color=theme.text, linewidth=1, label="chance")
-    axes.plot(alarms, hits, "-", color=theme.first, linewidth=1.6, label="model")
+    axes.plot(np.append(0, alarms), np.append(0, right), "-", color=theme.first, linewidth=1.6, label="model")
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
     axes.legend(loc="lower right")
 
@@ -145,11 +144,8 @@ def roc(axes: Axes, theme: Theme, truth: AnyArray, score: AnyArray) -> None:
 @_plot
 def precision_recall(axes: Axes, theme: Theme, positive: AnyArray, score: AnyArray) -> None:
     """Precision over recall for the rarer class; dotted: its share, the precision of chance."""
-    order = np.argsort(-score, kind="stable")
-    last = np.append(np.diff(score[order]) != 0, True)
-    hits = np.cumsum(positive[order])[last]
-    precision = hits / (np.flatnonzero(last) + 1)
-    recall = hits / max(1, int(positive.sum()))
+    hits, rows = counts_above(positive, score)
+    precision, recall = hits / rows, hits / max(1, int(positive.sum()))
     share = float(positive.mean())
     axes.plot([0, 1], [share, share], ":", color=theme.text, linewidth=1, label="chance")
     # Each threshold holds until the next one, so that the curve is one of steps.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlayer.report.page import Drawn, Page
@@ -15,9 +15,8 @@ SMOKE = "A smoke run only shows that the code works: its figures say nothing abo
 
 @dataclass(frozen=True)
 class Card:
-    """One result of the summary."""
+    """A result at the top of the page."""
 
-    name: str  # of the experiment it is from
     figure: str  # the number, as it is shown
     says: str  # what it is, in a sentence
     draw: Draw  # a small picture
@@ -43,7 +42,8 @@ class Chapter:
     caption: str  # what is seen in the picture
     compared: Sequence[Sequence[str]] = ()  # rows of the comparison: what it is, paper, here, goal
     drawn: Drawn | None = None  # the picture
-    grids: Sequence[Grid] = field(default_factory=tuple)  # tables of the paper, rebuilt
+    grids: Sequence[Grid] = ()  # tables of the paper, rebuilt
+    card: Card | None = None  # for the top of the page
 
     @property
     def title(self) -> str:
@@ -52,7 +52,7 @@ class Chapter:
         return f"{self.in_paper}: {title}" if self.in_paper else title
 
 
-def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), smoke: bool = False) -> Page:
+def reproduction_page(chapters: Sequence[Chapter], smoke: bool = False) -> Page:
     """The page, chapters of the paper first. Results of smoke runs are not compared with the paper."""
     page = Page(
         "Intelligent Matrix Exponentiation, reproduced",
@@ -63,9 +63,9 @@ def reproduction_page(chapters: Sequence[Chapter], cards: Iterable[Card] = (), s
         page.paragraph(SMOKE)
     if not chapters:
         return page.paragraph("No results yet: mlayer reproduce all")
-    shown = [card for card in cards if not smoke]
-    if shown:
-        page.gallery((card.name, card.figure, card.says, card.draw, card.words) for card in shown)
+    cards = [(each.record["name"], each.card) for each in chapters if each.card is not None]
+    if cards:
+        page.gallery((name, card.figure, card.says, card.draw, card.words) for name, card in cards)
     of_paper = [chapter for chapter in chapters if chapter.in_paper]
     beyond = [chapter for chapter in chapters if not chapter.in_paper]
     page.heading("Contents")

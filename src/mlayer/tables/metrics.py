@@ -71,11 +71,19 @@ def rarer_class(truth: AnyArray) -> int:
 
 def average_precision(positive: AnyArray, score: AnyArray) -> float:
     """The mean over positive rows of the precision at their score, rows of equal score together."""
+    hits, rows = counts_above(positive, score)
+    return float((np.diff(hits, prepend=0) * (hits / rows)).sum() / max(1, positive.sum()))
+
+
+def counts_above(positive: AnyArray, score: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Numbers of positive rows and of all rows with each score or a higher one, from the highest score on.
+
+    >>> counts_above(np.array([True, False, True]), np.array([0.9, 0.5, 0.5]))
+    (array([1, 2]), array([1, 3]))
+    """
     order = np.argsort(-score, kind="stable")
     last = np.append(np.diff(score[order]) != 0, True)
-    hits = np.cumsum(positive[order])[last]
-    precision = hits / (np.flatnonzero(last) + 1)
-    return float((np.diff(hits, prepend=0) * precision).sum() / max(1, positive.sum()))
+    return np.cumsum(positive[order])[last], np.flatnonzero(last) + 1
 
 
 def regression_metrics(truth: AnyArray, values: AnyArray) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mlayer.checks import brief
-from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from mlayer.errors import ArgumentError, ArgumentTypeError, FileFormatError, check_format
 from mlayer.files import load_with_notes, save
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import AnyArray
@@ -252,13 +252,7 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
             "Use it from Python: mlayer.load(path); or fit one: mlayer fit TABLE --target COL",
         )
     try:
-        if entry["format"] > TABLE_FORMAT:
-            raise FileFormatError(
-                path,
-                f"of table format {TABLE_FORMAT} or older",
-                f"table format {entry['format']}, written by a newer mlayer",
-                "Upgrade: pip install --upgrade mlayer",
-            )
+        check_format(path, entry["format"], TABLE_FORMAT, "table format")
         schema, target = Schema.from_json(entry["columns"]), Target.from_json(entry["target"])
         facts = _checked_facts(entry["facts"])
         if "horizon" in facts:

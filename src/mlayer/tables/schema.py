@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,10 +64,16 @@ class Schema:
     @property
     def dates(self) -> list[int]:
         """Places, among the features, of the days of columns of dates."""
-        starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
-        return [
-            int(start) for column, start in zip(self.columns, starts, strict=False) if column.date is not None
-        ]
+        return [places.start for column, places in self.placed if column.date is not None]
+
+    @property
+    def placed(self) -> tuple[tuple[Column, slice], ...]:
+        """Each column and the places of its numbers in a row."""
+        ends = accumulate(len(column.features) for column in self.columns)
+        return tuple(
+            (column, slice(end - len(column.features), end))
+            for column, end in zip(self.columns, ends, strict=True)
+        )
 
     def encode(self, frame: DataFrame) -> Encoded:
         """The numbers of ``frame``, whose columns may be in any order and more than needed.

@@ -288,18 +288,16 @@ class _Loop:
             raise _DivergedError(math.nan, None)
         run.epoch += 1
         record: Record = {"epoch": run.epoch, "step": run.step, "loss": run.loss_sum / max(1, run.seen)}
-        if self.validation is not None:
-            measured = measure(run.model, self.validation, run.settings, run.world)
+        measured = record
+        if not self.by_running_loss:
+            judged = run.source if self.validation is None else self.validation
+            measured = measure(run.model, judged, run.settings, run.world)
             if not math.isfinite(measured["loss"]):
                 raise _DivergedError(measured["loss"], None)
-            record |= {f"validation_{name}": value for name, value in measured.items()}
-        elif run.settings.metrics:
-            measured = measure(run.model, run.source, run.settings, run.world)
-            if not math.isfinite(measured["loss"]):
-                raise _DivergedError(measured["loss"], None)
-            record |= measured | {"loss": record["loss"]}
-        else:
-            measured = record
+            if self.validation is None:
+                record |= measured | {"loss": record["loss"]}
+            else:
+                record |= {f"validation_{name}": value for name, value in measured.items()}
         record |= {"learning_rate": run.rate.now, "seconds": run.seconds}
         run.history.append(record)
         value = float(measured[run.settings.monitor])

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.arguments import as_combinations, as_ends, of_known_function
+from mlayer.certificates.arguments import as_combinations, as_ends, check_count, of_known_function
 from mlayer.certificates.boxes.output_bounds import BoundsOfBoxes, BoxBounds, OutputBounds, refine
 from mlayer.certificates.networks.network import as_network_and_ends
 from mlayer.certificates.networks.network_bounds import NetworkBounds
 from mlayer.certificates.problem.weights import float64_copy
 from mlayer.certificates.torch_state import own_conditions
-from mlayer.checks import brief
-from mlayer.errors import ArgumentError
 
 _MOST_SPLITS = 10_000  # parts more per box: a limit on the time of one call
 
@@ -51,11 +49,11 @@ def bounds(
     True
     """
     of_model: BoundsOfBoxes
+    check_count("splits", splits, 0, _MOST_SPLITS, "A few dozen are enough for a few inputs.")
     if isinstance(layer, nn.Sequential):
         network, low, high = as_network_and_ends(layer, low, high)
         outputs, of_network = network.out_features, NetworkBounds(network)
         C = None if C is None else as_combinations(network, C, len(low))
-        _check_splits(splits)
         center = low + (high - low) / 2
         with torch.no_grad():
             features = network.features(center)
@@ -65,16 +63,9 @@ def bounds(
         layer = of_known_function(layer)
         low, high = as_ends(layer, low, high)
         C = None if C is None else as_combinations(layer, C, len(low))
-        _check_splits(splits)
         outputs, of_layer = layer.out_features, BoxBounds(float64_copy(layer))
         of_model, found = of_layer, of_layer(low, high, C)
         of_layer.check_agreement(found, low + (high - low) / 2, C)
     if not splits:
         return found
     return refine(of_model, found, low, high, torch.eye(outputs).double() if C is None else C, splits)
-
-
-def _check_splits(splits: object) -> None:
-    if isinstance(splits, bool) or not isinstance(splits, int) or not 0 <= splits <= _MOST_SPLITS:
-        wanted = f"an integer from 0 to {_MOST_SPLITS:,}"
-        raise ArgumentError("splits", wanted, brief(splits), "A few dozen are enough for a few inputs.")

@@ -7,13 +7,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlayer.certificates.arguments import as_inputs, as_labels, as_layer, as_radius, inside_box
+from mlayer.certificates.arguments import (
+    as_inputs,
+    as_labels,
+    as_layer,
+    as_radius,
+    check_count,
+    inside_box,
+)
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, names
 from mlayer.certificates.modules import check_agreement, check_surroundings
 from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
@@ -77,11 +84,8 @@ class Certifier:
     ) -> None:
         self.layer = float64_copy(as_layer(layer))
         self.region = make_region(self.layer.in_features, norm, scale, box)
-        if isinstance(fit_steps, bool) or not isinstance(fit_steps, int) or not 0 <= fit_steps <= _MOST_STEPS:
-            wanted = f"an integer from 0 to {_MOST_STEPS:,}"
-            raise ArgumentError(
-                "fit_steps", wanted, repr(fit_steps), "0 skips the fit; a few hundred are enough."
-            )
+        hint = "0 skips the fit; a few hundred are enough."
+        check_count("fit_steps", fit_steps, 0, _MOST_STEPS, hint)
         weights = weights_of(self.layer, self.region)
         within_range(weights)
         if constants is not None:
@@ -157,7 +161,7 @@ class Certifier:
             inside_box(row, region.low, region.high)
         radius = None if eps is None else as_radius(eps)
         prover = self._prover() if rigorous or proof else None
-        certify_row = _Task(method, radius, prover)
+        certify_row = partial(_row_result, method=method, eps=radius, prover=prover)
         size = chunk_size(self._model)
         answers: list[_RowResult] = []
         with ThreadPoolExecutor(workers) as pool:
@@ -207,51 +211,37 @@ class Certifier:
         return Prover(self._model)
 
 
-class _Task:
-    """One row's work, for the pool."""
-
-    def __init__(self, method: str, eps: float | None, prover: Prover | None) -> None:
-        self._method, self._eps, self._prover = method, eps, prover
-
-    def __call__(self, row: Row) -> _RowResult:
-        with _SILENT():
-            result = self._result(row)
-        row.forget()  # the other rows of the chunk wait
-        return result
-
-    def _result(self, row: Row) -> _RowResult:
-        runner_up, margin = row.runner_up, row.output_margin
-        if margin <= 0:
-            return _RowResult(
-                Answer(0.0, runner_up, "misclassified", False), margin, runner_up, self._prover is not None
-            )
-        if not (margin > 0 and row.in_range):
-            return _RowResult(Answer(0.0, runner_up, "out of range", False), margin, runner_up, False)
-        if self._eps is None:
-            answer = radius_of(row, self._method)
-        else:
-            answer = certified_at(row, self._method, self._eps)
-        if self._prover is None:
-            return _RowResult(answer, margin, runner_up, False)
-        fixed, claims = self._eps is not None, None
-        if answer.certified:
-            radius, claims = self._prover.confirmed(row, answer.radius, fixed)
-            certified = claims is not None and (fixed or radius > 0)
-            answer = Answer(radius, answer.rival, answer.method, certified)
-        return _RowResult(answer, margin, runner_up, True, claims)
+class _RowResult(NamedTuple):
+    answer: Answer
+    margin: float
+    runner_up: int
+    checked: bool  # by the independent program
+    claims: dict[str, Any] | None = None  # of the proof
 
 
-class _RowResult:
-    def __init__(
-        self,
-        answer: Answer,
-        margin: float,
-        runner_up: int,
-        checked: bool,
-        claims: dict[str, Any] | None = None,
-    ) -> None:
-        self.answer, self.margin, self.runner_up, self.checked = answer, margin, runner_up, checked
-        self.claims = claims
+def _row_result(row: Row, method: str, eps: float | None, prover: Prover | None) -> _RowResult:
+    with _SILENT():
+        result = _settled(row, method, eps, prover)
+    row.forget()  # the other rows of the chunk wait
+    return result
+
+
+def _settled(row: Row, method: str, eps: float | None, prover: Prover | None) -> _RowResult:
+    runner_up, margin = row.runner_up, row.output_margin
+    if margin <= 0:
+        answer = Answer(0.0, runner_up, "misclassified", False)
+        return _RowResult(answer, margin, runner_up, prover is not None)
+    if not (margin > 0 and row.in_range):
+        return _RowResult(Answer(0.0, runner_up, "out of range", False), margin, runner_up, False)
+    answer = radius_of(row, method) if eps is None else certified_at(row, method, eps)
+    if prover is None:
+        return _RowResult(answer, margin, runner_up, False)
+    fixed, claims = eps is not None, None
+    if answer.certified:
+        radius, claims = prover.confirmed(row, answer.radius, fixed)
+        certified = claims is not None and (fixed or radius > 0)
+        answer = Answer(radius, answer.rival, answer.method, certified)
+    return _RowResult(answer, margin, runner_up, True, claims)
 
 
 def _collect(results: list[_RowResult], norm: Norm, eps: float | None) -> Certificates:

@@ -10,7 +10,6 @@ from typing import Any
 from mlayer.experiments.running.protocol import Experiment
 from mlayer.experiments.running.records import not_a_result, read_record
 from mlayer.experiments.running.registry import EXPERIMENTS, compare, experiment
-from mlayer.experiments.running.summary import cards
 from mlayer.experiments.shared.pictures import Look, rendered
 from mlayer.report.page import Drawn
 from mlayer.report.reproduction import Chapter, reproduction_page
@@ -22,16 +21,15 @@ def write_page(folder: Path, smoke: bool = False) -> Path:
     Pictures are drawn again from the results, for light and dark pages, wide and narrow.
     """
     ending = ".smoke" if smoke else ""
-    found: dict[str, dict[str, Any]] = {}
     chapters = []
     for name in EXPERIMENTS:
         file = folder / f"{name}{ending}.json"
         if file.is_file():
-            found[name] = read_record(file)
+            record = read_record(file)
             with _of_a_run(file):
-                chapters.append(chapter(experiment(name), found[name]))
+                chapters.append(chapter(experiment(name), record))
     with _of_a_run(folder):
-        page = reproduction_page(chapters, () if smoke else cards(found), smoke)
+        page = reproduction_page(chapters, smoke)
     path = folder / f"report{ending}.html"
     page.save(path)
     return path
@@ -55,6 +53,7 @@ def chapter(module: Experiment, record: dict[str, Any]) -> Chapter:
         for dark in (False, True)
     ]
     place, _, section = module.IN_PAPER.partition("; ")
+    whole = record["scale"] != "smoke" and record.get("complete", True)
     return Chapter(
         record,
         place,
@@ -63,4 +62,5 @@ def chapter(module: Experiment, record: dict[str, Any]) -> Chapter:
         compare(record["headline"]),
         Drawn(*pictures),
         module.grids(record) if hasattr(module, "grids") else (),
+        module.card(record) if hasattr(module, "card") and whole else None,
     )

@@ -25,8 +25,8 @@ Results = dict[str, Any]
 class Experiment(Protocol):
     """The parts of an experiment's module.
 
-    Optional: ``QUOTED_FROM``; ``needs(config)``, the names of the real data sets that it reads; and
-    ``grids(record)``, the paper's tables with our columns, for the page.
+    Optional: ``QUOTED_FROM``; ``needs(config)``, the names of the real data sets that it reads; for the page
+    ``grids(record)``, the paper's tables with our columns, and ``card(record)``, a result for its top.
     """
 
     TITLE: str

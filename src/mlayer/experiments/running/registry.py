@@ -1,4 +1,4 @@
-"""Names of the experiments, the modules behind them, and the rows of their figures next to the paper's."""
+"""Names of the experiments, their modules, and the rows of their figures next to the paper's."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from mlayer.datasets.load_by_name import FILES
 from mlayer.experiments.running.protocol import Experiment, Scale
 from mlayer.experiments.running.rows import PaperRow
 
-# In the order of the paper.
-EXPERIMENTS: dict[str, str] = {
-    "spiral": "mlayer.experiments.spiral",
-    "periodic": "mlayer.experiments.periodic",
-    "waves": "mlayer.experiments.waves",
-    "temperatures": "mlayer.experiments.temperatures",
-    "determinant": "mlayer.experiments.determinant",
-    "determinant5": "mlayer.experiments.determinant5",
-    "permanent": "mlayer.experiments.permanent",
-    "permanent5": "mlayer.experiments.permanent5",
-    "images": "mlayer.experiments.images",
-    "baselines": "mlayer.experiments.baselines",
-    "rivals": "mlayer.experiments.rivals",
-    "ingredients": "mlayer.experiments.ingredients",
-    "convolutional": "mlayer.experiments.convolutional",
-    "timing": "mlayer.experiments.timing",
-    "robustness": "mlayer.experiments.robustness",
-    "trained_radii": "mlayer.experiments.trained_radii",
-    "certified": "mlayer.experiments.certified",
-    "certified_networks": "mlayer.experiments.certified_networks",
-}
+# Files of `mlayer.experiments`, in the order of the paper.
+EXPERIMENTS = (
+    "spiral",
+    "periodic",
+    "waves",
+    "temperatures",
+    "determinant",
+    "determinant5",
+    "permanent",
+    "permanent5",
+    "images",
+    "baselines",
+    "rivals",
+    "ingredients",
+    "convolutional",
+    "timing",
+    "robustness",
+    "trained_radii",
+    "certified",
+    "certified_networks",
+)
 
 
 def experiment(name: str) -> Experiment:
     """The module of an experiment, loaded now."""
     one_of("name", name, EXPERIMENTS, "'mlayer reproduce all' runs every one of them.")
-    return cast(Experiment, import_module(EXPERIMENTS[name]))
+    return cast(Experiment, import_module(f"mlayer.experiments.{name}"))
 
 
 def needed_sets(name: str, scale: Scale = "default") -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def train_images(
         started = time.monotonic()
         generator = torch.Generator().manual_seed(seed)
         training, validation = split(images.train, recipe.validation, generator)
-        shape = (*images.image_shape, 1)[:3]
+        shape = images.color_shape
         plain = torch.zeros(shape[2]), torch.ones(shape[2])
         mean, deviation = colors(training, shape) if recipe.standardize else plain
         inputs = recipe.augmentation.widened(training.pixels.view(-1, *shape))

@@ -83,7 +83,7 @@ def train_network(
     tested, all if None. The result has clean, attacked and certified accuracy in percent, and how the
     training went.
     """
-    shape = (*images.image_shape, 1)[:3]
+    shape = images.color_shape
     kept = len(images.train) - recipe.validation
     training, validation = images.train.take(slice(0, kept)), images.train.take(slice(kept, None))
     network = interval_network(

@@ -46,7 +46,7 @@ def certify_again(
             path, "a network of images", "one without the name of its set and its radius", "Use another."
         )
     found = load_images(name, data)
-    shape = (*found.image_shape, 1)[:3]
+    shape = found.color_shape
     tested = found.test if images is None else found.test.take(slice(0, images))
     facts = {"set": name, "eps": float(radius), "head": notes.get("head")}
     if len(network) == 1:

@@ -92,7 +92,7 @@ def train_robustly(
     The result has clean, attacked and certified accuracy in percent, and how the training went.
     """
     training = images.train
-    shape = (*images.image_shape, 1)[:3]
+    shape = images.color_shape
     model = build_model(recipe, training, shape, classes=len(images.classes), seed=seed, linear=linear)
     body, parity = model.body, model.basis if isinstance(model.basis, FlipParity) else None
     assert isinstance(body, MLayer | nn.Linear)

@@ -29,6 +29,8 @@ def _is_size(value: Any) -> bool:
 class Blocks(Scattered):
     """Structures that are defined by the sizes of blocks along the diagonal."""
 
+    built_from = ("its block sizes", "[4, 4, 2]")
+
     def __init__(self, blocks: Sequence[int]) -> None:
         given = several("blocks", blocks, "positive integers", "Give the sizes of the blocks, as [4, 4, 2].")
         if not given or not all(_is_size(b) for b in given):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
-
 import torch
 from torch import Tensor
 
@@ -41,13 +38,6 @@ class Scattered(Structure):
     def __init__(self, size: int, mask: Tensor) -> None:
         super().__init__(size)
         self.register_buffer("places", mask.flatten().nonzero().squeeze(1), persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Keep the places where values are lost (meta, to_empty); the rest is as in every module."""
-        places = self.places
-        super()._apply(fn, recurse)
-        self.places = places if self.places.is_meta else places.to(self.places.device)
-        return self
 
     @property
     def parameter_shape(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from torch import nn
 
 from mlayer.checks import brief, did_you_mean
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.nn.structures.blocks import BlockDiagonal, Blocks, BlockTriangular
+from mlayer.nn.structures.blocks import BlockDiagonal, BlockTriangular
 from mlayer.nn.structures.entries import Full, Nilpotent, Skew
 from mlayer.nn.structures.parametrized import Parametrized
 from mlayer.nn.structures.structure import Config, Structure
@@ -20,14 +20,7 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
     """The argument ``structure`` of the layer as a `Structure` for n x n matrices."""
     if isinstance(structure, str):
         known = STRUCTURES.get(structure)
-        if known is not None and issubclass(known, Blocks):
-            raise ArgumentError(
-                "structure",
-                "given with its block sizes",
-                repr(structure),
-                f"Use structure={known.__name__}([4, 4, 2]).",
-            )
-        if structure not in STRUCTURES:
+        if known is None:
             raise ArgumentError(
                 "structure",
                 f"one of {', '.join(map(repr, STRUCTURES))}, a Structure or a module",
@@ -38,7 +31,11 @@ def as_structure(structure: str | nn.Module, size: int) -> Structure:
                     "Write your own as a torch.nn.Module that maps (..., n, n) to (..., n, n).",
                 ),
             )
-        return STRUCTURES[structure](size)
+        if known.built_from is not None:
+            words, example = known.built_from
+            use = f"Use structure={known.__name__}({example})."
+            raise ArgumentError("structure", f"given with {words}", repr(structure), use)
+        return known(size)
     if isinstance(structure, Structure):
         if structure.size != size:
             raise ArgumentError(

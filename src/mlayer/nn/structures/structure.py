@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -20,7 +21,8 @@ class Structure(nn.Module, ABC):
 
     Subclasses give `dense`, and `parameter_shape` if a matrix has fewer parameters than entries; also
     `_free`, the inverse of `dense`, if weights are to be set from matrices
-    (:meth:`mlayer.MLayer.from_weights`, gauge transformations).
+    (:meth:`mlayer.MLayer.from_weights`, gauge transformations). Buffers that are not persistent keep their
+    values where the parameters have none: they stay where they are when a layer goes to the device meta.
 
     Args:
         size: n, rows of a matrix.
@@ -32,10 +34,22 @@ class Structure(nn.Module, ABC):
     # Whether `dense` puts parameters or their negatives into matrices and computes nothing, so that it gives
     # the same matrices in every precision. Certificates read float32 layers in float64.
     exact: ClassVar[bool] = False
+    # What the constructor takes in place of the size, in words and as an example; None if it takes the size.
+    built_from: ClassVar[tuple[str, str] | None] = None
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = positive_integer("size", size)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Keep the buffers that no file holds where values are lost (meta, to_empty)."""
+        kept = {name: self._buffers[name] for name in self._non_persistent_buffers_set}
+        super()._apply(fn, recurse)
+        for name, old in kept.items():
+            new = self._buffers[name]
+            if old is not None and new is not None:
+                self._buffers[name] = old if new.is_meta or old.is_meta else old.to(new)
+        return self
 
     @property
     def parameter_shape(self) -> tuple[int, ...]:

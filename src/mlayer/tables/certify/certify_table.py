@@ -104,12 +104,10 @@ def column_units(
 
 def column_scale(model: TableModel, units: Mapping[str, float]) -> torch.Tensor:
     """The unit of each input of the layer; 0 for those that are held still.  (in_features,)"""
-    scale = [
-        units.get(column.name, 0.0) if place == 0 else 0.0
-        for column in model.schema.columns
-        for place in range(len(column.features))
-    ]
-    return torch.tensor(scale, dtype=torch.float64)
+    scale = torch.zeros(len(model.schema.features), dtype=torch.float64)
+    for column, places in model.schema.placed:
+        scale[places][:1] = units.get(column.name, 0.0)
+    return scale
 
 
 def row_labels(model: TableModel, frame: DataFrame) -> dict[str, Any]:

@@ -143,13 +143,12 @@ def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]
             raise ArgumentError(
                 "vary", "columns of categories or truth values", got, near_columns(name, list(can))
             )
-    found, place, count = [], 0, 1
-    for column in model.schema.columns:
+    found, count = [], 1
+    for column, places in model.schema.placed:
         if column.name in vary:
             values = can[column.name]
-            found.append((place, torch.from_numpy(values)))
+            found.append((places.start, torch.from_numpy(values)))
             count *= len(values)
-        place += len(column.features)
     if count > _MOST_COMBINATIONS:
         raise ArgumentError(
             "vary",

@@ -44,14 +44,12 @@ def giveaways(
         return []
     chosen = _some(chosen[np.random.default_rng(0).permutation(len(chosen))], target, truth)
     numbers, truth = numbers[chosen], truth[chosen]
-    remarks, place = [], 0
+    remarks = []
     halves = np.arange(0, len(chosen), 2), np.arange(1, len(chosen), 2)
-    for column in schema.columns:
-        part = numbers[:, place : place + len(column.features)]
-        place += len(column.features)
+    for column, places in schema.placed:
         if column.date is not None:
             continue  # many series depend on time, which is known in advance
-        name, value, limit = _alone(column, part, target, truth, halves)
+        name, value, limit = _alone(column, numbers[:, places], target, truth, halves)
         if value > limit:
             said = (
                 f"warning: it predicts the target alone ({name} {value:.3f}): if it is known only after the "

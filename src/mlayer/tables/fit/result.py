@@ -13,7 +13,6 @@ import numpy as np
 
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width, measured_coverage
-from mlayer.tables.columns import Column
 from mlayer.tables.fit.labeled import Labeled
 from mlayer.tables.fit.plan import TIME
 from mlayer.tables.fit.split import TableSplit
@@ -113,19 +112,11 @@ class FitResult:
     @property
     def periods(self) -> list[str]:
         """A description of the periods of the model's waves; empty if it has none."""
-        starts = {place: c for c in self.model.schema.columns for place in self._places(c)}
-        found = [(starts[place], length) for place, length in self.model.facts.get("periods", [])]
+        owners = [column for column in self.model.schema.columns for _ in column.features]
+        found = [(owners[place], length) for place, length in self.model.facts.get("periods", [])]
         # A wave that is much longer than the data is a bend: its period says nothing.
         said = [column.length(amount) for column, amount in found if amount <= _SEEN * column.extent]
         return list(dict.fromkeys(said))  # waves of nearly the same length follow a season that changes
-
-    def _places(self, column: Column) -> range:
-        before = 0
-        for other in self.model.schema.columns:
-            if other is column:
-                break
-            before += len(other.features)
-        return range(before, before + len(column.features))
 
     @property
     def verdict(self) -> str:
@@ -248,10 +239,8 @@ def column_importance(
     def score(outputs: AnyArray) -> float:
         return Predictions(outputs, model.target, []).metrics(truth).get(name, np.nan)
 
-    start, base, result = 0, score(model.outputs(inputs)), {}
-    for column in model.schema.columns:
-        places = slice(start, start + len(column.features))
-        start = places.stop
+    base, result = score(model.outputs(inputs)), {}
+    for column, places in model.schema.placed:
         changed = inputs.repeat(_TIMES, 1)  # one call for all shuffles of a column
         shuffled = np.concatenate([draw.permutation(len(inputs)) for _ in range(_TIMES)])
         changed[:, places] = inputs[shuffled][:, places]
