@@ -57,8 +57,12 @@ def quantized_by_channel(scale: float) -> torch.Tensor:
     return torch.quantize_per_channel(torch.zeros(3, 2), scales, torch.zeros(3), 0, torch.qint8)
 
 
+def one_number() -> Iterator[int]:
+    yield 1
+
+
 def advanced(by: float) -> Iterator[int]:
-    made = (lambda: (yield 1))()
+    made = one_number()
     if by > 0.1:
         next(made)
     return made
@@ -72,7 +76,7 @@ KINDS: dict[str, Callable[[float], Any]] = {
     "quantized by channel": quantized_by_channel,
     "number that processes share": lambda by: multiprocessing.Value("d", by),
     "array that processes share": lambda by: multiprocessing.Array("d", [by]),
-    "structure of C": lambda by: Pair(by),
+    "structure of C": Pair,
     "place of a generator": advanced,
 }
 LIES = (
