@@ -77,6 +77,7 @@ KINDS: dict[str, Callable[[float], Any]] = {
     "number that processes share": lambda by: multiprocessing.Value("d", by),
     "array that processes share": lambda by: multiprocessing.Array("d", [by]),
     "structure of C": Pair,
+    "text of C": lambda by: ctypes.c_wchar_p(str(by)),
     "place of a generator": advanced,
 }
 LIES = (

@@ -35,7 +35,7 @@ def numbers_of_tensor(tensor: Tensor) -> str:
 
 
 def _scales(quantized: Tensor) -> str:
-    """What the integers of a quantized tensor stand for."""
+    """The scales and zero points of a quantized tensor."""
     if quantized.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return f"{quantized.q_scale()!r} {quantized.q_zero_point()}"
     scales, zeros = quantized.q_per_channel_scales(), quantized.q_per_channel_zero_points()
@@ -72,6 +72,8 @@ def numbers_of_c(value: Any) -> list[Any] | None:
     kind: type = type(value)
     if issubclass(kind, SynchronizedBase):
         return numbers_of_c(value.get_obj())
+    if issubclass(kind, ctypes.c_char_p | ctypes.c_wchar_p):  # a pointer to text
+        return [kind.__name__, hashlib.sha256(repr(value.value).encode()).hexdigest()]
     if not issubclass(kind, _OF_C) or _has_pointers(kind):
         return None
     return [kind.__name__, hashlib.sha256(bytes(value)).hexdigest()]

@@ -1,4 +1,4 @@
-"""What torch was told for the whole process and the numbers of a run depend on, in words."""
+"""The settings of torch for the whole process that numbers depend on, in words."""
 
 from __future__ import annotations
 
