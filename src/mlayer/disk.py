@@ -30,6 +30,7 @@ _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, e
 _OWN = stat.S_IRUSR | stat.S_IWUSR
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM}
 _NEW: ContextVar[set[Path] | None] = ContextVar("_NEW", default=None)  # see new_files
+_WRITTEN: ContextVar[list[Path] | None] = ContextVar("_WRITTEN", default=None)  # the same
 
 
 def absent(path: Path, endings: tuple[str, ...], hint: str) -> FileNotFoundError:
@@ -81,13 +82,15 @@ def replace_file(
 
 
 @contextmanager
-def new_files() -> Iterator[None]:
-    """A block in which files that :func:`keep_new` names are made but never replaced."""
-    token = _NEW.set(set())
+def new_files() -> Iterator[list[Path]]:
+    """A block in which files that :func:`keep_new` names are never replaced; gives what was written."""
+    written: list[Path] = []
+    tokens = _NEW.set(set()), _WRITTEN.set(written)
     try:
-        yield
+        yield written
     finally:
-        _NEW.reset(token)
+        _NEW.reset(tokens[0])
+        _WRITTEN.reset(tokens[1])
 
 
 def keep_new(path: Path) -> None:
@@ -102,6 +105,13 @@ def keep_new(path: Path) -> None:
 
 def _rename(temporary: Path, path: Path) -> None:
     """Rename; a file that is to be new must not be there, and is not replaced if it appears this moment."""
+    _put(temporary, path)
+    written = _WRITTEN.get()
+    if written is not None and path not in written:
+        written.append(path)
+
+
+def _put(temporary: Path, path: Path) -> None:
     new = _NEW.get()
     if not new or path.absolute() not in new:
         os.replace(temporary, path)

@@ -13,6 +13,8 @@ import click
 import pytest
 
 from mlayer.cli import main, show
+from mlayer.cli.group import LazyGroup
+from mlayer.disk import replace_bytes
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 
@@ -126,3 +128,41 @@ def test_links_that_lead_nowhere_are_mistakes_before_any_work(
         assert "bug" not in said
         assert len(said) > 20
     assert not Path("missing").exists()
+
+
+@needs_full
+@pytest.mark.parametrize(
+    "how", [show.out, lambda text: show.emit_json({text: 1}), lambda text: show.table([text], [])]
+)
+@pytest.mark.parametrize("files", [[], ["model.file", "page.file"]])
+def test_a_full_stdout_hides_no_file_that_was_written(
+    how: Any,
+    files: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+) -> None:
+    """It was one line, "No space left on device", and the model seemed lost."""
+
+    @click.command()
+    def command() -> None:
+        for name in files:
+            replace_bytes(Path(name), b"")
+        how("done")
+
+    monkeypatch.setattr(LazyGroup, "get_command", lambda *_: command)
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["info"]) == 2
+    kept = f"written before: {', '.join(files)}" if files else "no file was written"
+    expected = f"mlayer: standard output cannot be written (No space left on device); {kept}\n"
+    assert capsys.readouterr().err == expected
+
+
+@needs_full
+def test_rows_for_a_full_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(show.StdoutError, match="No space left"):
+            show.results().write("a,b\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,16 @@ def test_the_exported_program_knows_every_kind() -> None:
     expected = schema.encode(frame).numbers
     np.testing.assert_array_equal(encode_rows(schema.as_json(), rows), expected)
     np.testing.assert_array_equal(program["numbers"](rows), expected)
+
+
+def test_the_exported_program_is_loaded_by_its_file(tmp_path: Path) -> None:
+    """As the documentation of `importlib` does it, without an entry in `sys.modules`: dataclasses need one."""
+    schema, _ = learn_schema(pd.DataFrame({"size": ["$1.50", "$2.50", "$4.00"] * 4}))
+    program = rows_program(TableModel(MLayer(1, 1), schema, Target("y", "regression")))
+    (tmp_path / "rows.py").write_text(program, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("rows", tmp_path / "rows.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.numbers([{"size": "$1.50"}]) == [[1.5]]

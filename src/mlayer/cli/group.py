@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from mlayer.checks import did_you_mean
+from mlayer.cli.show import printing
 from mlayer.version import __version__
 
 # Name: (file in cli/commands, what the list of commands says). A new command is one more line here.
@@ -56,7 +57,8 @@ class LazyGroup(click.Group):
         """
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            with printing():
+                sys.stdout.flush()
             return result
         except BrokenPipeError:
             raise ReaderGone from None

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from mlayer.cli.group import ReaderGone, mlayer
-from mlayer.cli.show import line, plain, short
+from mlayer.cli.show import StdoutError, line, plain, short
 from mlayer.disk import new_files
 from mlayer.errors import MLayerError, in_one_line
 
@@ -26,7 +26,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     try:
-        with warnings.catch_warnings(), new_files():
+        with warnings.catch_warnings(), new_files() as written:
             warnings.showwarning = _warn  # type: ignore[assignment] # which names the places that are left out
             result = mlayer.main(args=list(arguments), prog_name="mlayer", standalone_mode=False)
     except click.ClickException as error:
@@ -38,9 +38,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _say("stopped; no file was left half-written", debug)
         return INTERRUPTED
     except (ReaderGone, BrokenPipeError):
-        # The reader has gone; the interpreter would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _no_more_output()
         return BROKEN_PIPE
+    except StdoutError as error:
+        kept = f"; written before: {', '.join(map(str, written))}" if written else "; no file was written"
+        _say(f"standard output cannot be written ({in_one_line(error)}){kept}", debug)
+        _no_more_output()
+        return MISTAKE
     except (MLayerError, OSError) as error:
         _say(_words(error), debug)
         return MISTAKE
@@ -56,6 +60,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _tell("Please report it, with what --debug shows.")
         return BUG
     return result if isinstance(result, int) else DONE
+
+
+def _no_more_output() -> None:
+    """Nobody reads stdout: the interpreter would complain once more when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _out_of_memory(error: Exception) -> bool:

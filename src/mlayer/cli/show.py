@@ -7,7 +7,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -28,9 +28,25 @@ def say(text: str, quiet: bool = False) -> None:
         pass
 
 
+@contextmanager
+def printing() -> Iterator[None]:
+    """A block that writes to stdout: if that fails, as on a full disk, the error says so."""
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads on, as in `| head`
+        raise
+    except OSError as error:
+        raise StdoutError(error.strerror or str(error)) from error
+
+
+class StdoutError(Exception):
+    """Standard output cannot be written; files that were written before are whole."""
+
+
 def out(text: str) -> None:
     """A line on stdout."""
-    click.echo(line(text))
+    with printing():
+        click.echo(line(text))
 
 
 def line(text: str) -> str:
@@ -64,7 +80,20 @@ def _is_harmless(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) in ("Zs", "Cn", "Co")
 
 
-class _Terminal:
+class _Rows:
+    """Stdout for rows of a table, where it is a file or a pipe."""
+
+    def write(self, text: str) -> int:
+        with printing():
+            return sys.stdout.write(text)
+
+    @staticmethod
+    def flush() -> None:
+        with printing():
+            sys.stdout.flush()
+
+
+class _Terminal(_Rows):
     """Stdout for rows of a table, where it is a terminal: one line for each row."""
 
     def __init__(self) -> None:
@@ -74,18 +103,14 @@ class _Terminal:
         for place, part in enumerate(text.split('"')):
             if place:
                 self.inside = not self.inside
-                sys.stdout.write('"')
-            sys.stdout.write(line(part) if self.inside else plain(part))
+                super().write('"')
+            super().write(line(part) if self.inside else plain(part))
         return len(text)
-
-    @staticmethod
-    def flush() -> None:
-        sys.stdout.flush()
 
 
 def results() -> Any:
     """The stream for rows of a table: a file or a pipe gets them unchanged, a terminal as :func:`line`."""
-    return _Terminal() if sys.stdout.isatty() else sys.stdout
+    return _Terminal() if sys.stdout.isatty() else _Rows()
 
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:
@@ -101,7 +126,8 @@ def emit_json(content: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     # JSON's own escapes, so that it says the same.
-    click.echo("".join(c if c == "\n" or _is_harmless(c) else json.dumps(c)[1:-1] for c in text))
+    with printing():
+        click.echo("".join(c if c == "\n" or _is_harmless(c) else json.dumps(c)[1:-1] for c in text))
 
 
 def table(
@@ -119,7 +145,8 @@ def table(
         grid.add_row(
             *(Text(line(short(cell, 1000))) for cell in row)
         )  # Text: brackets in names are no markup
-    Console(file=sys.stderr if err else sys.stdout).print(grid)
+    with suppress(OSError) if err else printing():
+        Console(file=sys.stderr if err else sys.stdout).print(grid)
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, float]], *, err: bool = False) -> None:

@@ -35,7 +35,10 @@ def tensor_digest(tensor: Tensor) -> str:
     >>> tensor_digest(torch.zeros(2, 3)) == tensor_digest(torch.zeros(2, 3, dtype=torch.float64))
     False
     """
-    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if dense.is_quantized:
+        dense = dense.int_repr()
+    flat = dense.as_strided((dense.numel(),), (1,))  # one number may have any step, and be contiguous
     return bulk_digest(flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b""))
 
 

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlayer.training.bulk_digest import array_digest, examples_digest, tensor_digest
+from mlayer.training.bulk_digest import array_digest, examples_digest
 from mlayer.training.code_fingerprint import (
     LONGEST_INTEGER,
     code_digest,
@@ -53,6 +53,12 @@ from mlayer.training.compiled_fingerprint import (
     shared_library,
 )
 from mlayer.training.generator_fingerprint import generator_parts
+from mlayer.training.numbers_fingerprint import (
+    numbers_of_c,
+    numbers_of_storage,
+    numbers_of_tensor,
+    place_in_a_file,
+)
 
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
@@ -95,7 +101,7 @@ def model_fingerprint(model: nn.Module) -> Any:
 
 def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
     """Shapes and a digest of every byte."""
-    return [[list(t.shape), str(t.dtype), _tensor_digest(t)] for t in tensors]
+    return [[list(t.shape), str(t.dtype), numbers_of_tensor(t)] for t in tensors]
 
 
 class _ObjectWalk:
@@ -118,8 +124,9 @@ class _ObjectWalk:
         depth = len(self.above)
         try:
             found = self._parts(value)
-            if isinstance(value, _CONTENT) and (type(value) not in _CONTENT or _attributes_of_content(value)):
-                found = [found, self.read(type(value)), self.read(_attributes_of_content(value))]
+            kind = type(value)
+            if issubclass(kind, _CONTENT) and (kind not in _CONTENT or _attributes_of_content(value)):
+                found = [found, self.read(kind), self.read(_attributes_of_content(value))]
         except Exception as error:  # of a weak proxy that leads nowhere, of properties of a foreign class
             found = ["unreadable", _name(type(value)), type(error).__name__]
         del self.above[depth - 1 :]
@@ -130,68 +137,74 @@ class _ObjectWalk:
         return found
 
     def _parts(self, value: Any) -> Any:
-        if isinstance(value, Tensor) and value.is_nested:
+        kind = type(value)  # not what the object says of itself
+        if issubclass(kind, Tensor) and value.is_nested:
             return ["tensor", value.requires_grad, self.read(list(value.detach().unbind()))]
-        if isinstance(value, Tensor):
-            return ["tensor", value.requires_grad, _tensor_digest(value), *self._hooks_of(value)]
-        if isinstance(value, np.memmap):  # may be larger than the memory
-            return ["memmap", str(value.dtype), list(value.shape), str(value.filename), value.offset]
-        if isinstance(value, np.flatiter):
+        if issubclass(kind, Tensor):
+            return ["tensor", value.requires_grad, numbers_of_tensor(value), *self._hooks_of(value)]
+        if issubclass(kind, np.memmap) and (place := place_in_a_file(value)) is not None:
+            return ["memmap", str(value.dtype), list(value.shape), *place]  # may be larger than the memory
+        if issubclass(kind, np.flatiter):
             return ["iterator", self.read(value.copy()), value.index]
-        if isinstance(value, np.ndarray | np.generic):
+        if issubclass(kind, np.ndarray | np.generic):
             value = np.asarray(value)
-            kind = ["array", str(value.dtype), list(value.shape)]
+            about = ["array", str(value.dtype), list(value.shape)]
             if value.dtype.hasobject:
-                return [*kind, self.read(value.tolist())]
-            return [*kind, array_digest(value)]
-        if isinstance(value, bytes | bytearray | memoryview):
+                return [*about, self.read(value.tolist())]
+            return [*about, array_digest(value)]
+        if issubclass(kind, bytes | bytearray | memoryview):
             return ["bytes", hashlib.sha256(bytes(value)).hexdigest()]
-        if isinstance(value, ref):
+        if issubclass(kind, ref):
             return ["reference", self.read(value())]
         if type(value) in (tuple, list):
             if all(type(one) in (bool, int, float, str) for one in value):
                 return list(map(_scalar, value))
             return examples_digest(value) or [self.read(one) for one in value]
-        if type(value) is dict or isinstance(value, type(type.__dict__)):
+        if type(value) is dict or issubclass(kind, type(type.__dict__)):
             values = list(value.values())
             together = None if values and isinstance(values[0], _SCALARS) else examples_digest(values)
             if together is not None:
                 return {"dict": [self.read(list(value)), together]}
             return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
-        if isinstance(value, set | frozenset):
+        if issubclass(kind, set | frozenset):
             return {"set": sorted(json.dumps(self.read(one)) for one in value)}
-        if isinstance(value, partial):
+        if issubclass(kind, partial):
             return ["partial", self.read(value.func), self.read(value.args), self.read(value.keywords)]
-        if isinstance(value, MethodType):
+        if issubclass(kind, MethodType):
             return ["method", self.read(value.__func__), self.read(value.__self__)]
-        if isinstance(value, FunctionType):
+        if issubclass(kind, FunctionType):
             inner = getattr(value, "_torchdynamo_orig_callable", None)
             if callable(inner):  # compiled: computes the same
                 return self.read(inner)
             return ["function", value.__qualname__, *self._function(value)]
-        if isinstance(value, torch.jit.ScriptFunction | torch.ScriptMethod):
+        if issubclass(kind, torch.jit.ScriptFunction | torch.ScriptMethod):
             return ["script", self.read(script_parts(value))]
-        if isinstance(value, CodeType):
+        if issubclass(kind, torch.fx.Graph):  # beside its code it keeps addresses of what it was made from
+            return ["graph", value.python_code("self").src]
+        if issubclass(kind, CodeType):
             return ["code", code_digest(value)]
-        if isinstance(value, FrameType | TracebackType):  # of the call, not of the run
+        if issubclass(kind, FrameType | TracebackType):  # of the call, not of the run
             return [_name(type(value))]
-        if isinstance(value, ctypes.CDLL):
+        if (numbers := numbers_of_c(value)) is not None:
+            return ["memory", self.read(kind), *numbers]
+        if issubclass(kind, ctypes.CDLL):
             return ["shared library", *shared_library(value)]
-        if isinstance(value, GeneratorType):
+        if issubclass(kind, GeneratorType):
             held = {} if value.gi_frame is None else value.gi_frame.f_locals
-            return ["iterator", code_digest(value.gi_code), self.read(dict(held))]
-        if isinstance(value, type):
+            at = None if value.gi_frame is None else value.gi_frame.f_lasti
+            return ["iterator", code_digest(value.gi_code), at, self.read(dict(held))]
+        if issubclass(kind, type):
             return ["class", _name(value), *self._class(value)]
-        if isinstance(value, nn.Module):
+        if issubclass(kind, nn.Module):
             return self.module(value, weights=True)
-        if isinstance(value, ModuleType):
+        if issubclass(kind, ModuleType):
             return ["module", value.__name__, *self._module_of_the_run(value)]
         generator = generator_parts(value)
         if generator is not None:
             return ["generator", *generator]
-        if isinstance(value, torch.UntypedStorage | torch.TypedStorage):
-            return ["storage", str(getattr(value, "dtype", None)), _storage_digest(value)]
-        if isinstance(value, BuiltinFunctionType):
+        if issubclass(kind, torch.UntypedStorage | torch.TypedStorage):
+            return ["storage", str(getattr(value, "dtype", None)), numbers_of_storage(value)]
+        if issubclass(kind, BuiltinFunctionType):
             owner = value.__self__
             about = extension_digest(owner) if isinstance(owner, ModuleType) else self.read(owner)
             return ["built in", _name(value), about]
@@ -332,8 +345,8 @@ def attributes(value: Any) -> dict[str, Any]:
 
 def _attributes_of_content(value: Any) -> dict[str, Any]:
     """The attributes of a tensor, an array and so on, without the marks of its library."""
-    if isinstance(value, np.memmap):
-        return {}
+    if isinstance(value, np.memmap) or (isinstance(value, Tensor) and value.is_nested):
+        return {}  # of a tensor of several lengths: a number that counts the tensors of the process
     return {name: held for name, held in attributes(value).items() if not name.startswith("_dynamo")}
 
 
@@ -363,17 +376,3 @@ def _scalar(value: Any) -> Any:
 def _slot(member: Any) -> bool:
     """The descriptor of a slot of a class with __slots__; the values are in its objects."""
     return type(member).__name__ in ("member_descriptor", "getset_descriptor")
-
-
-def _tensor_digest(tensor: Tensor) -> str:
-    """The digest of a tensor of any layout; one without numbers, or that hides them, counts by its shape."""
-    try:
-        dense = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
-        return f"{dense.dtype} {tuple(dense.shape)} {tensor_digest(dense)}"
-    except (RuntimeError, TypeError, NotImplementedError):
-        return f"{tensor.dtype} {tuple(tensor.shape)}"
-
-
-def _storage_digest(storage: torch.UntypedStorage | torch.TypedStorage) -> str:
-    bare = storage if isinstance(storage, torch.UntypedStorage) else storage._untyped_storage
-    return tensor_digest(torch.empty(0, dtype=torch.uint8, device=bare.device).set_(bare))

@@ -24,18 +24,19 @@ def generator_parts(value: Any) -> list[Any] | None:
     >>> generator_parts(random.Random(1)) == generator_parts(random.Random(2))
     False
     """
-    if isinstance(value, torch.Generator):
+    kind = type(value)  # not what the object says of itself
+    if issubclass(kind, torch.Generator):
         return [value.initial_seed()]
-    if isinstance(value, np.random.Generator):
+    if issubclass(kind, np.random.Generator):
         return _seed(value.bit_generator)
-    if isinstance(value, np.random.BitGenerator):
+    if issubclass(kind, np.random.BitGenerator):
         return _seed(value)
-    if isinstance(value, np.random.RandomState):
+    if issubclass(kind, np.random.RandomState):
         of_the_process = value is np.random.mtrand._rand
         return ["RandomState", None if of_the_process else _digest(value.get_state(legacy=False))]
-    if isinstance(value, random.SystemRandom) or value is random._inst:
+    if issubclass(kind, random.SystemRandom) or value is random._inst:
         return ["Random"]
-    if isinstance(value, random.Random):
+    if issubclass(kind, random.Random):
         return ["Random", _digest(value.getstate())]
     return None
 

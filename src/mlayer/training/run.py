@@ -23,6 +23,7 @@ from mlayer.training.learning_rate import LearningRate
 from mlayer.training.optimizers import build_optimizer, check_state, same_kernels
 from mlayer.training.result import Record, Stopped, TrainingResult
 from mlayer.training.settings import Settings
+from mlayer.training.surroundings import surroundings
 
 # (x, generator) -> x, for training batches only.
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -199,7 +200,7 @@ class Run:
             "validation": None,
             **{name: [known[name], examples[name]] for name in sources},
             "start": digest_of(self.model.state_dict() | self._others()),
-            "around": _surroundings(self.device.type),
+            "around": surroundings(self.device.type),
         }
 
     def _others(self) -> dict[str, Tensor]:
@@ -362,15 +363,6 @@ class Run:
 
 # What a state of another shape raises where it is compared or loaded.
 _MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
-
-
-def _surroundings(device: str) -> str:
-    """The settings of torch for the whole process that numbers depend on, in words."""
-    kept = str(torch.get_default_dtype()).removeprefix("torch.")
-    if not torch.is_autocast_enabled(device):
-        return f"the default dtype {kept}, without autocast"
-    autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    return f"the default dtype {kept}, under autocast to {autocast}"
 
 
 def _alike(old: Any, new: Any) -> bool:

@@ -20,7 +20,9 @@ def command(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     from mlayer.cli.group import mlayer
+    from mlayer.cli.show import printing
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(mlayer, {}, "mlayer", "_MLAYER_COMPLETE").source())
+    with printing():
+        click.echo(kind(mlayer, {}, "mlayer", "_MLAYER_COMPLETE").source())

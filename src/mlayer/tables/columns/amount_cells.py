@@ -9,8 +9,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 _SIGNS = {"£": "GBP", "$": "USD", "US$": "USD", "€": "EUR", "¥": "JPY", "₹": "INR", "₩": "KRW", "₽": "RUB"}
 _SIGNS |= {"₺": "TRY", "₪": "ILS", "zł": "PLN", "kč": "CZK", "R$": "BRL", "A$": "AUD", "C$": "CAD"}
@@ -63,8 +63,7 @@ _SPACED = re.compile(rf"^\d{{1,3}}(?:[{_APART}]\d{{3}})+(?:[.,]\d+)?$")
 _LONGEST = 40  # characters of an amount
 
 
-@dataclass(frozen=True)
-class AmountParts:
+class AmountParts(NamedTuple):
     """One cell, taken apart.
 
     Attributes:
