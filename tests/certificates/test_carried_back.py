@@ -1,4 +1,4 @@
-"""Functionals carried back through one step: not above the step's own, in rational numbers, where terms cancel."""
+"""Functionals carried back through one step: not above those of the step, in rational numbers."""
 
 from __future__ import annotations
 
