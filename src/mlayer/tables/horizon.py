@@ -79,7 +79,7 @@ def slowed(entry: Mapping[str, Any], schema: Schema, frame: DataFrame, forecasts
 def slowed_range(
     entry: Mapping[str, Any], schema: Schema, frame: DataFrame, reach: float, ends: tuple[AnyArray, AnyArray]
 ) -> tuple[AnyArray, AnyArray]:
-    """The ends of what `slowed` makes of forecasts between ``ends`` while dates move by up to ``reach`` days."""
+    """The ends of what `slowed` makes of forecasts between ``ends`` while dates move by up to ``reach``."""
     slows = entry.get("slows")
     if slows is None:
         return ends
