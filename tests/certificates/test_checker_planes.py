@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import math
+from fractions import Fraction
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import flint
 import numpy as np
 import pytest
 import torch
 
 from mlayer import MLayer
 from mlayer.certificates import certify
+from mlayer.certificates.checker import Layer, ProofRegion
 from mlayer.certificates.checker.balls import ball
-from mlayer.certificates.checker.margins import ProofPlane
+from mlayer.certificates.checker.frame import Frame
+from mlayer.certificates.checker.margins import INFINITE, ProofPlane, ProofRow
 from mlayer.certificates.proofs import check_proof
 
 INPUTS = 3
@@ -96,3 +100,35 @@ def test_no_levels_prove_more_than_the_truth(sign: float) -> None:
             accepted, tried = accepted + found, tried + 1
     assert accepted >= 2
     assert tried > 150
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_region_is_the_one_that_is_asked_about(seed: int) -> None:
+    """Both ends of every input, in units of its scale, as fractions; inputs of scale 0 are left out."""
+    random = np.random.default_rng(seed)
+    x, scale = random.standard_normal(INPUTS), 10.0 ** random.uniform(-3, 3, INPUTS)
+    scale[random.integers(INPUTS)] *= random.integers(2)
+    low, high = x - random.random(INPUTS) * scale, x + random.random(INPUTS) * scale
+    U = [1.0] * INPUTS
+    layer = Layer(1, 1, INPUTS, 2, [0.0], [1.0], U, [0.0], [1.0, 0.0], [1.0, 0.0])
+    for box in (None, (low.tolist(), high.tolist())):
+        region = ProofRegion("linf", scale.tolist(), *(box or (None, None)))
+        names = {"norm": region.norm, "scale": region.scale, "low": region.low, "high": region.high}
+        frame = Frame(layer, region, names)
+        for eps in (0.25, 0.6, INFINITE):
+            row = ProofRow(frame, x.tolist(), eps)
+            if box is None and eps == INFINITE:
+                assert not row.bounded
+                continue
+            ends = zip(row.low, row.high, (i for i in range(INPUTS) if scale[i] > 0), strict=True)
+            for found_low, found_high, i in ends:
+                least, most = -Fraction(10**9), Fraction(10**9)
+                if eps != INFINITE:
+                    least, most = -Fraction(eps), Fraction(eps)
+                if box is not None:
+                    at, unit = Fraction(x[i]), Fraction(scale[i])
+                    least = max(least, (Fraction(box[0][i]) - at) / unit)
+                    most = min(most, (Fraction(box[1][i]) - at) / unit)
+                for found, exact in ((found_low, least), (found_high, most)):
+                    assert found.overlaps(flint.arb(exact.numerator) / exact.denominator)
+                    assert abs(float(found) - float(exact)) < 1e-12
