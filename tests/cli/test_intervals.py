@@ -146,3 +146,35 @@ def test_too_many_combinations() -> None:
 def test_units_beyond_the_range_of_floats_are_refused() -> None:
     with pytest.raises(ArgumentError, match="unit must be a number of at least 0; got length=1000"):
         interval_table(model(), houses(), eps=0.1, units={"length": 10**400})
+
+
+@pytest.mark.parametrize("rate", [0.03, -0.02])
+def test_intervals_hold_growth_that_slows_down(rate: float) -> None:
+    """Of dates after the last one the prediction is less than the layer's value, or more."""
+    days = pd.date_range("2024-01-01", periods=40).astype(str)
+    schema, _ = learn_schema(pd.DataFrame({"day": days, "b": np.linspace(0, 1, 40)}))
+    layer = from_polynomial(["50 + 3 * x0 - 60 * x1"], "x0 x1").double()
+    horizon = {"column": "day", "last": "2024-02-09T00:00:00", "slows": {"rate": rate, "after": 5.0}}
+    growing = TableModel(layer, schema, Target("y", "regression", ()), {"horizon": horizon})
+    frame = pd.DataFrame({"day": ["2024-01-20", "2024-02-12", "2024-03-01", None], "b": [0.1, 0.9, 0.5, 0.5]})
+    found = interval_table(growing, frame, eps=0.25, units={"day": 60.0, "b": 1.0}).frame
+    for share in np.linspace(-1, 1, 21):
+        steps = pd.to_timedelta(share * 15 * 86400 * (1 - 1e-9), "s")
+        for b in (-0.25, 0.0, 0.25):
+            moved = frame.assign(day=(pd.to_datetime(frame["day"]) + steps).astype(str), b=frame["b"] + b)
+            values = growing.predict(moved.replace("NaT", None)).outputs
+            assert (found["lower"] <= values).all()
+            assert (values <= found["upper"]).all()
+
+
+def test_a_missing_cell_stays_while_another_column_varies() -> None:
+    """The category is missing, which is none of its values; the other one takes both of its own."""
+    frame = pd.DataFrame({"roof": ["flat", "steep", None, None] * 5, "new": ["yes", "no"] * 10})
+    schema, _ = learn_schema(frame)
+    x = dict(zip(schema.features, (f"x{k}" for k in range(len(schema.features))), strict=True))
+    formula = f"5 * {x['roof = missing']} * {x['new']} + {x['roof = flat']}"
+    layer = from_polynomial([formula], " ".join(x.values())).double()
+    row = pd.DataFrame({"roof": [None], "new": ["no"]})
+    both = TableModel(layer, schema, Target("y", "regression", ()))
+    found = interval_table(both, row, eps=0.0, vary=["roof", "new"]).frame
+    np.testing.assert_allclose(found[["lower", "upper"]], [[0.0, 5.0]], atol=1e-9)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Growth continues at its rate for this part of the extent of the rows and then slows down, so that it
 # is never more in all than the growth of the table, if this is a half.
 _LASTS = 0.5
+# Relative, of a forecast: more than the rounding of the factor by which it slows down.
+_ROUNDED = 1e-12
 
 
 def horizon_facts(
@@ -71,9 +73,32 @@ def slowed(entry: Mapping[str, Any], schema: Schema, frame: DataFrame, forecasts
     slows = entry.get("slows")
     if slows is None:
         return forecasts
+    return np.asarray(forecasts * _damping(slows, _days_ahead(entry, schema, frame)))
+
+
+def slowed_range(
+    entry: Mapping[str, Any], schema: Schema, frame: DataFrame, reach: float, ends: tuple[AnyArray, AnyArray]
+) -> tuple[AnyArray, AnyArray]:
+    """The ends of what `slowed` makes of forecasts between ``ends`` while dates move by up to ``reach``."""
+    slows = entry.get("slows")
+    if slows is None:
+        return ends
+    days = _days_ahead(entry, schema, frame)
+    # The factor rises or falls throughout: its extremes are at the ends.
+    factors = [_damping(slows, days + step) for step in (-reach, reach)]
+    with np.errstate(invalid="ignore"):
+        products = np.stack([end * factor for end in ends for factor in factors])
+    slack = _ROUNDED * np.abs(products)
+    least, most = (products - slack).min(0), (products + slack).max(0)
+    # Nothing is known of the product of a number without bound and a factor that vanishes.
+    return np.where(np.isnan(least), -np.inf, least), np.where(np.isnan(most), np.inf, most)
+
+
+def _damping(slows: Mapping[str, Any], days: AnyArray) -> AnyArray:
+    """The factors of forecasts so many days after the last date."""
     rate, after = float(slows["rate"]), float(slows["after"])
-    late = np.maximum(_days_ahead(entry, schema, frame) - after, 0.0)
-    return np.asarray(forecasts * np.exp(-rate * (late + after * np.expm1(-late / after))))
+    late = np.maximum(days - after, 0.0)
+    return np.asarray(np.exp(-rate * (late + after * np.expm1(-late / after))))
 
 
 def _days_ahead(entry: Mapping[str, Any], schema: Schema, frame: DataFrame) -> AnyArray:

@@ -127,10 +127,12 @@ def _coefficients(pairs: list[Pair], nodes: int, cells: int, squarings: int) -> 
     E = exponentials(times[:, None, None] * M)
     factors = [model.readout_factors(row.label, pair.rival) for pair in pairs]
     # V = e^{sM} A Sigma^(1/2) and its Gram matrix V V^T; likewise Sigma^(1/2) B^T e^{tM}.
-    V = E @ np.stack([left for left, _ in factors])[:, None]  # (pairs, nodes, n, n)
-    Z = np.stack([right for _, right in factors])[:, None] @ E
-    # The error of M, and rounding, move each of them by no more than that times their bound by norms.
-    growth = np.exp(rate * times) * constants.delta_F
+    V = E @ np.stack([left for left, _, _ in factors])[:, None]  # (pairs, nodes, n, n)
+    Z = np.stack([right for _, right, _ in factors])[:, None] @ E
+    # The errors of M and of the generators, and rounding, move each of them by no more than that times the
+    # norm of the readout's factor.
+    moved = (row.unit + row.off) * constants.delta_F + constants.gauge_error * model.T_size
+    growth = np.exp(rate * times) * moved
     # Rounding of the forms' entries, each a sum of products.
     entries = (n * n + 2 * n + 8) * UNIT * model.T_gauge_size**2
     grams = np.stack([V @ V.mT, Z.mT @ Z])  # (2, pairs, nodes, n, n)
@@ -144,11 +146,16 @@ def _coefficients(pairs: list[Pair], nodes: int, cells: int, squarings: int) -> 
     curvature = h * h / 8 * constants.delta_2 * rounded_up_exp(rate * h) * INFLATE
     seconds = [M @ (M @ V), (Z @ M) @ M]
     a_curvature, b_curvature = (curvature * np.linalg.norm(A, axis=(-2, -1))[:, :-1] for A in seconds)
-    off = (row.unit + row.off) * np.sqrt([[pair.nuclear] for pair in pairs]) * growth
+    off = np.sqrt([[pair.nuclear] for pair in pairs]) * growth
     factor = np.exp(shift * np.arange(1, cells + 1) / cells) * INFLATE  # the largest on each cell
     a = factor * _cells(norms[0] + off, a_curvature, cells // (nodes - 1))
     b = factor * _cells(norms[1] + off, b_curvature, cells // (nodes - 1))
-    return _integrals(a, b, mu)
+    coefficients = _integrals(a, b, mu)
+    # What the factors lost of the readout, by norms: it contributes at most that to each order.
+    lost = np.array([error for _, _, error in factors]) * rounded_up_exp(max(mu, 0.0)) * constants.delta_2**2
+    orders = np.arange(1, _ORDERS + 1)
+    coefficients[:, 1:] += lost[:, None] / ((orders + 1) * (orders + 2))
+    return coefficients
 
 
 def _integrals(a: Array, b: Array, mu: float) -> Array:

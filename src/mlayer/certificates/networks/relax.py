@@ -134,7 +134,9 @@ def _back_max(step: MaxPool, behind: Functional, before: Box) -> Functional:
     rows, q, _ = behind.slopes.shape
     n = before.low.shape[1]
     pad = before.low.new_full((rows, 1), -torch.inf)
-    low = torch.cat([before.low, pad], 1)[:, step.windows]  # (rows, out, window)
+    # Of numbers that overflowed, too, an entry is taken and no padding.
+    ends = before.low.clamp_min(torch.finfo(before.low.dtype).min)
+    low = torch.cat([ends, pad], 1)[:, step.windows]  # (rows, out, window)
     high = torch.cat([before.high, pad], 1)[:, step.windows]
     least, choice = low.max(-1)
     others = high.scatter(-1, choice[..., None], -torch.inf).amax(-1)
@@ -146,13 +148,11 @@ def _back_max(step: MaxPool, behind: Functional, before: Box) -> Functional:
         torch.zeros(rows, q, n, dtype=kept.dtype).scatter_add(-1, place[:, None].expand_as(kept), part)
         for part in (kept, kept.abs())
     )
-    offset = torch.where(sure[:, None], 0.0, negative * high.amax(-1)[:, None]).sum(-1)
-    terms = behind.slopes.shape[-1]
-    error = (
-        _gamma(terms) * ((size * before.size[:, None]).sum(-1) + offset.abs() + behind.constant.abs())
-        + VANISHED
-    )
-    return Functional(moved, behind.constant + offset - error)
+    offsets = torch.where(sure[:, None], 0.0, negative * high.amax(-1)[:, None])
+    # The upper ends have both signs: their sum may cancel.
+    sizes = (size * before.size[:, None]).sum(-1) + offsets.abs().sum(-1) + behind.constant.abs()
+    error = _gamma(behind.slopes.shape[-1]) * sizes + VANISHED
+    return Functional(moved, behind.constant + offsets.sum(-1) - error)
 
 
 class Relaxed:

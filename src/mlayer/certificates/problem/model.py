@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlayer.certificates.derivatives.jets import sorted_pairs
 from mlayer.certificates.derivatives.polynomial_degree import FinitePath, degree_of
-from mlayer.certificates.linalg import INFLATE, frobenius, frobenius_each, ridge, top_eigenvalue
+from mlayer.certificates.linalg import INFLATE, UNIT, frobenius, frobenius_each, ridge, top_eigenvalue
 from mlayer.certificates.problem.constants import Constants
 from mlayer.certificates.problem.coordinates import Whitened
 from mlayer.certificates.problem.region import Region
@@ -142,11 +142,16 @@ class Model:
         return W, values
 
     @_remembered
-    def readout_factors(self, label: int, rival: int) -> tuple[Array, Array]:
-        """A Sigma^(1/2) and Sigma^(1/2) B^T of W^T = A Sigma B^T in the gauge."""
-        left, values, right = np.linalg.svd(self.readout_in_gauge(label, rival)[0].T)
+    def readout_factors(self, label: int, rival: int) -> tuple[Array, Array, float]:
+        """A Sigma^(1/2) and Sigma^(1/2) B^T of W^T = A Sigma B^T in the gauge; their nuclear error."""
+        W, n = self.readout_in_gauge(label, rival)[0].T, self.weights.n
+        left, values, right = np.linalg.svd(W)
         root = np.sqrt(values)
-        return left * root, root[:, None] * right
+        left, right = left * root, root[:, None] * right
+        # Of the factors, of their product here, and of W in the gauge.
+        error = frobenius(W - left @ right) + (n + 4) * UNIT * frobenius(left) * frobenius(right)
+        error += self.constants.gauge_error * frobenius(self.differences(label)[rival])
+        return left, right, math.sqrt(n) * error * INFLATE
 
     @_remembered
     def readout_norms(self, label: int) -> ReadoutNorms:

@@ -26,6 +26,7 @@ from mlayer.tables.certify.certify_table import (
     reach_of_absent,
     row_labels,
 )
+from mlayer.tables.horizon import slowed_range
 from mlayer.tables.model import TableModel
 from mlayer.tables.remarks import Remark, near_columns
 
@@ -38,6 +39,8 @@ _SPLITS, _SPLITS_OF_FEW = 12, 100
 _FEW = 3  # columns that move
 _BOXES = 512  # bounded in one call
 _MOST_COMBINATIONS = 1000  # of categories, for one row
+# Relative, of days: more than the rounding of a changed date.
+_ROUNDED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -103,27 +106,29 @@ def interval_table(
     reach = eps * column_scale(model, moving)
     count = int((reach > 0).sum())
     splits = 0 if count == 0 else _SPLITS_OF_FEW if count <= _FEW else _SPLITS
-    lower, upper = [np.zeros(0)], [np.zeros(0)]
+    lower, upper = list[float](), list[float]()
     rounding = 4 * cell_rounding(model, inputs)
-    ends = [_boxes(row, reach, off, options) for row, off in zip(inputs, rounding, strict=True)]
-    each = len(ends[0][0])  # boxes of a row
-    for part in range(0, len(ends), max(1, _BOXES // each)):
-        low, high = (
-            torch.cat(side) for side in zip(*ends[part : part + max(1, _BOXES // each)], strict=True)
-        )
-        found = bounds(model.layer, low, high, splits=splits)
-        lower.append(found.lower.reshape(-1, each).amin(1).numpy())
-        upper.append(found.upper.reshape(-1, each).amax(1).numpy())
+    boxes = [_boxes(row, reach, off, options) for row, off in zip(inputs, rounding, strict=True)]
+    at_once = max(1, _BOXES // max(len(low) for low, _ in boxes))
+    for begin in range(0, len(boxes), at_once):
+        part = boxes[begin : begin + at_once]
+        low, high = (torch.cat(side) for side in zip(*part, strict=True))
+        found, each = bounds(model.layer, low, high, splits=splits), [len(low) for low, _ in part]
+        lower += [float(one.min()) for one in found.lower.split(each)]
+        upper += [float(one.max()) for one in found.upper.split(each)]
         if progress is not None:
-            progress(sum(map(len, lower)), len(ends))
+            progress(len(lower), len(boxes))
     # The prediction is float32 arithmetic: it may differ from the exact value by its own rounding.
     answers = predicted.outputs
     columns: dict[str, Any] = row_labels(model, frame) | {"prediction": answers}
     if model.target.name in frame.columns:
         columns["truth"], said = model.target.encode(frame[model.target.name])
         remarks = [*remarks, *said]
-    # Of a changed row it may be the layer's value or the limited one.
-    least, most = np.concatenate(lower), np.concatenate(upper)
+    horizon = model.facts.get("horizon", {})
+    days = eps * moving.get(horizon.get("column"), 0.0) * (1 + _ROUNDED)
+    ends = np.array(lower), np.array(upper)
+    # Of a changed row it may be the value of the layer, with growth that slows down, or the limited one.
+    least, most = slowed_range(horizon, model.schema, frame, days, ends)
     within = (reach_of_absent(model, frame, moving) <= eps).numpy()
     least, most = np.where(within, -np.inf, least), np.where(within, np.inf, most)
     columns |= {
@@ -162,9 +167,13 @@ def _options(model: TableModel, vary: Sequence[str]) -> list[tuple[int, Tensor]]
 def _boxes(
     row: Tensor, reach: Tensor, rounding: Tensor, options: list[tuple[int, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """A box for the row itself and for each combination of the values that vary."""
-    centers = [row.double()]
-    for values in product(*(values for _, values in options)) if options else ():
+    """A box for each combination of the values that vary; what the row has now, such as none, is one too."""
+    each = []
+    for place, values in options:
+        own = row[place : place + values.shape[1]].double()
+        each.append([*values, *([] if bool((values == own).all(1).any()) else [own])])
+    centers = []
+    for values in product(*each):
         center = row.double().clone()
         for (place, _), value in zip(options, values, strict=True):
             center[place : place + len(value)] = value
