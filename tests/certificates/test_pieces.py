@@ -218,6 +218,29 @@ def test_quadratic_bounds_hold_and_are_near() -> None:
             assert bound >= values.min() - 0.35 * abs(values.min()) - 1e-9
 
 
+def test_planes_are_tangents_of_the_convexified_terms() -> None:
+    row = rows_of("full", 3)[0]
+    for rival in range(len(row.outputs)):
+        if rival == row.label:
+            continue
+        pair = row.pair(rival)
+        low, high = row.interval(0.3)
+        box = BoxQuadratic(pair, low, high)
+        rows, H, d = row.model.white.rows, pair.second, box.shift
+        slopes = pair.slopes - d * (low + high)
+        for tilt in (0.0, 0.25, 0.5):
+            point, gradient, form = box._descended(low, high, tilt)
+            expected = slopes + 2 * rows @ (H @ (rows.T @ point)) + 2 * d * point
+            np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
+            assert form == pytest.approx((rows.T @ point) @ H @ (rows.T @ point) + d @ point**2, rel=1e-9)
+            plane = box.minorant(low, high, tilt)
+            value = slopes @ point + form + d @ (low * high)
+            assert plane.constant + plane.slopes @ point == pytest.approx(value, rel=1e-9)
+        pair.slopes = np.full_like(pair.slopes, np.nan)
+        assert np.isnan(box.minorant(low, high).constant)  # proves nothing
+        del pair.slopes
+
+
 @pytest.mark.parametrize("box", [None, (0.0, 1.0)])
 @pytest.mark.parametrize("kind", ["full", "skew", "nilpotent", "jordan", "large"])
 def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:

@@ -277,7 +277,7 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
 
 @unless_out_of_range(False)
 def _may_pass(bounds: Bounds, name: str, eps: float) -> bool:
-    """Whether the margin in a corner, up to the quadratic terms, is above what an order charges for the rest."""
+    """Whether the terms up to the quadratic ones are, in a corner, above the charge for the rest."""
     return bool(bounds.second.ceiling(eps) > bounds[name].rest(bounds.pair.row.radius(eps)))
 
 
