@@ -236,9 +236,8 @@ def test_planes_are_tangents_of_the_convexified_terms() -> None:
             plane = box.minorant(low, high, tilt)
             value = slopes @ point + form + d @ (low * high)
             assert plane.constant + plane.slopes @ point == pytest.approx(value, rel=1e-9)
-        pair.slopes = np.full_like(pair.slopes, np.nan)
-        assert np.isnan(box.minorant(low, high).constant)  # proves nothing
-        del pair.slopes
+        box._form = np.full_like(H, np.nan)
+        assert np.isnan(box.minorant(low, high).constant)  # no point was better than none: nothing is proved
 
 
 @pytest.mark.parametrize("box", [None, (0.0, 1.0)])
@@ -265,7 +264,7 @@ def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
             slack = np.array([pair.tensor_slack(row.radius(eps), 2) for pair in pairs])
             quick = QuickSecondOrder(margins, H, slack, eps)
             second, terms = quick.lower(falls)
-            some = np.arange(0, len(pairs), 2)
+            some = np.arange(1, len(pairs))
             for whole, part in zip((second, terms), quick.lower(falls[some], some), strict=True):
                 np.testing.assert_allclose(part, whole[some], rtol=1e-9, atol=1e-13)
             low, high = row.interval(eps)
