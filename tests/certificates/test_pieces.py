@@ -27,7 +27,7 @@ from mlayer.certificates.bounds.remainder import (
     set_coarse,
 )
 from mlayer.certificates.bounds.second_order import SecondOrder
-from mlayer.certificates.bounds.second_order_together import quick_second_order
+from mlayer.certificates.bounds.second_order_together import QuickSecondOrder
 from mlayer.certificates.bounds.third_order import ThirdOrder
 from mlayer.certificates.derivatives.divided_differences import differences
 from mlayer.certificates.derivatives.jets import JetPath
@@ -218,6 +218,28 @@ def test_quadratic_bounds_hold_and_are_near() -> None:
             assert bound >= values.min() - 0.35 * abs(values.min()) - 1e-9
 
 
+def test_planes_are_tangents_of_the_convexified_terms() -> None:
+    row = rows_of("full", 3)[0]
+    for rival in range(len(row.outputs)):
+        if rival == row.label:
+            continue
+        pair = row.pair(rival)
+        low, high = row.interval(0.3)
+        box = BoxQuadratic(pair, low, high)
+        rows, H, d = row.model.white.rows, pair.second, box.shift
+        slopes = pair.slopes - d * (low + high)
+        for tilt in (0.0, 0.25, 0.5):
+            point, gradient, form = box._descended(low, high, tilt)
+            expected = slopes + 2 * rows @ (H @ (rows.T @ point)) + 2 * d * point
+            np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
+            assert form == pytest.approx((rows.T @ point) @ H @ (rows.T @ point) + d @ point**2, rel=1e-9)
+            plane = box.minorant(low, high, tilt)
+            value = slopes @ point + form + d @ (low * high)
+            assert plane.constant + plane.slopes @ point == pytest.approx(value, rel=1e-9)
+        box._form = np.full_like(H, np.nan)
+        assert np.isnan(box.minorant(low, high).constant)  # no point was better than none: nothing is proved
+
+
 @pytest.mark.parametrize("box", [None, (0.0, 1.0)])
 @pytest.mark.parametrize("kind", ["full", "skew", "nilpotent", "jordan", "large"])
 def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
@@ -240,7 +262,11 @@ def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
                 first, [FirstOrder(pair).lower(eps) for pair in pairs], rtol=1e-9, atol=1e-13
             )
             slack = np.array([pair.tensor_slack(row.radius(eps), 2) for pair in pairs])
-            second, terms = quick_second_order(margins, H, falls, slack, eps)
+            quick = QuickSecondOrder(margins, H, slack, eps)
+            second, terms = quick.lower(falls)
+            some = np.arange(1, len(pairs))
+            for whole, part in zip((second, terms), quick.lower(falls[some], some), strict=True):
+                np.testing.assert_allclose(part, whole[some], rtol=1e-9, atol=1e-13)
             low, high = row.interval(eps)
             random = np.random.default_rng(0)
             points = np.where(random.random((12, len(low))) < 0.5, low, high)

@@ -12,13 +12,15 @@ import mlayer
 from mlayer.certificates import Certifier
 from mlayer.certificates.api import certifier as api
 from mlayer.certificates.bounds import fourth_order, remainder
+from mlayer.certificates.bounds.caps import Caps, View
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.quartic_tensor import Quartic
+from mlayer.certificates.bounds.second_order import SecondOrder
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import top_eigenvalue
 from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.problem.model import gradients
-from mlayer.certificates.solve import rows_batched
+from mlayer.certificates.solve import rows_batched, strategy
 
 ROWS, CLASSES = 24, 6
 
@@ -161,3 +163,99 @@ def test_the_quartic_tensor_only_where_the_fourth_order_can_pass(monkeypatch: py
                 positive += passes
     assert positive >= 8
     assert without >= 8
+
+
+def test_caps_begin_where_the_estimate_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    views: list[str] = []
+    view = Caps._view
+
+    def counted(caps: Caps, *arguments: Any) -> Any:
+        views.append(caps.name)
+        return view(caps, *arguments)
+
+    monkeypatch.setattr(Caps, "_view", counted)
+    radii = certifier(x, labels).radius.tolist()
+    shared = 0
+    for k in np.argsort(radii)[-6:].tolist():
+        row = Row(certifier._model, x[k].numpy(), int(labels[k]))
+        for share in (0.9, 1.0, 1.2):
+            eps = share * radii[k]
+            caps, fresh = (Bounds(row.pair(row.runner_up)).caps for _ in range(2))
+            views.clear()
+            expected = caps.levels(eps)
+            passes = caps.passes(eps)
+            after = len(views)
+            assert fresh.passes(eps) == passes
+            assert len(views) - after == after  # as many as `passes` alone
+            assert fresh.levels(eps) == pytest.approx(expected, rel=1e-9)
+            shared += passes and expected > 0
+    assert shared >= 2
+
+
+def test_caps_end_where_an_order_makes_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    row = Row(certifier._model, x[0].numpy(), int(labels[0]))
+    seen: list[float] = []
+
+    def views(levels: list[float]) -> Any:
+        def view(*arguments: Any) -> View:
+            *_, low, _, radius = arguments
+            seen.append(levels[len(seen)])
+            return View(seen[-1], 0 * low, 0.9 * radius, None)
+
+        return view
+
+    for levels, passes in (([1.0, 0.6, 0.0], True), ([1.0, 1.1, 0.0], False), ([1.0, 0.6, 0.7, 0.0], False)):
+        seen.clear()
+        monkeypatch.setattr(Caps, "_view", views(levels))
+        assert Bounds(row.pair(row.runner_up)).caps.passes(0.1) == passes
+        assert seen == (levels if passes else levels[:-1])
+
+
+def test_no_fit_where_the_rest_is_above_the_corner(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    fits: list[float] = []
+    terms = SecondOrder.quadratic_terms
+
+    def counted(second: SecondOrder, eps: float) -> float:
+        fits.append(eps)
+        return terms(second, eps)
+
+    monkeypatch.setattr(SecondOrder, "quadratic_terms", counted)
+    found = certifier(x, labels)
+    few = len(fits)
+    monkeypatch.setattr(strategy, "_may_pass", lambda bounds, name, eps: True)
+    fits.clear()
+    always = certifier(x, labels)
+    torch.testing.assert_close(found.radius, always.radius, rtol=1e-9, atol=0.0)
+    assert found.method == always.method
+    assert few < len(fits)
+
+
+def test_a_coarse_remainder_that_is_enough_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    radii = certifier(x, labels).radius
+    fine: list[int] = []
+    remainders = remainder._coefficients
+
+    def counted(pairs: Any, *sizes: int) -> Any:
+        if sizes == remainder._FINE:
+            fine.append(len(pairs))
+        return remainders(pairs, *sizes)
+
+    monkeypatch.setattr(remainder, "_coefficients", counted)
+    decided: dict[bool, list[bool]] = {}
+    computed: dict[bool, int] = {}
+    for known in (True, False):
+        if not known:
+            monkeypatch.setattr(SecondOrder, "_coarse_or_inf", lambda second, eps: np.inf)
+        fine.clear()
+        decided[known] = [
+            bool(certifier(x[k : k + 1], labels[k : k + 1], eps=share * float(radii[k])).certified)
+            for k in range(ROWS)
+            for share in (0.7, 0.8, 0.9)
+        ]
+        computed[known] = sum(fine)
+    assert decided[True] == decided[False]
+    assert computed[True] < computed[False]

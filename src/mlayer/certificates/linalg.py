@@ -24,6 +24,9 @@ _RIDGE = 1e-11
 INFLATE = 1 + 1e-9
 # Added to LAPACK's eigenvalues, times n max|lambda|: enough for the factorization that proves them.
 _EIGENVALUE_SLACK = 1e-11
+# Squarings between scalings in `norms_by_powers`: a matrix of norm 1/2 falls to no less than (1 / (4 n))^8,
+# whose square is a number still.
+_SCALED_EVERY = 4
 
 
 def ridge(Q: Array, terms: int) -> float:
@@ -83,16 +86,26 @@ def norms_by_powers(A: Array, squarings: int) -> Array:
     size, share = frobenius_each(B.reshape(len(B), -1)), 1.0
     total = np.zeros(len(B))  # the logarithm of what was divided by
     for k in range(squarings):
-        usable = np.isfinite(size) & (size > 0)
-        exponent = np.frexp(np.where(usable, size, 1.0))[1]
-        B = np.where(usable[:, None, None], B, 0.0) if not usable.all() else B
-        B = B * np.ldexp(1.0, -exponent)[:, None, None]  # a power of two: exact
-        total, share = total + share * exponent, share / 2
-        B = B @ B if k else B @ B.mT
-        flat = B.reshape(len(B), 1, n * n)
-        size = np.where(np.isfinite(size), np.sqrt((flat @ flat.mT)[:, 0, 0]), math.inf)
+        if k % _SCALED_EVERY == 0:
+            if k:
+                size = _sizes(B, size)
+            usable = np.isfinite(size) & (size > 0)
+            exponent = np.frexp(np.where(usable, size, 1.0))[1]
+            B = np.where(usable[:, None, None], B, 0.0) if not usable.all() else B
+            B = B * np.ldexp(1.0, -exponent)[:, None, None]  # a power of two: exact
+            total += share * exponent
+        B, share = B @ B if k else B @ B.mT, share / 2
+    if squarings:
+        size = _sizes(B, size)
     result: Array = np.exp2(total) * size**share * (1 + 8 * n * n * UNIT) * INFLATE
     return result.reshape(A.shape[:-2])
+
+
+def _sizes(B: Array, before: Array) -> Array:
+    """The Frobenius norms; those that were not finite before stay infinite.  (k, n, n) -> (k,)"""
+    flat = B.reshape(len(B), 1, -1)
+    result: Array = np.where(np.isfinite(before), np.sqrt((flat @ flat.mT)[:, 0, 0]), math.inf)
+    return result
 
 
 def power_of_two(size: float) -> float:

@@ -81,13 +81,20 @@ class Caps:
         self._first, self._box, self._again, self._deeper = first, box, again, deeper
         self.name, self.first_trial = first.name, first.first_cap_trial
         self.trail: list[Step] = []  # of the last call of `passes`
+        self._seen: tuple[float, BoxQuadratic, View] | None = None  # the last eps, and the view there
 
     @unless_out_of_range(math.inf)
     def levels(self, eps: float) -> float:
         """An estimate of the number of caps needed, at little cost; inf if hopeless, 0 if none is needed."""
-        row = self._first.pair.row
-        low, high = row.interval(eps)
-        return self._view(self._first, self._box(eps), low, high, row.radius(eps)).levels
+        return self._at_input(eps)[1].levels
+
+    def _at_input(self, eps: float) -> tuple[BoxQuadratic, View]:
+        """The quadratic terms and the view from the input itself; `passes` begins where `levels` looked."""
+        if self._seen is None or self._seen[0] != eps:
+            row, box = self._first.pair.row, self._box(eps)
+            low, high = row.interval(eps)
+            self._seen = eps, box, self._view(self._first, box, low, high, row.radius(eps))
+        return self._seen[1:]
 
     @unless_out_of_range(False)
     def passes(self, eps: float) -> bool:
@@ -96,15 +103,15 @@ class Caps:
         w, unit = row.model.white.w, row.region.scale.numpy()
         low, high = row.interval(eps)
         width = float((high - low).max())
-        center, radius, order, box = np.zeros(len(low)), row.radius(eps), self._first, self._box(eps)
-        view = self._view(order, box, low, high, radius)
+        center, radius, order = np.zeros(len(low)), row.radius(eps), self._first
+        box, view = self._at_input(eps)
         self.trail = [Step(order.pair, radius, width, view.there)]
-        expected = np.inf
+        expected: dict[str, float] = {}
         for _ in range(_MOST_LEVELS):
-            # Without progress the caps converge to something: stop.
-            if not 0 < view.levels < min(expected, _GIVE_UP_FROM):
+            # Without progress of the same order the caps converge to something: stop.
+            if not 0 < view.levels < min(expected.get(order.name, math.inf), _GIVE_UP_FROM):
                 break
-            expected = view.levels if len(self.trail) > 1 else np.inf
+            expected[order.name] = view.levels
             at = row.x + (center + view.center) * unit
             # The center in exact arithmetic is the rounded one.
             rounded = np.divide(at - row.x, unit, out=np.zeros_like(at), where=unit > 0)

@@ -172,15 +172,23 @@ class BoxQuadratic:
         result: Array = 2 * (self.shift + share * self._most * self._pair.row.model.white.w)
         return result + 1e-12 * float(result.max(initial=0.0)) + 1e-300
 
-    def descend(self, low: Array, high: Array, tilt: float = 0.0) -> Array:
-        """A point near the minimum over the box of the convex function less ``tilt`` of its linear term."""
+    def descend(self, low: Array, high: Array) -> Array:
+        """A point near the minimum over the box of the convex function."""
+        return self._descended(low, high, 0.0)[0]
+
+    def _descended(self, low: Array, high: Array, tilt: float) -> tuple[Array, Array, float]:
+        """A point near the minimum over the box of the convex function less ``tilt`` of its linear term.
+
+        With the function's gradient there, without the tilt, and its quadratic terms.
+        """
         rows, H, d = self._rows, self._form, self.shift
         # -d delta^2 >= -d ((low + high) delta - low high) for low <= delta <= high.
         slopes = (1 - tilt) * self._pair.slopes - d * (low + high)
         # The minimum moves little with the radius: begin at the last one.
         near = np.where(slopes > 0, 0.0, 1.0) if self._near is None else self._near
         point = last = low + near * (high - low)
-        best, kept, momentum = -np.inf, point, 1.0
+        best, momentum = -np.inf, 1.0
+        kept = point, math.nan * point, math.nan  # proves nothing where numbers are out of range
         value, share = np.inf, _SHARE_OF_H
         stiffness = self._stiffness(share)
         enough = _ACCURACY * self._pair.margin
@@ -196,7 +204,7 @@ class BoxQuadratic:
             form = float(y @ Hy) + float(bent @ point)
             least = linear_minimum(gradient, low, high)
             if least - form > best:
-                best, kept = least - form, point
+                best, kept = least - form, (point, gradient, form)
             # h(p) less the bound is the most that any other point could gain.
             before, value = value, float(slopes @ point) + form
             if value - best <= enough:
@@ -215,17 +223,14 @@ class BoxQuadratic:
             last, momentum = step, following
         if tilt == 0.0:
             with np.errstate(divide="ignore", invalid="ignore"):
-                self._near = np.where(high > low, (kept - low) / (high - low), 0.0)
-        return kept
+                self._near = np.where(high > low, (kept[0] - low) / (high - low), 0.0)
+            return kept
+        return kept[0], kept[1] + tilt * self._pair.slopes, kept[2]
 
     def minorant(self, low: Array, high: Array, tilt: float = 0.0) -> Minorant:
         """A linear function below the linear and quadratic terms on the box; H itself must be its form."""
-        rows, H, d = self._rows, self._form, self.shift
-        point = self.descend(low, high, tilt)
-        y = rows.T @ point
-        Hy = H @ y
-        slopes = self._pair.slopes - d * (low + high) + 2 * (rows @ Hy) + 2 * d * point
-        constant = float((d * low * high).sum()) - float(y @ Hy) - float(d @ point**2)
+        _, slopes, form = self._descended(low, high, tilt)
+        constant = float(self.shift @ (low * high)) - form
         return Minorant(constant - self._rounding(low, high), slopes)
 
     def _rounding(self, low: Array, high: Array) -> float:

@@ -6,6 +6,7 @@ docs/theory/certificates.md, theorems 2 (norms only) and 4 (with the readout ins
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,7 @@ _COARSE = 5, 192, 4
 _ORDERS = 14  # inner orders m with their own coefficient; later ones share the last
 
 
+@lru_cache(maxsize=4096)
 def exponential_tail(q: float, K: int) -> float:
     """sum_{k >= K} q^k / k!, summed upwards (no cancellation) and inflated.
 
@@ -138,7 +140,7 @@ def _coefficients(pairs: list[Pair], nodes: int, cells: int, squarings: int) -> 
     grams = np.stack([V @ V.mT, Z.mT @ Z])  # (2, pairs, nodes, n, n)
     flat = in_triangle(grams).reshape(2, count * nodes, -1)
     forms = np.stack([flat[0] @ model.right_products.T, flat[1] @ model.left_products.T])
-    forms = forms.reshape(2, count, nodes, -1)[..., sorted_pairs(d)[1]]
+    forms = forms.reshape(2, count, nodes, -1).take(sorted_pairs(d)[1], axis=-1)
     sizes = np.linalg.norm(grams, axis=(-2, -1)) * math.sqrt(n)
     norms = np.sqrt(norms_by_powers(forms, squarings) + entries * sizes) * INFLATE
     # Between nodes: linear interpolation plus at most h^2 / 8 times the largest second derivative.

@@ -71,8 +71,13 @@ class SecondOrder:
         return (
             self._remainder is None
             and self._readout_may_do(eps)
-            and 0 < self.plain_level(eps) <= self._plain_rest(eps)
+            and 0 < self.plain_level(eps) <= min(self._plain_rest(eps), self._coarse_or_inf(eps))
         )
+
+    def _coarse_or_inf(self, eps: float) -> float:
+        """`coarse_rest` of the second order, infinite where it is unknown."""
+        unknown = self.pair.coarse is None
+        return math.inf if unknown else self.coarse_rest(self.pair.row.radius(eps), 2)
 
     def _readout_may_do(self, eps: float) -> bool:
         """Whether the remainder may be small enough, by the one from few nodes."""
@@ -147,7 +152,9 @@ class SecondOrder:
             return True
         # The readout's remainder is more expensive: only where it can help.
         may_do = self.ceiling(eps) > 0 and self._readout_may_do(eps) and self.plain_level(eps) > 0
-        return may_do and self.plain_level(eps) > self.rest(radius)
+        return may_do and (
+            self.plain_level(eps) > self._coarse_or_inf(eps) or self.plain_level(eps) > self.rest(radius)
+        )
 
     def _plain_rest(self, eps: float) -> float:
         radius = self.pair.row.radius(eps)

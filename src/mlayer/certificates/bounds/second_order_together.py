@@ -11,46 +11,59 @@ import numpy as np
 from mlayer.certificates.bounds.remainder import norm_remainder
 from mlayer.certificates.linalg import INFLATE, UNIT
 from mlayer.certificates.problem.margins import RivalMargins
-from mlayer.numerics.arrays import Array
+from mlayer.numerics.arrays import Array, Indices
 
 
-def quick_second_order(
-    margins: RivalMargins, H: Array, fall: Array, slack: Array, eps: float
-) -> tuple[Array, Array]:
-    """Lower bounds of the margins over the L-infinity region of radius eps, and without remainder.  (k,)
+class QuickSecondOrder:
+    """Lower bounds of several margins over the L-infinity region of radius eps.
 
     Args:
         margins: of k rivals.
         H: (k, d, d), their second derivatives.
-        fall: (k,), numbers c >= 0 with H[y, y] >= -c |y|^2.
         slack: (k,), rounding of the quadratic terms within the region.
         eps: the radius.
     """
-    row, white = margins.row, margins.row.model.white
-    radius = row.radius(eps)
-    level: Array = margins.margin - margins.value_slack(eps) - slack
-    low, high = row.interval(eps)
-    slopes, rows = margins.slopes, white.rows
-    uphill = slopes > 0
-    # |y|^2 <= reach^2 sum w_i delta_i^2: with the shift d = c w the form is convex.
-    c, w = fall * white.reach**2 * INFLATE, white.w
-    point = np.where(uphill, low, high)
-    y = point @ rows
-    Hy = (H @ y[:, :, None])[:, :, 0]
-    bent = np.where(uphill, w * (low - high), w * (high - low))  # w (2 point - (low + high))
-    bent *= c[:, None]
-    gradient = (2 * Hy) @ rows.T
-    gradient += slopes
-    gradient += bent
-    point *= point
-    constant = c * (float(w @ (low * high)) - point @ w) - (y * Hy).sum(1)
-    # From the middle of the box, less by half its width in every input.
-    least = gradient @ ((low + high) / 2)
-    least -= np.abs(gradient, out=gradient) @ ((high - low) / 2)
-    # Of these sums, relative to the sums of absolute values.
-    reach = np.maximum(np.abs(low), np.abs(high))
-    size = float(row.model.row_norms @ reach)
-    sums = np.abs(slopes) @ reach + 4 * c * float(w @ reach**2) + 4 * np.linalg.norm(H, axis=(1, 2)) * size**2
-    touching = constant + least - (len(low) + H.shape[1] + 16) * UNIT * sums
-    without: Array = level + touching
-    return without - norm_remainder(margins, radius, 3), without
+
+    def __init__(self, margins: RivalMargins, H: Array, slack: Array, eps: float) -> None:
+        row, white = margins.row, margins.row.model.white
+        self._level: Array = margins.margin - margins.value_slack(eps) - slack
+        self._remainder: Array = norm_remainder(margins, row.radius(eps), 3)
+        self._low, self._high = low, high = row.interval(eps)
+        uphill, w = margins.slopes > 0, white.w
+        point = np.where(uphill, low, high)
+        y = point @ white.rows
+        Hy = (H @ y[:, :, None])[:, :, 0]
+        self._gradient = (2 * Hy) @ white.rows.T
+        self._gradient += margins.slopes
+        self._form = (y * Hy).sum(1)
+        # What a shift w adds: w (2 point - (low + high)) to the gradient, and to the constant.
+        width = w * (high - low)
+        self._bent = np.where(uphill, -width, width)
+        point *= point
+        self._chords = float(w @ (low * high)) - point @ w
+        # Rounding of these sums is relative to the sums of absolute values.
+        reach = np.maximum(np.abs(low), np.abs(high))
+        size = float(row.model.row_norms @ reach)
+        self._sums = np.abs(margins.slopes) @ reach + 4 * np.linalg.norm(H, axis=(1, 2)) * size**2
+        self._shift_sums = 4 * float(w @ reach**2)
+        self._terms = len(low) + H.shape[1] + 16
+        # |y|^2 <= reach^2 sum w_i delta_i^2: with the shift c reach^2 w the form is convex.
+        self._factor = white.reach**2 * INFLATE
+
+    def lower(self, fall: Array, places: Indices | slice = slice(None)) -> tuple[Array, Array]:
+        """The bounds for some of the rivals, and the same without what is beyond the quadratic terms.
+
+        Args:
+            fall: one for each of them, numbers c >= 0 with H[y, y] >= -c |y|^2.
+            places: which rivals.
+        """
+        low, high, c = self._low, self._high, fall * self._factor
+        gradient = c[:, None] * self._bent[places]
+        gradient += self._gradient[places]
+        constant = c * self._chords[places] - self._form[places]
+        # From the middle of the box, less by half its width in every input.
+        least = gradient @ ((low + high) / 2)
+        least -= np.abs(gradient, out=gradient) @ ((high - low) / 2)
+        rounding = self._terms * UNIT * (self._sums[places] + c * self._shift_sums)
+        without: Array = self._level[places] + constant + least - rounding
+        return without - self._remainder[places], without

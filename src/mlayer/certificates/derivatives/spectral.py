@@ -147,7 +147,7 @@ class SpectralPath:
         Wt = self._Vi @ W.mT @ self._V  # [k, i]
         n, count = T.shape[1], len(W)
         f = f[half] * self.times[:, None, None]  # (j, i, k); f is symmetric
-        Z = f[:, :, None] * Wt.transpose(2, 0, 1)  # (j, i, readouts, k)
+        Z = np.multiply(f[:, :, None], Wt.transpose(2, 0, 1), order="C")  # (j, i, readouts, k)
         X = self._columns @ Z.reshape(len(half), n, count * n)  # (j, d, (readouts, k))
         parts = X.view(np.float64).reshape(len(half), d * count, 2 * n) @ self._rows
         H = parts.sum(0).reshape(d, count, d).transpose(1, 0, 2)

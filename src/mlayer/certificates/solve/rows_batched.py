@@ -15,7 +15,7 @@ import numpy as np
 from mlayer.certificates.bounds.first_order import first_order_lower
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named
 from mlayer.certificates.bounds.remainder import ReadoutRemainder, set_coarse
-from mlayer.certificates.bounds.second_order_together import quick_second_order
+from mlayer.certificates.bounds.second_order_together import QuickSecondOrder
 from mlayer.certificates.derivatives.polynomial_degree import FinitePath
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import frobenius_each, top_eigenvalue
@@ -181,14 +181,14 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
             pair.set_rounding(2, rounding)
     H = np.stack([pair.second for pair in pairs])
     slack = np.array([pair.tensor_slack(radius, 2) for pair in pairs])
-    margins = _margins(row).take(left)
+    quick = QuickSecondOrder(_margins(row).take(left), H, slack, eps)
     # Most rivals pass with the Frobenius norm in the place of the eigenvalue.
-    lower, without = quick_second_order(margins, H, frobenius_each(H.reshape(len(H), -1)), slack, eps)
+    lower, without = quick.lower(frobenius_each(H.reshape(len(H), -1)))
     hard = np.flatnonzero(~(lower > 0))
     if len(hard):
         _set_falls([pairs[k] for k in hard])
         falls = np.array([pairs[k].fall for k in hard])
-        lower[hard], without[hard] = quick_second_order(margins.take(hard), H[hard], falls, slack[hard], eps)
+        lower[hard], without[hard] = quick.lower(falls, hard)
     for pair, level in zip(pairs, without.tolist(), strict=True):
         pair.level = eps, level
     # The remainder with the readout inside is more expensive: only where it can help.

@@ -275,6 +275,12 @@ def best_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple
     return radius, settled
 
 
+@unless_out_of_range(False)
+def _may_pass(bounds: Bounds, name: str, eps: float) -> bool:
+    """Whether the terms up to the quadratic ones are, in a corner, above the charge for the rest."""
+    return bool(bounds.second.ceiling(eps) > bounds[name].rest(bounds.pair.row.radius(eps)))
+
+
 def _tuned_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tuple[float, str]:
     pair = bounds.pair
     linf = row.region.norm == "linf"
@@ -301,7 +307,7 @@ def _tuned_radius(row: Row, bounds: Bounds, guess: float, ceiling: float) -> tup
                 break
     if radius == 0:
         name = "fourth_order"
-    if radius > 0 and not bounds.lower(name, radius) > 0:
+    if radius > 0 and not (_may_pass(bounds, name, radius) and bounds.lower(name, radius) > 0):
         return radius, settled
     # The same search as without the other proofs: its fits must not leave the result lower by chance.
     found = largest(row, bounds, name, guess, ceiling)
