@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mlayer.exponential import small_balance, small_triangular
 from mlayer.exponential.arguments import materialized
-from mlayer.exponential.schedule import LARGE, schedule_for, square_norms
+from mlayer.exponential.schedule import LARGE, real_parts, row_and_column_sums, schedule_for, square_norms
 
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
@@ -112,12 +112,10 @@ def _rows_and_columns_apart(a: Tensor, unused: Tensor) -> Tensor | None:
 
     ``unused`` is memory that the products use anyway: a page of new memory takes longer than the comparison.
     """
-    if a.is_complex():
-        size = torch.view_as_real(materialized(a)).abs().sum(-1)
-    else:
-        size = torch.abs(a, out=unused.view(-1).narrow(0, 0, a.numel()).view(a.shape))
-    size.diagonal(dim1=-2, dim2=-1).zero_()
-    row, column = size.sum(-1), size.sum(-2)
+    parts = real_parts(materialized(a))
+    size = torch.abs(parts, out=real_parts(unused.view(-1).narrow(0, 0, a.numel()).view(a.shape)))
+    size.diagonal(dim1=1, dim2=2).zero_()
+    row, column = row_and_column_sums(size)
     least, largest = torch.stack(torch.aminmax(row / column)).tolist()
     if least * _APART >= 1 and largest <= _APART:  # False for NaN, of an empty row and column
         return None

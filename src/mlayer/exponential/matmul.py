@@ -259,9 +259,11 @@ def _squared_with_errors(powers: Tensor, times: int, active: Tensor | None, *, d
     y = SumAndError.of(powers[0], _polynomial(powers, DEGREES[-1], with_a=False))
     without = min(times, LARGE_WITHOUT_IDENTITY)
     for k in range(without):
-        doubled = y.doubled(_product(y.rounded, y.rounded))
+        if k:
+            y.include_identity_where_it_cancels()
+        doubled = y.doubled(_product(y.rounded, y.rounded), last=active is None)
         y = doubled if active is None else doubled.where(active.select(0, k), y)
-    x = y.plus_identity()
+    x = y.whole()
     for k in range(without, times):
         if derivative and k == times - 1:
             squared, x = _tangent_of_square(x), x.narrow(-1, n, n)
@@ -320,7 +322,7 @@ def _product(
     if left.shape[-1] > n:
         matrix, tangent = left.narrow(-1, 0, n), left.narrow(-1, n, n)
     # Libraries on CPUs add products to the plus term one by one, which rounds at its size each time.
-    late = plus if n >= LARGE else None
+    late = plus if n >= LARGE and squarings_without_identity(left.dtype) else None
     if plus is not None and late is None:
         result = torch.baddbmm(plus, matrix, right, beta=beta, alpha=alpha, out=out)
     elif alpha == 1.0:

@@ -141,6 +141,16 @@ def frobenius_norms(matrices: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrices, dim=(-2, -1))
 
 
+def real_parts(matrices: Tensor) -> Tensor:
+    """(b, n, n) -> (b, n, n, 1), or 2 of complex ones"""
+    return torch.view_as_real(matrices) if matrices.is_complex() else matrices.unsqueeze(-1)
+
+
+def row_and_column_sums(parts: Tensor) -> tuple[Tensor, Tensor]:
+    """(b, n, n, 1 or 2) -> (b, n) twice; over long rows, which torch sums many times faster than pairs."""
+    return parts.flatten(-2).sum(-1), parts.sum(-3).sum(-1)
+
+
 def square_norms(squares: Tensor) -> Tensor:
     """||A^2|| in a norm that is the same for A and its adjoint.  (b, n, n) -> (b,)
 
@@ -150,8 +160,8 @@ def square_norms(squares: Tensor) -> Tensor:
     found = frobenius_norms(squares)
     if squares.shape[-1] < LARGE:
         return found
-    size = torch.view_as_real(squares).abs().sum(-1) if squares.is_complex() else squares.abs()
-    other = torch.maximum(size.sum(-1).amax(-1), size.sum(-2).amax(-1))
+    row, column = row_and_column_sums(real_parts(squares).abs())
+    other = torch.maximum(row, column).amax(-1)
     return torch.where(found.isfinite(), torch.minimum(found, other), found)
 
 
