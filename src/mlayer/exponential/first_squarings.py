@@ -19,11 +19,14 @@ _CANCELS = 0.5
 
 @dataclass
 class SumAndError:
-    """X = Y + E, or X = I + Y + E: rounded and the rest, with tangents to the right.  (b, n, n or 2 n) each"""
+    """X = I + Y + E, or X = Y + E: rounded and the rest, with tangents to the right.
+
+    (b, n, n or 2 n) each
+    """
 
     rounded: Tensor
     error: Tensor
-    identity: Tensor | None = None  # 0 for matrices that contain it, 1 for others; None if no one does, (b, 1, 1)
+    identity: Tensor | None = None  # (b, 1, 1): 0 where Y contains it, else 1; None if nowhere
 
     @classmethod
     def of(cls, larger: Tensor, smaller: Tensor) -> SumAndError:

@@ -278,15 +278,12 @@ def _squared_with_errors(powers: Tensor, times: int, active: Tensor | None, *, d
 def _tangent_of_square(x: Tensor, more: float = 0.0) -> Tensor:
     """X H + H X + more H.  (b, n, 2 n) -> (b, n, n)"""
     matrix, tangent = x.tensor_split(2, -1)
-    if more:
-        squared = torch.baddbmm(tangent, matrix, tangent, beta=more)
-    else:
-        squared = torch.bmm(matrix, tangent)
+    squared = torch.baddbmm(tangent, matrix, tangent, beta=more)  # with beta = 0 the first is not read
     return squared.baddbmm_(tangent, matrix)
 
 
 def _polynomial(powers: Tensor, degree: int, *, with_a: bool = True) -> Tensor:
-    """T(A) - I of schedule.py, or T(A) - I - A of degree 16, from A and A^2; overwrites the other ``powers``."""
+    """T(A) - I of schedule.py, or of degree 16 without A, from A and A^2; overwrites the other ``powers``."""
     a, a2, y, w = powers.unbind(0)
     if degree == DEGREES[0]:
         return torch.add(a, a2, alpha=0.5)
