@@ -1,8 +1,8 @@
 """Accuracy beyond the kernel's size, against exponentials that are known by construction.
 
 Full matrices are H (I (x) B) H with a reflection H of dyadic entries, as in test_large_balance; generators of
-walks on a cycle are circulant. In each of these the squarings would double errors that are the same in all
-entries, or rounded at the size of the identity; the bounds are below what that gave.
+walks are circulant. In each of these the squarings would double errors that are the same in many entries, or
+of the size of the identity's rounding; the bounds are below what that gave.
 """
 
 from __future__ import annotations
@@ -28,29 +28,50 @@ def circulant(row: list[flint.arb]) -> AnyArray:
     return np.asarray(scipy.linalg.circulant(column))
 
 
-def on_a_cycle(there: int, back: int, time: int) -> tuple[AnyArray, AnyArray]:
-    """A walk with these two rates for a time, and its exact transition probabilities."""
+def walk(rates: dict[int, float]) -> tuple[AnyArray, AnyArray]:
+    """A walk on a cycle with these steps, and its exact transition probabilities at time 1."""
     i = np.arange(N)
     a = np.zeros((N, N))
-    a[(i + 1) % N, i] += there * time
-    a[(i - 1) % N, i] += back * time
-    a -= np.diag(a.sum(0))
+    for step, rate in rates.items():
+        a[(i + step) % N, i] += rate
+    out = -float(sum(a[:, 0]))
+    a[i, i] = out
     with flint.ctx.workprec(256):
-        angles = [2 * flint.arb.pi() * k / N for k in range(N)]
-        decay = [((there + back) * time * (x.cos() - 1)).exp() / N for x in angles]
-        turn = [(there - back) * time * x.sin() for x in angles]
+        cosines = [(2 * flint.arb.pi() * k / N).cos() for k in range(N)]
+        sines = [(2 * flint.arb.pi() * k / N).sin() for k in range(N)]
+        decay, turn = [], []
+        for k in range(N):
+            decay.append(sum((r * cosines[k * s % N] for s, r in rates.items()), flint.arb(out)).exp() / N)
+            turn.append(sum((r * sines[k * s % N] for s, r in rates.items()), flint.arb(0)))
+        pairs = [(d * t.cos(), d * t.sin()) for d, t in zip(decay, turn, strict=True)]
         row = [
-            sum((d * (j * x - t).cos() for d, x, t in zip(decay, angles, turn, strict=True)), flint.arb(0))
+            sum(
+                (x * cosines[j * k % N] + y * sines[j * k % N] for k, (x, y) in enumerate(pairs)),
+                flint.arb(0),
+            )
             for j in range(N)
         ]
         return a, circulant(row)
 
 
+def graph(coupling: float) -> dict[int, float]:
+    """Half of all places, with one rate in both directions."""
+    steps = (torch.randperm(N // 2 - 1, generator=torch.Generator().manual_seed(4))[: N // 4] + 1).tolist()
+    return {sign * step: coupling for step in steps for sign in (1, -1)}
+
+
 @pytest.mark.parametrize(
-    ("there", "back", "time", "limit"), [(1, 1, 300, 200), (3, 0, 17, 60), (2, 1, 50, 60)]
+    ("rates", "limit"),
+    [
+        ({1: 300.0, -1: 300.0}, 200),
+        ({1: 51.0}, 60),
+        ({1: 100.0, -1: 50.0}, 60),
+        (graph(0.53), 130),
+    ],
+    ids=["both_ways", "one_way", "drift", "graph"],
 )
-def test_generators(there: int, back: int, time: int, limit: float) -> None:
-    a, exact = on_a_cycle(there, back, time)
+def test_generators(rates: dict[int, float], limit: float) -> None:
+    a, exact = walk(rates)
     assert N > native.LARGEST_SIZE
     assert units(mlayer.expm(torch.from_numpy(a)), exact) <= limit
 
@@ -80,8 +101,8 @@ def test_full_matrices(kind: str, backward: bool) -> None:
 
 def test_neighbors_keep_their_own_squarings() -> None:
     """Matrices that stop earlier keep value and rounding error."""
-    a, exact = on_a_cycle(1, 1, 300)
-    b, exact_b = on_a_cycle(2, 1, 1)
+    a, exact = walk({1: 300.0, -1: 300.0})
+    b, exact_b = walk({1: 2.0, -1: 1.0})
     both = mlayer.expm(torch.from_numpy(np.stack([a, b])))
     assert units(both[0], exact) <= 200
     assert units(both[1], exact_b) <= 6
