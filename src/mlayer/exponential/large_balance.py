@@ -17,13 +17,11 @@ from torch import Tensor
 
 from mlayer.exponential import small_balance, small_triangular
 from mlayer.exponential.arguments import materialized
-from mlayer.exponential.schedule import schedule_for
+from mlayer.exponential.schedule import LARGE, real_parts, row_and_column_sums, schedule_for, square_norms
 
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
 
-# Below this size the comparison would take longer than a few percent of the products.
-LEAST_SIZE = 97
 _PLAIN = (Tensor, torch.nn.Parameter)
 _APART = 16.0  # as in the kernel
 # Squarings from which on a matrix is looked at, and how far exponents of D may go, by bits of a number.
@@ -41,7 +39,7 @@ class Scaling(NamedTuple):
 
 def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
     """Whether matrices with this many squarings may gain; None if their norms are not finite.  (b, n, n)"""
-    if a.shape[-1] < LEAST_SIZE or type(a) not in _PLAIN:
+    if a.shape[-1] < LARGE or type(a) not in _PLAIN:
         return False
     return squarings is None or squarings >= _WORTH_A_LOOK[torch.finfo(a.dtype).bits]
 
@@ -56,7 +54,7 @@ def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scalin
         return None
     a2 = powers[1].narrow(-1, 0, a.shape[-1])
     # D^-1 A^2 D has the diagonal of A^2: more than one squaring can be saved only where that is small.
-    diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), dim=-1)
+    diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), math.inf, dim=-1)
     small = diagonals * 4.0 ** (small_balance.WORTH_BALANCING - 1) < squares
     may_gain = apart & (small | ~squares.isfinite()) & a.isfinite().flatten(1).all(1)
     places = may_gain.nonzero().squeeze(1)
@@ -74,7 +72,7 @@ def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scalin
         exact &= (e[places] * factors / factors == e[places]).flatten(1).all(1)
     derivative = e is not None
     before = _squarings(squares[places].tolist(), a.dtype, derivative)
-    after = _squarings(torch.linalg.matrix_norm(scaled @ scaled).tolist(), a.dtype, derivative)
+    after = _squarings(square_norms(scaled @ scaled).tolist(), a.dtype, derivative)
     saved = [s - t if math.isfinite(t) else 0.0 for s, t in zip(before, after, strict=True)]
     good = [
         k
@@ -114,12 +112,10 @@ def _rows_and_columns_apart(a: Tensor, unused: Tensor) -> Tensor | None:
 
     ``unused`` is memory that the products use anyway: a page of new memory takes longer than the comparison.
     """
-    if a.is_complex():
-        size = torch.view_as_real(materialized(a)).abs().sum(-1)
-    else:
-        size = torch.abs(a, out=unused.view(-1).narrow(0, 0, a.numel()).view(a.shape))
-    size.diagonal(dim1=-2, dim2=-1).zero_()
-    row, column = size.sum(-1), size.sum(-2)
+    parts = real_parts(materialized(a))
+    size = torch.abs(parts, out=real_parts(unused.view(-1).narrow(0, 0, a.numel()).view(a.shape)))
+    size.diagonal(dim1=1, dim2=2).zero_()
+    row, column = row_and_column_sums(size)
     least, largest = torch.stack(torch.aminmax(row / column)).tolist()
     if least * _APART >= 1 and largest <= _APART:  # False for NaN, of an empty row and column
         return None

@@ -22,13 +22,17 @@ from torch import Tensor
 from torch._guards import detect_fake_mode
 
 from mlayer.exponential import grouped, large_balance, paths, small, triton_path
+from mlayer.exponential.first_squarings import SumAndError
 from mlayer.exponential.precision import full_precision
 from mlayer.exponential.schedule import (
     DEGREES,
     EIGHT,
     FOUR,
+    LARGE,
     SIXTEEN,
+    frobenius_norms,
     schedule_for,
+    square_norms,
     squarings_without_identity,
 )
 
@@ -42,13 +46,15 @@ _SIXTEEN_ROWS_W = (
     (0.0, SIXTEEN[4], 1.0),
     (0.0, SIXTEEN[6], SIXTEEN[5]),
 )
-_SIXTEEN_ROWS = (
-    (SIXTEEN[8], SIXTEEN[7], 0.0, 1.0),
-    (SIXTEEN[10], 0.0, SIXTEEN[9], 1.0),
-    (SIXTEEN[14], SIXTEEN[13], SIXTEEN[12], SIXTEEN[11]),
-)
+_SIXTEEN_FACTORS = ((SIXTEEN[8], SIXTEEN[7], 0.0, 1.0), (SIXTEEN[10], 0.0, SIXTEEN[9], 1.0))
+_SIXTEEN_ROWS = (*_SIXTEEN_FACTORS, (SIXTEEN[14], SIXTEEN[13], SIXTEEN[12], SIXTEEN[11]))
+_SIXTEEN_ROWS_WITHOUT_A = (*_SIXTEEN_FACTORS, (0.0, SIXTEEN[13], SIXTEEN[12], SIXTEEN[11]))
 # What is kept free below the largest number, in units of log: rounding and the constants of the bound.
 _MARGIN = 3.0
+# Squarings without the identity where rounding errors are kept: in the third Y is not much larger than X.
+LARGE_WITHOUT_IDENTITY = 3
+# Sums of which A^2 is made where errors of products matter: more of them cost more time than digits; measured.
+_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -173,8 +179,29 @@ def _start(a: Tensor, e: Tensor | None) -> Tensor:
     powers = torch.empty((4, b, n, n if e is None else 2 * n), dtype=a.dtype, device=a.device)
     first, square, _, _ = powers.unbind(0)
     torch.cat([a] if e is None else [a, e], -1, out=first)
-    _product(first, first, out=square)
+    if n >= LARGE and a.dtype == torch.float64:  # of complex ones torch's is about as fast as ours
+        _product_in_parts(first, first, square)
+    else:
+        _product(first, first, out=square)
     return powers
+
+
+def _product_in_parts(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """As _product, from sums of a quarter of the terms each.
+
+    Terms that are alike, as in A^2 of a graph's Laplacian, are all rounded in the same direction.
+    """
+    n = left.shape[-2]
+    length = -(-n // _PARTS)
+    for k in range(0, n, length):
+        terms = min(length, n - k)
+        factors = left.narrow(-1, k, terms), right.narrow(-2, k, terms)
+        if k:
+            out.add_(torch.bmm(*factors))
+        else:
+            torch.bmm(*factors, out=out)
+    if left.shape[-1] > n:
+        out.narrow(-1, n, n).baddbmm_(left.narrow(-1, n, n), right.narrow(-1, 0, n))
 
 
 def _look(powers: Tensor) -> ProductsPlan:
@@ -183,7 +210,7 @@ def _look(powers: Tensor) -> ProductsPlan:
     a, a2, _, _ = powers.unbind(0)
     if a.shape[-1] > n:
         a, a2 = a.narrow(-1, 0, n), a2.narrow(-1, 0, n)
-    norms, squares = _frobenius(a), _frobenius(a2)
+    norms, squares = frobenius_norms(a), square_norms(a2)
     # A strictly triangular A has an empty diagonal in A^2.
     diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), math.inf, -1)
     least, largest = torch.stack(torch.aminmax(torch.stack([norms, squares, diagonals]), dim=1)).tolist()
@@ -205,13 +232,6 @@ def _look(powers: Tensor) -> ProductsPlan:
         return ProductSchedule(DEGREES[-1], most, _squarings(least[1], table.theta[-1]), sure)
 
     return ProductsPlan(squares, schedule(False), schedule(True))
-
-
-def _frobenius(matrices: Tensor) -> Tensor:
-    """(b, n, n) -> (b,)"""
-    if matrices.is_complex():  # torch's norm of complex numbers is many times slower
-        return torch.linalg.vector_norm(torch.view_as_real(matrices), dim=(-3, -2, -1))
-    return torch.linalg.vector_norm(matrices, dim=(-2, -1))
 
 
 def _squarings(square: float, theta: float) -> int:
@@ -239,18 +259,15 @@ def evaluate(powers: Tensor, schedule: ProductSchedule, squares: Tensor, *, deri
         a, a2, _, _ = powers.unbind(0)
         a.mul_(scale)
         a2.mul_(scale * scale)
+    if times and n >= LARGE and squarings_without_identity(powers.dtype):
+        return _squared_with_errors(powers, times, active, derivative=derivative)
     without = min(times, squarings_without_identity(powers.dtype))
     x = _polynomial(powers, schedule.degree)
     for k in range(times):
         if k == without:
             _plus_identity(x, n)
         if derivative and k == times - 1:  # of the last square only the tangent is wanted
-            matrix, tangent = x.narrow(-1, 0, n), x.narrow(-1, n, n)
-            if k < without:
-                squared = torch.baddbmm(tangent, matrix, tangent, beta=2)
-            else:
-                squared = torch.bmm(matrix, tangent)
-            squared.baddbmm_(tangent, matrix)
+            squared, tangent = _tangent_of_square(x, 2.0 if k < without else 0.0), x.narrow(-1, n, n)
             return squared if active is None else torch.where(active.select(0, k), squared, tangent)
         squared = _product(x, x, x, beta=2) if k < without else _product(x, x)
         x = squared if active is None else torch.where(active.select(0, k), squared, x)
@@ -259,8 +276,37 @@ def evaluate(powers: Tensor, schedule: ProductSchedule, squares: Tensor, *, deri
     return torch.clone(x.narrow(-1, n, n), memory_format=torch.contiguous_format) if derivative else x
 
 
-def _polynomial(powers: Tensor, degree: int) -> Tensor:
-    """T(A) - I of schedule.py, from A and A^2; the others of ``powers`` are overwritten."""
+def _squared_with_errors(powers: Tensor, times: int, active: Tensor | None, *, derivative: bool) -> Tensor:
+    """exp(2^times A), or its derivative, of large matrices in double precision."""
+    n = powers.shape[-2]
+    y = SumAndError.of(powers[0], _polynomial(powers, DEGREES[-1], with_a=False))
+    without = min(times, LARGE_WITHOUT_IDENTITY)
+    for k in range(without):
+        if k:
+            y.include_identity_where_it_cancels()
+        doubled = y.doubled(_product(y.rounded, y.rounded), last=active is None)
+        y = doubled if active is None else doubled.where(active.select(0, k), y)
+    x = y.whole()
+    for k in range(without, times):
+        if derivative and k == times - 1:
+            squared, x = _tangent_of_square(x), x.narrow(-1, n, n)
+        else:
+            squared = _product(x, x)
+        x = squared if active is None else torch.where(active.select(0, k), squared, x)
+    if derivative and times == without:
+        x = torch.clone(x.narrow(-1, n, n), memory_format=torch.contiguous_format)
+    return x
+
+
+def _tangent_of_square(x: Tensor, more: float = 0.0) -> Tensor:
+    """X H + H X + more H.  (b, n, 2 n) -> (b, n, n)"""
+    matrix, tangent = x.tensor_split(2, -1)
+    squared = torch.baddbmm(tangent, matrix, tangent, beta=more)  # with beta = 0 the first is not read
+    return squared.baddbmm_(tangent, matrix)
+
+
+def _polynomial(powers: Tensor, degree: int, *, with_a: bool = True) -> Tensor:
+    """T(A) - I of schedule.py, or of degree 16 without A, from A and A^2; overwrites the other ``powers``."""
     a, a2, y, w = powers.unbind(0)
     if degree == DEGREES[0]:
         return torch.add(a, a2, alpha=0.5)
@@ -274,7 +320,7 @@ def _polynomial(powers: Tensor, degree: int) -> Tensor:
     else:
         left, right, rest = _combinations(powers.narrow(0, 0, 3), _SIXTEEN_ROWS_W)
         _product(left, right, rest, out=w)
-        left, right, rest = _combinations(powers, _SIXTEEN_ROWS)
+        left, right, rest = _combinations(powers, _SIXTEEN_ROWS if with_a else _SIXTEEN_ROWS_WITHOUT_A)
     return _product(left, right, rest)
 
 
@@ -295,16 +341,18 @@ def _product(
     matrix, tangent = left, None
     if left.shape[-1] > n:
         matrix, tangent = left.narrow(-1, 0, n), left.narrow(-1, n, n)
-    if plus is not None:
+    # Libraries on CPUs add products to the plus term one by one, which rounds at its size each time.
+    late = plus if n >= LARGE and squarings_without_identity(left.dtype) else None
+    if plus is not None and late is None:
         result = torch.baddbmm(plus, matrix, right, beta=beta, alpha=alpha, out=out)
     elif alpha == 1.0:
         result = torch.bmm(matrix, right, out=out)
     else:
-        assert out is not None  # with beta = 0 it is not read
+        out = torch.empty_like(right) if out is None else out  # with beta = 0 it is not read
         result = torch.baddbmm(out, matrix, right, beta=0, alpha=alpha, out=out)
     if tangent is not None:
         result.narrow(-1, n, n).baddbmm_(tangent, right.narrow(-1, 0, n), alpha=alpha)
-    return result
+    return result if late is None else result.add_(late, alpha=beta)
 
 
 def _plus_identity(x: Tensor, n: int) -> Tensor:
