@@ -147,10 +147,10 @@ class TableModel:
     def limited(self, outputs: AnyArray, beyond: AnyArray | float = 0.0) -> AnyArray:
         """Values of a quantity no further beyond the targets of the fit than a tenth of their range.
 
-        None is negative if no target was: of rows like those of the fit the truth is like theirs, and nearer to
-        it by a projection. Rows ``beyond`` the fit, by that part of the range of a column, are extrapolated,
-        for which the layer is made: they may go as far as a polynomial of high degree does, so that a row at
-        the edge is treated as its neighbors inside are.
+        None is negative if no target was: of rows like those of the fit the truth is like theirs, and nearer
+        to it by a projection. Rows ``beyond`` the fit, by that part of the range of a column, are
+        extrapolated, for which the layer is made: they may go as far as a polynomial of high degree does, so
+        that a row at the edge is treated as its neighbors inside are.
         """
         least, most = self.facts.get("range", (0.0, 0.0))
         if not least < most:
