@@ -146,3 +146,20 @@ def test_too_many_combinations() -> None:
 def test_units_beyond_the_range_of_floats_are_refused() -> None:
     with pytest.raises(ArgumentError, match="unit must be a number of at least 0; got length=1000"):
         interval_table(model(), houses(), eps=0.1, units={"length": 10**400})
+
+
+def test_rows_on_the_screen_have_their_identifiers_in_full(capsys: Captured) -> None:
+    """One array of all columns would make 10047 beside fractions a 1.005e+04."""
+    model().save("m.safetensors")
+    frame = houses().assign(number=range(10047, 10059), weight=12345.678)
+    frame["weight"] += np.arange(12) / 1000
+    frame.to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "--eps", "0.01", "-q"]) == 0
+    shown = capsys.readouterr().out
+    assert "10047" in shown
+    assert "e+0" not in shown
+    frame.drop(columns="number").assign(length=12345.0).to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "--eps", "0.01", "-q"]) == 0
+    shown = capsys.readouterr().out
+    assert "12345.678" in shown
+    assert "e+0" not in shown
