@@ -178,3 +178,20 @@ def test_a_missing_cell_stays_while_another_column_varies() -> None:
     both = TableModel(layer, schema, Target("y", "regression", ()))
     found = interval_table(both, row, eps=0.0, vary=["roof", "new"]).frame
     np.testing.assert_allclose(found[["lower", "upper"]], [[0.0, 5.0]], atol=1e-9)
+
+
+def test_rows_on_the_screen_have_their_identifiers_in_full(capsys: Captured) -> None:
+    """One array of all columns would make 10047 beside fractions a 1.005e+04."""
+    model().save("m.safetensors")
+    frame = houses().assign(number=range(10047, 10059), weight=12345.678)
+    frame["weight"] += np.arange(12) / 1000
+    frame.to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "--eps", "0.01", "-q"]) == 0
+    shown = capsys.readouterr().out
+    assert "10047" in shown
+    assert "e+0" not in shown
+    frame.drop(columns="number").assign(length=12345.0).to_csv("t.csv", index=False)
+    assert main(["certify", "m.safetensors", "t.csv", "--eps", "0.01", "-q"]) == 0
+    shown = capsys.readouterr().out
+    assert "12345.678" in shown
+    assert "e+0" not in shown

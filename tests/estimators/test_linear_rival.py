@@ -129,3 +129,28 @@ def test_classes_that_are_not_linear_stay_with_the_layer() -> None:
     assert not MLayerClassifier(random_state=0).fit(X, X[:, 0] * X[:, 1] > 0).linear_
     data = Tensors(torch.zeros(10, 200_000), torch.zeros(10, dtype=torch.long), torch.ones(10))
     assert best_logistic(data, [], 2) is None
+
+
+def test_large_tables_have_the_rival_too() -> None:
+    """On 4500 rows of which few are positive a layer overfits; what is not linear stays a layer."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(4500, 6))
+    y = draw.random(4500) < 1 / (1 + np.exp(5 - X[:, 0] + X[:, 1]))
+    model = MLayerClassifier(random_state=0).fit(X, y)
+    assert model.linear_
+    layer = model.to_mlayer()
+    logits = layer(torch.from_numpy(X[:9])).detach().numpy()
+    chances = model.predict_proba(X[:9])[:, 1]
+    np.testing.assert_allclose(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), chances, atol=1e-8)
+    bent = draw.random(4500) < 1 / (1 + np.exp(-4 * X[:, 0] * X[:, 1]))
+    assert not MLayerClassifier(random_state=0).fit(X, bent).linear_
+    assert not MLayerClassifier(random_state=0, solver="adam", max_iter=1).fit(X, y).linear_
+
+
+def test_a_gain_within_its_standard_error_is_chance() -> None:
+    draw = np.random.default_rng(0)
+    ours, apart = draw.exponential(size=400), draw.normal(size=400)
+    apart = (apart - apart.mean()) / apart.std()
+    rival = module.LinearFit(np.zeros((2, 2)), float(ours.mean()), np.append(ours, np.nan)[:, None])
+    assert rival.is_as_good(ours - apart - 0.9 / np.sqrt(400))
+    assert not rival.is_as_good(ours - apart - 1.1 / np.sqrt(400))

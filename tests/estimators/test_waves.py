@@ -111,6 +111,29 @@ def test_groups_have_seasons_and_trends_of_their_own() -> None:
     assert p == pytest.approx(model.predict(x), abs=1e-8)
 
 
+def test_a_quantity_bends_and_changes_the_season() -> None:
+    """Power of a panel under clouds: less of the day's wave; heating and cooling: a parabola."""
+    generator = np.random.default_rng(0)
+    t = np.arange(720.0) / 24
+    clouds, heat = generator.uniform(0, 1, 720), generator.normal(0, 1, 720)
+    truth = 4 * (1 - clouds) * np.sin(2 * np.pi * t) + heat**2
+    y = truth + 0.1 * generator.standard_normal(720)
+    early = t < 20
+    found = find_waves(
+        Rows(np.column_stack([t, clouds, heat])[early], y[early, None], np.ones(early.sum())), [0]
+    )
+    assert found is not None
+    assert 1 in found.groups
+    assert (2, 2) in found.products
+    p = wave_layer(found, 3)(torch.from_numpy(np.column_stack([t, clouds, heat]))).detach().numpy()[:, 0]
+    assert np.sqrt(np.mean((p - truth)[~early] ** 2)) < 0.05  # the noise is 0.1; without them it is 1.6
+    few = find_waves(
+        Rows(np.column_stack([t, clouds.round(), heat])[early], y[early, None], np.ones(early.sum())), [0]
+    )
+    assert few is not None
+    assert (1, 1) not in few.products  # the square of a column of two values is that column
+
+
 def test_the_layer_is_the_sum_with_groups_and_products() -> None:
     """Against the formula written out, far outside the rows too."""
     generator = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from mlayer.tables.columns import Date, Number, column_from_json, infer_column
+from mlayer.tables.columns.date_cells import days_of
 from mlayer.tables.columns.date_notations import date_format
 from mlayer.tables.export.encode_rows import encode_rows
 
@@ -141,3 +142,21 @@ def test_long_cells_are_no_dates(cell: str) -> None:
     assert date_format([cell] * 40) is None
     january = [f"2024-01-{day:02d}" for day in range(1, 29)] * 4
     assert date_format([*january, cell]) == "ISO8601"
+
+
+def test_cells_are_read_once() -> None:
+    """A fit reads a column of dates to find its format, to split, to learn it and to encode it."""
+    days = [
+        f"{day:02d}.{month:02d}.2023 {hour:02d}:15"
+        for month in (1, 2)
+        for day in (9, 20)
+        for hour in range(24)
+    ]
+    series = pd.Series(days, name="when")
+    days_of.cache_clear()
+    column = infer_column(series, 20).column
+    assert column is not None
+    read = days_of.cache_info().misses
+    column.encode(series)
+    assert infer_column(series, 20).column == column
+    assert days_of.cache_info().misses == read

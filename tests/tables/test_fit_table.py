@@ -103,7 +103,7 @@ def test_the_share_of_rows_that_an_interval_held_is_that_of_the_stated_width() -
     wide = replace(result, model=replace(result.model, facts=facts), scores=None)
     half = wide.model.half_width(0.9)
     assert half > errors.max()
-    assert "held 100% of them" in wide.verdict
+    assert "held 100 % of them" in wide.verdict
 
 
 def test_periods_of_the_same_length_are_written_once() -> None:

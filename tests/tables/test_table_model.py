@@ -223,3 +223,23 @@ def test_rows_like_those_of_the_fit_have_predictions_like_its_targets() -> None:
         values = model.predict(moved).outputs
         assert row.lower <= values.min()
         assert values.max() <= row.upper
+
+
+def test_the_limit_beyond_the_fit_begins_at_the_one_inside() -> None:
+    """A row that is outside by a hair has no other prediction than one at the edge; a law may go on."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": draw.uniform(0, 1, 60), "one": [1.0, np.nan] * 30})
+    frame["y"] = 1 + frame["a"]
+    model = fit_table(frame, Plan("y"), estimator=LeastSquares()).model
+    least, most = model.facts["range"]
+    low, high = frame["a"].min(), frame["a"].max()
+    rows = pd.DataFrame({"a": [high, high + 1e-6, 3 * high - 2 * low, high], "one": [1.0, 1.0, 1.0, 2.0]})
+    beyond = model.schema.beyond(model.encode(rows)[0].double().numpy())
+    np.testing.assert_allclose(beyond[:3], [0.0, 1e-6 / (high - low), 2.0], atol=1e-6)
+    assert beyond[3] > 1e9
+    far = 1e9 * (most - least)
+    edge, hair, law, none = model.limited(np.full(4, far), beyond)
+    assert hair == pytest.approx(edge, rel=1e-4)
+    assert law == pytest.approx(edge + (3.0**10 - 1) * (most - least), rel=1e-4)
+    assert none == far
+    assert np.isinf(model.limited(np.array([np.inf]), np.array([0.1]))).all()

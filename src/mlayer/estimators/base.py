@@ -19,7 +19,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 from mlayer.estimators import selection
-from mlayer.estimators.fitting import Fit, Recipe, Tensors, affordable_epochs, fit_layer, outputs_of
+from mlayer.estimators.fitting import (
+    Fit,
+    Recipe,
+    Tensors,
+    affordable_epochs,
+    class_losses,
+    fit_layer,
+    outputs_of,
+)
 from mlayer.estimators.linear import LinearFit, best_linear, best_logistic
 from mlayer.estimators.parameters import EstimatorPlan, check_arguments, is_auto, plan, seed_of
 from mlayer.estimators.rows import Rows, dense
@@ -164,7 +172,8 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         if again:
             if settled.chooses_alpha:
                 recipe = replace(recipe, alpha=self.alpha_)
-            self._finish(self._train(self._layer, data, recipe, settled.hold_out), recipe.alpha)
+            held = self._validation(data, recipe.seed, settled.hold_out)
+            self._finish(self._train(self._layer, data, recipe, held), recipe.alpha)
             return
 
         def make() -> MLayer:
@@ -185,15 +194,23 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
                 errors = None if choice.errors is None else choice.errors.double().numpy()
                 errors = errors if linear is None or errors is None else linear.errors
                 self._held_out = errors if errors is not None and np.isfinite(errors).all() else None
-            self.linear_ = linear is not None
+            self.linear_ = False
             if waves is not None:
                 self._finish(waves, 0.0)
             else:
                 with watch.part(0.6, 1.0, "training on all rows"):
+                    fit = None
+                    if linear is None:
+                        held = self._validation(data, recipe.seed, settled.hold_out)
+                        rival = self._rival_of_large(data, held) if settled.is_large else None
+                        fit = self._train(start or make(), data, recipe, held)
+                        if rival is not None and held is not None:
+                            losses = class_losses(fit.layer, data.part(held)).double().numpy()
+                            linear = rival if rival.is_as_good(losses) else None
+                    self.linear_ = linear is not None
                     if linear is not None:
                         fit = self._solved(WaveFit.linear(linear.coefficients), data, self._loss)
-                    else:
-                        fit = self._train(start or make(), data, recipe, settled.hold_out)
+                    assert fit is not None
                     self._finish(fit, recipe.alpha)
         self.periodic_ = waves is not None and bool(self.periods_)
 
@@ -221,6 +238,12 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         assert choice.errors is not None  # a quantity
         return choice, linear if linear.is_no_worse(choice.loss, choice.errors.numpy()) else None
 
+    def _rival_of_large(self, data: Tensors, held: torch.Tensor | None) -> LinearFit | None:
+        """Logistic regression, judged on the rows that end the training of a layer."""
+        if held is None or self._loss == "squared_error" or not self._may_be_linear:
+            return None
+        return best_logistic(data.double(), [held], len(self._outputs.mean))
+
     @property
     def _may_be_linear(self) -> bool:
         """Whether nothing but a fit to the data is asked for: no size, structure or penalty of the layer."""
@@ -228,14 +251,19 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         plain = isinstance(self.structure, str) and self.structure == "full" and not self.activity_penalty
         return bool(free and plain)
 
-    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, hold_out: float) -> Fit:
+    @staticmethod
+    def _validation(data: Tensors, seed: int, share: float) -> torch.Tensor | None:
+        """The mask of the rows that end a training early; None without any."""
+        if not share:
+            return None
+        generator = torch.Generator().manual_seed(seed)
+        held = selection.random_folds(data.y, max(2, round(1 / share)), generator)[0]
+        return held if 0 < int(held.sum()) < len(data) else None
+
+    def _train(self, layer: MLayer, data: Tensors, recipe: Recipe, held: torch.Tensor | None) -> Fit:
         validation = None
-        if hold_out:
-            parts = max(2, round(1 / hold_out))
-            generator = torch.Generator().manual_seed(recipe.seed)
-            held_out = selection.random_folds(data.y, parts, generator)[0]
-            if 0 < int(held_out.sum()) < len(data):
-                data, validation = data.part(~held_out), data.part(held_out)
+        if held is not None:
+            data, validation = data.part(~held), data.part(held)
         progress: bool | Listener = bool(self.verbose)
         if getattr(self, "_watch", None) is not None:
             progress = Listener(self._clock)

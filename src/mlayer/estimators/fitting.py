@@ -166,6 +166,12 @@ def outputs_of(layer: MLayer, x: Tensor) -> Tensor:
     return torch.cat([layer(part) for part in x.split(_CHUNK)])
 
 
+def class_losses(layer: MLayer, data: Tensors) -> Tensor:
+    """The terms of the weighted mean of the cross-entropy, (rows,)."""
+    losses = LOSSES["cross_entropy"](outputs_of(layer, data.x), data.y)
+    return losses * data.weight / data.weight.mean()
+
+
 def loss_on(layer: MLayer, data: Tensors, loss: str) -> float:
     """The weighted mean loss without penalties; infinity if it is not finite."""
     losses = LOSSES[loss](outputs_of(layer, data.x), data.y)

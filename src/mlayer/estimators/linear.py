@@ -40,15 +40,25 @@ class LinearFit:
 
     coefficients: Array  # a constant, then those of the inputs, (1 + inputs, outputs)
     loss: float  # on held-out rows, as that of the layer is measured
-    # absolute, of each row when it was held out, (rows, outputs); NaN where it never was, and none of classes
+    # of each row when it was held out, NaN where it never was: absolute, (rows, outputs); of classes the
+    # terms of the loss, (rows, 1)
     errors: Array
 
     def is_no_worse(self, loss: float, errors: Array) -> bool:
-        """Compared with another model on the same held-out rows, on average and on the usual rows alike.
+        """Compared with another model of a quantity on the same held-out rows, on average and on usual rows.
 
         A mean of squares alone is decided by the few rows that lie far from all others.
         """
         return self.loss <= loss and _usual_loss(self.errors) <= _usual_loss(errors)
+
+    def is_as_good(self, losses: Array) -> bool:
+        """Compared with another model of classes: its loss is within a standard error of the difference.
+
+        The losses are those of the rows that were held out.
+        The rows of a rare class are few (Breiman et al., "Classification and Regression Trees", 1984).
+        """
+        gain = self.errors[~np.isnan(self.errors)] - losses
+        return bool(gain.mean() <= gain.std() / np.sqrt(len(gain)))
 
 
 def best_linear(data: Tensors, folds: Sequence[Tensor]) -> LinearFit:
@@ -86,19 +96,19 @@ def best_logistic(data: Tensors, folds: Sequence[Tensor], classes: int) -> Linea
         return None
     trials = []
     for penalty in ("l2", "l1") if classes == 2 and x.shape[1] >= _FEWEST_INPUTS else ("l2",):
-        losses = np.zeros(len(_STRENGTHS))
+        losses, errors = np.zeros(len(_STRENGTHS)), np.full((len(_STRENGTHS), len(x), 1), np.nan)
         for fold in folds:
             held = fold.numpy()
             found = _logistic(x[~held], labels[~held], weight[~held], classes, penalty)
-            share = weight[held] / weight[held].sum() / len(folds)
             for place, logits in enumerate(_values(found, x[held])):
                 each = -log_softmax(logits, axis=1)[np.arange(len(logits)), labels[held]]
-                losses[place] += each @ share
+                errors[place, held, 0] = each * weight[held] / weight[held].mean()
+                losses[place] += errors[place, held].mean() / len(folds)
         place = int(np.argmin(losses))
-        trials.append((float(losses[place]), penalty, place))
-    loss, penalty, place = min(trials, key=lambda trial: trial[0])
+        trials.append((float(losses[place]), penalty, place, errors[place]))
+    loss, penalty, place, error = min(trials, key=lambda trial: trial[0])
     coefficients = _logistic(x, labels, weight, classes, penalty)[place]
-    return LinearFit(coefficients, loss, np.empty((0, classes)))
+    return LinearFit(coefficients, loss, error)
 
 
 def _logistic(x: Array, labels: AnyArray, weight: Array, classes: int, penalty: str) -> Array:

@@ -38,6 +38,7 @@ class EstimatorPlan:
     embedding_size: int | None  # d, or None for no embedding
     hold_out: float  # the share of rows for early stopping, 0 for none
     chooses_alpha: bool  # whether alpha is to be chosen on held-out rows
+    is_large: bool  # whether a solver for large tables was chosen, and an alpha for it
     recipe: Recipe  # of the training; with an alpha to start from if it is to be chosen
 
 
@@ -113,6 +114,7 @@ def plan(estimator: Any, rows: int, inputs: int, outputs: int, seed: int) -> Est
         embedding_size=d,
         hold_out=float(estimator.validation_fraction) if early and solver != "lbfgs" else 0.0,
         chooses_alpha=is_auto(estimator.alpha) and solver == "lbfgs",
+        is_large=is_auto(estimator.alpha) and estimator.solver == "auto" and solver != "lbfgs",
         recipe=Recipe(
             loss=estimator._loss,
             penalty=estimator.penalty,

@@ -32,6 +32,8 @@ _MOST_WAVES = 20
 _NO_WEIGHT = 1e-6
 # A group needs this many rows to show separate waves.
 _ROWS_OF_A_GROUP = 40
+# Of an input with more values than these the effect may bend, and it may change the size of a season.
+_FEW_VALUES = 5
 _MOST_GROUPS = 60
 # Up to this many groups are judged one by one and searched for separate waves; more are judged together.
 _FEW_GROUPS = 6
@@ -59,7 +61,7 @@ class WaveFit:
 
     frequencies: Array  # radians per unit of the input, (waves,)
     inputs: Indices  # which input each wave runs along, (waves,)
-    # inputs that the amplitudes depend on: those of two values, and time where seasons grow
+    # inputs that the amplitudes depend on: those of two values, quantities, and time where seasons grow
     groups: tuple[int, ...] = ()
     products: tuple[tuple[int, int], ...] = ()  # pairs of inputs whose product has a coefficient
     # in the order of :meth:`columns`, (columns, outputs)
@@ -152,7 +154,7 @@ def find_waves(
         return None
     tell(0.7)
     best = solved(WaveFit(np.array([w for w, _ in found]), np.array([a for _, a in found])), data)
-    best = _growing(_with_groups(best, data, groups, along, tell), data, along)
+    best = _with_quantities(_with_groups(best, data, groups, along, tell), data, along)
     tell(0.8)
     if best.groups:
         best = _refined(best, data, tell)
@@ -240,13 +242,32 @@ def _with_groups(
     return best
 
 
-def _growing(best: WaveFit, data: Rows, along: list[int]) -> WaveFit:
-    """The fit with amplitudes that change linearly along an input, where that pays."""
-    for a in along:
-        trial = replace(best, groups=(*best.groups, a))
-        if trial.parameters(data.y.shape[1], data.x.shape[1]) < data.y.size // 3:
-            best = min(best, solved(trial, data), key=lambda each: each.score)
+def _quantities(x: Array, along: list[int]) -> list[int]:
+    """Inputs of many values that no wave runs along: prices, temperatures."""
+    count = x.shape[1]
+    if count > _INPUTS_WITH_PRODUCTS:
+        return []
+    return [j for j in range(count) if j not in along and len(np.unique(x[:, j])) > _FEW_VALUES]
+
+
+def _with_quantities(best: WaveFit, data: Rows, along: list[int]) -> WaveFit:
+    """The fit with seasons that change linearly with time or a quantity, and its square, where that pays.
+
+    Clouds dim the day; both heat and cold need power.
+    """
+    quantities = _quantities(data.x, along)
+    for j in [*along, *quantities]:
+        best = _better(best, replace(best, groups=(*best.groups, j)), data)
+    for j in quantities:
+        best = _better(best, replace(best, products=(*best.products, (j, j))), data)
     return best
+
+
+def _better(best: WaveFit, trial: WaveFit, data: Rows) -> WaveFit:
+    """The one with the lower criterion, if the rows are enough for the other."""
+    if trial.parameters(data.y.shape[1], data.x.shape[1]) >= data.y.size // 3:
+        return best
+    return min(best, solved(trial, data), key=lambda each: each.score)
 
 
 def _refined(best: WaveFit, data: Rows, tell: Callable[[float], None]) -> WaveFit:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 TABLE_FORMAT = 4
 _BATCH = 4096  # rows predicted at once
 _SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
+# x^10 on [0, 1] goes as far beyond it as any prediction may: further than the laws that tables follow.
+_DEGREE = 10
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,8 @@ class TableModel:
         inputs, remarks = self.encode(frame)
         outputs = self.outputs(inputs)
         if not self.target.classifies:
-            # Of rows like those of the fit the truth is like theirs: nearer to it by a projection. Others are
-            # extrapolated, for which the layer is made.
             outputs = slowed(self.facts.get("horizon", {}), self.schema, frame, outputs)
-            inside = self.schema.inside(inputs.double().numpy())
-            outputs = np.where(inside, self.limited(outputs), outputs)
+            outputs = self.limited(outputs, self.schema.beyond(inputs.double().numpy()))
         predictions = Predictions(outputs, self.target, remarks, self.threshold)
         bad = int((~predictions.finite).sum())
         if bad:
@@ -145,17 +144,24 @@ class TableModel:
         remarks += self._beyond(predictions.outputs)
         return predictions
 
-    def limited(self, outputs: AnyArray) -> AnyArray:
+    def limited(self, outputs: AnyArray, beyond: AnyArray | float = 0.0) -> AnyArray:
         """Values of a quantity no further beyond the targets of the fit than a tenth of their range.
 
-        None is negative if no target was.
+        None is negative if no target was: of rows like those of the fit the truth is like theirs, and nearer
+        to it by a projection. Rows ``beyond`` the fit, by that part of the range of a column, are
+        extrapolated, for which the layer is made: they may go as far as a polynomial of high degree does, so
+        that a row at the edge is treated as its neighbors inside are.
         """
         least, most = self.facts.get("range", (0.0, 0.0))
         if not least < most:
             return outputs
         slack = _SLACK * (most - least)
         low = least - slack if least < 0 else max(least - slack, 0.0)
-        return np.asarray(np.clip(outputs, low, most + slack))
+        with np.errstate(over="ignore"):
+            more = (most - least) * np.expm1(_DEGREE * np.log1p(np.asarray(beyond)))
+            bounded = np.clip(outputs, low - more, most + slack + more)
+        # An overflow beyond the fit has no value.
+        return np.where(np.isfinite(outputs) | (more == 0), bounded, outputs)
 
     def _beyond(self, outputs: AnyArray) -> list[Remark]:
         """A remark about values that no target of the fit comes near: further out than all of them reach."""

@@ -53,11 +53,14 @@ class Schema:
         """Columns that a csv reader must not turn into numbers: 007 is not 7."""
         return tuple(column.name for column in self.columns if column.raw_text)
 
-    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True for encoded rows that lie in the range of the training table with every column."""
-        result, start = np.ones(len(numbers), dtype=bool), 0
+    def beyond(self, numbers: Floats) -> Floats:
+        """How far encoded rows lie beyond the training table, with the column that is furthest out.
+
+        In units of that range; 0 for rows that are in the range with every column.
+        """
+        result, start = np.zeros(len(numbers)), 0
         for column in self.columns:
-            result &= column.inside(numbers[:, start : start + len(column.features)])
+            np.maximum(result, column.beyond(numbers[:, start : start + len(column.features)]), out=result)
             start += len(column.features)
         return result
 

@@ -180,9 +180,16 @@ def _write(rows: DataFrame, output: Path | None, spreadsheet: bool) -> None:
 
 
 def _first_rows(frame: DataFrame, quiet: bool) -> None:
+    from mlayer.tables.certify.certify_table import COLUMNS
+    from mlayer.tables.metrics import readable
+
     shown = frame.head(SHOWN)
-    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in shown.to_numpy()]
-    show.table(list(map(str, shown.columns)), cells)
+    # Column by column: as one array an identifier beside fractions would become a rounded fraction.
+    columns = [
+        [readable(v) if isinstance(v, float) and name in COLUMNS else str(v) for v in shown[name].tolist()]
+        for name in shown
+    ]
+    show.table(list(map(str, shown.columns)), list(zip(*columns, strict=True)))
     if len(frame) > SHOWN:
         show.say(f"the first {SHOWN} rows; -o FILE.csv writes all", quiet)
 
@@ -190,6 +197,8 @@ def _first_rows(frame: DataFrame, quiet: bool) -> None:
 def _report_intervals(
     done: IntervalRows, output: Path | None, spreadsheet: bool, quiet: bool, as_json: bool
 ) -> None:
+    from mlayer.tables.metrics import readable
+
     show.remarks(done.remarks, quiet)
     _write(done.frame, output, spreadsheet)
     summary = done.summary()
@@ -203,7 +212,7 @@ def _report_intervals(
         show.say(f"  {name} takes all its values", quiet)
     show.out(f"{summary['rows']} rows")
     if summary["median_width"] is not None:
-        show.out(f"median width of the intervals: {summary['median_width']:.4g}")
+        show.out(f"median width of the intervals: {readable(summary['median_width'])}")
     if summary["unbounded"]:
         show.out(f"{summary['unbounded']} rows have no bound: a smaller --eps may give one")
     if output is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 # Names that the table of certificates or intervals has for itself.
-_COLUMNS = ("row", "prediction", "truth", "radius", "margin", "runner_up", "method", "lower", "upper")
+COLUMNS = ("row", "prediction", "truth", "radius", "margin", "runner_up", "method", "lower", "upper")
 
 _ROUNDED = 1e-12  # of a radius: more than the rounding of what is done to it here
 
@@ -122,7 +122,7 @@ def row_labels(model: TableModel, frame: DataFrame) -> dict[str, Any]:
     >>> row_labels(model, pandas.DataFrame({"age": [1, 2], "patient": ["A7", "B9"], "ill": ["no", "no"]}))
     {'row': [1, 2], 'patient': ['A7', 'B9']}
     """
-    used = {column.name for column in model.schema.columns} | {model.target.name, *_COLUMNS}
+    used = {column.name for column in model.schema.columns} | {model.target.name, *COLUMNS}
     labels: dict[str, Any] = {"row": list(range(1, len(frame) + 1))}
     for name in frame.columns:
         if str(name) not in used and len(frame) > 1 and frame[name].notna().all() and frame[name].is_unique:

@@ -108,6 +108,7 @@ def present_format(format: str) -> str:
     return "%Y-%m-%d" if format == "%Y/%m/%d" else format
 
 
+@lru_cache(maxsize=1 << 15)  # a column is read to find its format, to split, to learn and to encode
 def days_of(text: str, format: str) -> float:
     """Days since 1970, with their fraction; NaN if the format does not fit.
 
@@ -135,7 +136,7 @@ def _strptime(text: str, format: str) -> float:
     return (moment - datetime(1970, 1, 1)).total_seconds() / 86400
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 14)  # hours and quarters of one day
 def _day(text: str, format: str) -> float:
     """The day of a text without a clock."""
     try:

@@ -102,9 +102,9 @@ class Column(ABC):
         """The range of its values in the training table; 0 for a column that does not move."""
         return 0.0
 
-    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True for encoded cells, (rows, len(features)), that lie in the range of the training table."""
-        return np.ones(len(numbers), dtype=bool)
+    def beyond(self, numbers: Floats) -> Floats:
+        """How far encoded cells, (rows, len(features)), lie beyond the training range, in units of it."""
+        return np.zeros(len(numbers))
 
     @property
     def date(self) -> Date | None:

@@ -87,8 +87,11 @@ class _Measured(Column):
     def extent(self) -> float:
         return self.high - self.low if self.moves else 0.0
 
-    def inside(self, numbers: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        return np.asarray((numbers[:, 0] >= self.low) & (numbers[:, 0] <= self.high))
+    def beyond(self, numbers: Floats) -> Floats:
+        away = np.maximum(np.maximum(self.low - numbers[:, 0], numbers[:, 0] - self.high), 0.0)
+        # Of a column with one value, and missing cells, any other one is far away.
+        with np.errstate(over="ignore"):
+            return np.asarray(away / max(self.high - self.low, np.finfo(np.float64).tiny))
 
     @abstractmethod
     def parse(self, series: Series) -> Parsed:

@@ -152,7 +152,7 @@ class FitResult:
         if self.half is not None and np.isfinite(self.half).all():
             covered = np.mean(np.abs(self.predictions.outputs - self.truth) <= self.half)
             ends = [readable(float(end)) for end in (self.half.min(), self.half.max())]
-            said += f" Intervals for 90 %, +- {ends[0]} to +- {ends[1]}, held {covered:.0%} of them."
+            said += f" Intervals for 90 %, +- {ends[0]} to +- {ends[1]}, held {100 * covered:.0f} % of them."
         elif not self.model.target.classifies:
             said += self._constant_intervals() if self.scores is None else self._intervals(self.scores)
         return said
@@ -164,7 +164,7 @@ class FitResult:
         half = self.model.half_width(0.9)
         if len(self.model.facts["errors"]) > len(self.errors):  # from more than the held-out rows
             covered = float(np.mean(self.errors <= half))
-        return f" A prediction +- {readable(half)} held {covered:.0%} of them (90 % requested)."
+        return f" A prediction +- {readable(half)} held {100 * covered:.0f} % of them (90 % requested)."
 
     def _intervals(self, scores: AnyArray) -> str:
         """Intervals whose width depends on the row, by the sizes that belong to the scores."""
@@ -175,7 +175,7 @@ class FitResult:
         halves = half_width(scores, 0.9) * np.nanquantile(sizes, [0.1, 0.9])
         return (
             f" A prediction +- {readable(float(halves[0]))} to +- {readable(float(halves[1]))}, by the row, "
-            f"held {covered:.0%} of them (90 % requested)."
+            f"held {100 * covered:.0f} % of them (90 % requested)."
         )
 
     def _imbalanced(self, rows: int) -> str:
@@ -185,7 +185,7 @@ class FitResult:
         common = self.model.target.classes[1 - rare]
         count = int((self.predictions.choices != rare).sum())
         return (
-            f"On {rows:,} held-out rows, of which {share:.1%} are {name!r}, the model has ROC AUC "
+            f"On {rows:,} held-out rows, of which {100 * share:.1f} % are {name!r}, the model has ROC AUC "
             f"{self.metrics['ROC AUC']:.3f} (chance: 0.5) and average precision "
             f"{self.metrics['average precision']:.3f} (chance: {share:.3f}). "
             f"{count:,} of {rows:,} predictions are {common!r}; --balanced and --threshold change how many."
