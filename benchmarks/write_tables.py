@@ -501,11 +501,16 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
 }
 
 
+def spaceless(table: str) -> str:
+    """The table with percents as the pages write them: 5%."""
+    return re.sub(r"(?<=\d) %", "%", table)
+
+
 def rewritten(text: str, page: str) -> str:
     """The page with its tables as they follow from results/."""
     for name, table in PAGES[page].items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text, count = pattern.subn(lambda m, table=table: m[1] + table() + "\n" + m[2], text)  # type: ignore[misc]
+        text, count = pattern.subn(lambda m, table=table: m[1] + spaceless(table()) + "\n" + m[2], text)  # type: ignore[misc]
         if count != 1:
             raise SystemExit(f"{page} has {count} places for the table {name}, not 1")
     return text

@@ -32,7 +32,7 @@ def main() -> None:
     test, labels = data.test.images(), data.test.labels
     with torch.no_grad():
         right = layer(test).argmax(1) == labels
-    print(f"right on unseen digits: {100 * right.double().mean():.1f} %")
+    print(f"right on unseen digits: {100 * right.double().mean():.1f}%")
 
     # 3 steps apart: the file's digits come in runs of one writer.
     rows = torch.nonzero(right)[::3, 0][:ROWS]

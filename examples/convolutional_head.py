@@ -70,7 +70,7 @@ def main() -> None:
         model = nn.Sequential(*convolutions(), *head())
         count = sum(p.numel() for part in list(model)[7:] for p in part.parameters())
         errors = curves[f"{name} head, {count:,} parameters"] = train(model, x, y, test)
-        print(f"{name:8} head, {count:5,} parameters, wrong on unseen digits: {errors[-1]:.1f} %")
+        print(f"{name:8} head, {count:5,} parameters, wrong on unseen digits: {errors[-1]:.1f}%")
     print(f"Picture: {picture(curves)}")
 
 

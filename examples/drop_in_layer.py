@@ -54,7 +54,7 @@ def main() -> None:
     for name, model in models.items():
         count = sum(p.numel() for p in model.parameters())
         errors = curves[f"{name}, {count:,} parameters"] = train(model, x, y, test)
-        print(f"{name:9} {count:5,} parameters, wrong on unseen digits: {errors[-1]:.1f} %")
+        print(f"{name:9} {count:5,} parameters, wrong on unseen digits: {errors[-1]:.1f}%")
     print(f"Picture: {picture(curves, models['M-layer'], test)}")
 
 

@@ -206,6 +206,20 @@ def test_nothing_is_fetched_by_the_site() -> None:
     assert "://" not in (DOCS / "style/site.css").read_text()
 
 
+def test_pictures_are_dark_on_dark_pages() -> None:
+    """All but the maps of colors and the digits are inverted; most stood there in white."""
+    css = (DOCS / "style/site.css").read_text()
+    dark = re.findall(
+        r'\[data-md-color-scheme="slate"\] \.md-typeset img(.*?) \{ filter: (\w+)', css, re.DOTALL
+    )
+    assert [filter for _, filter in dark] == ["invert", "brightness"]
+    (_, (dimmed, _)) = dark
+    assert dark[0][0] == ""  # every picture
+    named = re.findall(r'\[src\$="(.*?)"\]', dimmed)
+    assert len(named) == 5
+    assert all((DOCS / "pictures" / name).is_file() for name in named)
+
+
 def test_the_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     table = [line for line in lines if line.startswith("| ") and not line.startswith("| |")]

@@ -66,12 +66,12 @@ def _spirals(record: Figures) -> list[str]:
     runs = [run["extra_turn_accuracy"] for run in record["results"]["models"]["ours"]["runs"]]
     figures, text = record["headline"], record["results"]["models"]["text"]
     return [
-        f"({100 * figures['spiral.extra_turn_accuracy']:.1f} %, five seeds from {100 * min(runs):.1f} to "
-        f"{100 * max(runs):.2f} %); on the second further turn "
-        f"{100 * figures['spiral.second_turn_accuracy']:.1f} % of the points are classified correctly, on "
+        f"({100 * figures['spiral.extra_turn_accuracy']:.1f}%, five seeds from {100 * min(runs):.1f} to "
+        f"{100 * max(runs):.2f}%); on the second further turn "
+        f"{100 * figures['spiral.second_turn_accuracy']:.1f}% of the points are classified correctly, on "
         f"the third {100 * figures['spiral.third_turn_accuracy']:.1f}",
-        f"fit {100 * text['training_accuracy']:.1f} % of the training points and classify "
-        f"{100 * text['extra_turn_accuracy']:.1f} % of a further turn correctly",
+        f"fit {100 * text['training_accuracy']:.1f}% of the training points and classify "
+        f"{100 * text['extra_turn_accuracy']:.1f}% of a further turn correctly",
     ]
 
 
@@ -156,7 +156,7 @@ def _rivals(record: Figures) -> list[str]:
 def _fingerprint(record: Figures) -> list[str]:
     ten, one = (100 * record[f"share_of_{epochs}"] for epochs in ("10_epochs", "one_epoch"))
     return [
-        f"(measured: {ten:.2g} %; {one:.2g} % of one)",
+        f"(measured: {ten:.2g}%; {one:.2g}% of one)",
         f"which takes {record['times_as_fast_as_sha256']:.2g} times as long",
     ]
 

@@ -161,6 +161,13 @@ def test_spelling_is_american() -> None:
     assert not [name(file) for file in FILES if BRITISH.search(file.name)]
 
 
+def test_percents_are_written_one_way() -> None:
+    """'90 %' stood next to '87%'; in backquotes it is what a cell of a table may hold."""
+    pages = [file for file in READ if file.suffix in {".md", ".ipynb"}]
+    found = {name(file): slips(re.compile(r"\d %(?!`)"), text_of(file)) for file in pages}
+    assert {file: percents for file, percents in found.items() if percents} == {}
+
+
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_words_are_those_of_the_field(phrase: str) -> None:
     pattern = over_lines(phrase)

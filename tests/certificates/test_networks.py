@@ -243,7 +243,12 @@ def model_of(*modules: nn.Module) -> nn.Sequential:
         (nn.Sequential(MLayer(2, 1, matrix_size=2)), {}, "a classifier with at least 2 outputs"),
         (model_of(nn.Linear(3, 2)), {}, "a Linear on vectors of 3"),
         (model_of(nn.Linear(2, 3)), {}, r"front ends in \(2,\)"),
-        (model_of(nn.Conv2d(1, 1, 1)), {}, "images before Conv2d"),
+        (
+            model_of(nn.Conv2d(1, 1, 1)),
+            {},
+            r"images .* before Conv2d .*shape \(2,\)\. Add nn.Unflatten.*x\[None\]",
+        ),
+        (model_of(nn.Conv2d(3, 1, 1)), {"x": torch.zeros(1, 2, 2, 3)}, r"first: x\.permute\(0, 3, 1, 2\)"),
         (model_of(nn.ReLU()), {"norm": "l2"}, "norm must be"),
         (model_of(nn.ReLU()), {"method": "paper"}, "method must be"),
         (model_of(nn.ReLU()), {"rigorous": True}, "rigorous must be False for a network"),

@@ -70,5 +70,5 @@ def test_a_shift_is_told_from_chance_and_from_single_outliers(size: float, at: i
 def test_the_level_of_the_last_rows() -> None:
     way = Continuation("waves", np.inf, 1.0, True).from_the_last_rows
     assert (way.memory, way.drift, way.local) == (2.0, 0.0, False)
-    assert way.description == "the level of the last rows on top of the season"
+    assert way.description == "the level of the last rows plus the season"
     assert Continuation("none", 0.3, 0.5, False).from_the_last_rows == Continuation("none", 0.3, 0.5, False)

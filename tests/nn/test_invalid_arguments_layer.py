@@ -123,3 +123,30 @@ def test_double_precision_layer_under_autocast_names_the_dtype() -> None:
         pytest.raises(ArgumentTypeError, match=r"x must be of the dtype of the layer, torch\.float64"),
     ):
         layer(torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("free_generators", (7, 6)),
+        ("free_matrix_bias", (1,)),
+        ("readout", (5, 4, 4)),
+        ("output_bias", (1,)),
+        ("embedding", (3, 3)),
+        ("embedding_bias", (1,)),
+    ],
+)
+def test_a_parameter_replaced_by_one_of_another_shape(name: str, shape: tuple[int, ...]) -> None:
+    """The product that met it first named no argument; biases of one entry were broadcast."""
+    layer = MLayer(2, 2, matrix_size=4, embedding_size=3, structure="nilpotent")
+    right = tuple(getattr(layer, name).shape)
+    setattr(layer, name, torch.nn.Parameter(torch.zeros(shape)))
+    with pytest.raises(ArgumentError) as caught:
+        layer(torch.zeros(5, 2))
+    assert f"{name} must be of shape {right}" in str(caught.value)
+    assert f"got shape {shape}" in str(caught.value)
+
+
+def test_an_initializer_of_torch() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"got torch.nn.init.xavier_uniform_, which fills one tensor"):
+        MLayer(2, 1, init=torch.nn.init.xavier_uniform_)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def test_raise_names_count_and_remedy() -> None:
         layer("raise")(HUGE)
     with pytest.raises(OverflowedOutputError, match=r"^1 of 1 outputs"):
         layer("raise")(HUGE[1])
-    with pytest.raises(OverflowedOutputError, match=r"use init='balanced'\.$"):
+    with pytest.raises(OverflowedOutputError, match=r"use init='balanced', or add the activity penalty\.$"):
         layer("raise").forward_with_activity(HUGE)
     balanced = MLayer(1, 1, matrix_size=2, init="balanced", on_overflow="raise")
     with pytest.raises(OverflowedOutputError, match=r"add the activity penalty\.$"):

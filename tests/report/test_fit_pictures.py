@@ -72,11 +72,11 @@ def sales() -> FitResult:
 
 def test_the_page_of_a_series(sales: FitResult) -> None:
     html = fit_page(sales, "sales.csv", "sales.safetensors").html()
-    assert "The last 80 moments of date were held out and forecast" in html
+    assert "The last 80 time points of date were held out and forecast" in html
     assert "Periods found: 7.0 days" in html
     assert "waves with a period of 7.0 days" in sales.verdict
     assert "column used" in html
-    assert "The band is the interval for 90 % of the rows: from ±\N{NO-BREAK SPACE}" in html
+    assert "The band is the 90% interval of each row: from ±\N{NO-BREAK SPACE}" in html
     assert "+- " in sales.verdict  # for terminals of all kinds
     assert "+- " not in html
     assert "the model file was then fitted to all rows" in html
@@ -175,15 +175,16 @@ def test_a_long_series_is_drawn_whole_and_close_up(sales: FitResult) -> None:
     """A line through 2,000 hours of a daily season is a solid block."""
     series = long_series(sales, 2000)
     html = fit_page(series, "sales.csv", "sales.safetensors").html()
-    assert "Shown are the lowest and the highest of every 27 moments." in html  # 1,600 / 60
-    assert "the last 30 moments before the forecast and its first 90" in html
+    assert "Shown are the lowest and the highest value of every 27 time points." in html  # 1,600 / 60
+    assert "the last 30 time points before the forecast and its first 90" in html
     assert series.series is not None
     before, after = series.series.before, series.series.after
     whole = drawn(plots.forecast_ranges(before, after, 27))
     low, high = (line.get_ydata() for line in whole.lines)
     assert len(low) == -(-400 // 27)
     for place in range(len(low)):
-        stretch = after[2][27 * place : 27 * place + 27]
+        start = min(27 * place, 400 - 27)  # the last stretch is as long as the others
+        stretch = after[2][start : start + 27]
         assert (low[place], high[place]) == (stretch.min(), stretch.max())
     close = [draw for draw, words, _ in fit._pictures(series) if "the first 90 of them" in words]
     assert [len(line.get_xdata()) for line in drawn(close[0]).lines] == [30, 90, 90]
@@ -191,5 +192,5 @@ def test_a_long_series_is_drawn_whole_and_close_up(sales: FitResult) -> None:
 
 @pytest.mark.parametrize("rows", [10, 150, 300, 301, 350])
 def test_short_series_are_one_picture_of_a_line(sales: FitResult, rows: int) -> None:
-    names = [words for _, words, _ in fit._pictures(long_series(sales, rows)) if "moments forecast" in words]
+    names = [words for _, words, _ in fit._pictures(long_series(sales, rows)) if "points forecast" in words]
     assert len(names) == (1 if rows <= 300 else 2)  # four fifths of the rows are shown

@@ -150,7 +150,7 @@ def test_what_is_on_it() -> None:
     text = Reader(page_of(["a", "b"])).text
     for words in (
         "Classification of y",
-        "On 40 held-out rows the model has accuracy 0.9",
+        "On 40 held-out rows the model's accuracy is 0.9",
         "accuracy",
         "0.25",
         "1,234",

@@ -133,8 +133,7 @@ def test_a_constant_model_is_explained() -> None:
     layer = wave_layer(WaveFit.linear(np.array([[123.4], [1e-14]])), 1)
     found = explain(layer, np.arange(50.0)[:, None])
     assert (
-        found.verdict
-        == "the formula explains 100 % of the model's variation: it can stand for the model here"
+        found.verdict == "the formula explains 100% of the model's variation: it can stand for the model here"
     )
 
 

@@ -85,12 +85,12 @@ def test_task_guessed_or_told() -> None:
 
 def test_verdict() -> None:
     good = fit_table(frame(), Plan("y"), estimator=LeastSquares())
-    assert good.verdict.startswith("On 40 held-out rows the model has RMSE 0.1")
+    assert good.verdict.startswith("On 40 held-out rows the model's RMSE is 0.1")
     assert "no better" not in good.verdict
     noise = frame().assign(y=np.random.default_rng(5).choice(["a", "b"], 200))
     poor = fit_table(noise, Plan("y"), estimator=LeastSquares())
-    assert "95 % interval" in poor.verdict
-    assert ("It is no better than that" in poor.verdict) == (
+    assert "95% interval" in poor.verdict
+    assert ("The model is no better" in poor.verdict) == (
         poor.metrics["accuracy"] <= poor.baseline["accuracy"]
     )
 
@@ -103,7 +103,7 @@ def test_the_share_of_rows_that_an_interval_held_is_that_of_the_stated_width() -
     wide = replace(result, model=replace(result.model, facts=facts), scores=None)
     half = wide.model.half_width(0.9)
     assert half > errors.max()
-    assert "held 100 % of them" in wide.verdict
+    assert "contains 100% of these rows" in wide.verdict
 
 
 def test_periods_of_the_same_length_are_written_once() -> None:

@@ -75,7 +75,7 @@ def test_a_short_series_is_held_out_by_time_and_has_finite_intervals() -> None:
     assert result.model.facts["split"] == "time"
     later = table_of(np.zeros(6), start="2024-01-01", freq="MS")
     assert np.isfinite(result.model.half_widths(later, 0.9)).all()
-    assert "Intervals for 90 %" in result.verdict
+    assert "The 90% intervals, +- " in result.verdict
 
 
 def test_what_is_a_series() -> None:

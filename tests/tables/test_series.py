@@ -100,7 +100,7 @@ def test_intervals_hold_what_they_promise(tmp_path: Path) -> None:
         truth = table.tail(600)["y"].to_numpy()
         inside = ((out["low"] <= truth) & (truth <= out["high"])).mean()
         assert inside == pytest.approx(coverage, abs=0.08)  # 180 errors behind it
-    assert "90 % requested" in result.verdict
+    assert "90% requested" in result.verdict
 
 
 def test_intervals_need_a_quantity() -> None:

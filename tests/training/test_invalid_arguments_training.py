@@ -236,3 +236,10 @@ def test_processes_that_torchrun_did_not_start(size: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("WORLD_SIZE", size)
     with pytest.raises(ArgumentError, match=r"environment variable WORLD_SIZE must be .*set by torchrun"):
         train(layer(), (X, Y), Settings(epochs=1))
+
+
+def test_a_model_on_the_device_meta() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"model must be one with values; got parameters on the device meta"
+    ):
+        train(layer().to("meta"), (X, Y), Settings(epochs=1))

@@ -72,7 +72,13 @@ def common(function: F) -> F:
     return click.option("-q", "--quiet", is_flag=True, help="Print errors and results only.")(function)
 
 
-norm = click.option("--norm", type=NamedChoice(["linf", "l2"]), default="linf", show_default=True)
+norm = click.option(
+    "--norm",
+    type=NamedChoice(["linf", "l2"]),
+    default="linf",
+    show_default=True,
+    help="Norm of a change of the row.",
+)
 unit = click.option(
     "--unit",
     "units",

@@ -81,8 +81,8 @@ class Continuation:
         level = "the mean level" if np.isinf(self.memory) else "the level of the last rows"
         if self.memory < 1:
             level = "the last value"
-        trend = {0.0: "", 0.5: " and half of the trend", 1.0: " and the trend"}[self.drift]
-        season = " on top of the season" if self.season != NONE else ""
+        trend = {0.0: "", 0.5: " plus half of the trend", 1.0: " plus the trend"}[self.drift]
+        season = " plus the season" if self.season != NONE else ""
         factor = ", growing at a constant rate" * self.grows + ", times a factor for each group" * self.scales
         return level + trend + season + factor
 

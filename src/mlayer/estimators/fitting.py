@@ -23,8 +23,8 @@ _CHUNK = 4096  # rows in one batch without gradients
 _TRIAL_BATCHES = 20
 _SAFE_SHARE = 0.85
 # From this number of rows on classifiers are fitted in float32, in half of the time: such fits end at gains
-# of 0.05 % of the loss, which float32 has digits for, and on five tables the held-out losses were the same
-# within 1 %. Squared errors may fall without end, and need float64.
+# of 0.05% of the loss, which float32 has digits for, and on five tables the held-out losses were the same
+# within 1%. Squared errors may fall without end, and need float64.
 _ROWS_IN_SINGLE = 1000
 
 

@@ -4,8 +4,8 @@
     mlayer reproduce baselines              the four dense nets, one seed: 6 hours on one core
     mlayer reproduce baselines --full       three seeds of them, then ANODE and NODE on all sets: days
 
-Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): ReLU 56.29 % on CIFAR-10, ANODE
-98.20, 60.60 and 83.50 % on MNIST, CIFAR-10 and SVHN; all rows are in `EXPECTED`. A public replication of
+Expected (quoted by the paper from Lin et al. 2015 and Dupont et al. 2019): ReLU 56.29% on CIFAR-10, ANODE
+98.20, 60.60 and 83.50% on MNIST, CIFAR-10 and SVHN; all rows are in `EXPECTED`. A public replication of
 ANODE on CIFAR-10 has 52.4 ± 1.2 (openreview O1IJIoWN6p).
 
 Every row is trained on nine tenths of the training set; the epoch with the best accuracy on the other tenth

@@ -9,8 +9,8 @@ Sets whose files are not there are left out and named; the digits need none. Eac
 a linear layer by the same recipe (`robust_training`), attacks every test image, and certifies those that
 withstand.
 
-Expected (not in the paper): our goals are 50 % certified at 62 % clean for CIFAR-10 at 2/255, and 95 %
-at 98 % for MNIST at 0.1. The published figures are of convolutional nets with many times as many
+Expected (not in the paper): our goals are 50% certified at 62% clean for CIFAR-10 at 2/255, and 95%
+at 98% for MNIST at 0.1. The published figures are of convolutional nets with many times as many
 parameters.
 """
 
@@ -39,7 +39,7 @@ QUOTED_FROM = "Gowal et al. (IBP), Zhang et al. (CROWN-IBP); IBP at 2/255: CTBen
 # and Zhang et al. (arXiv:1906.06316, CROWN-IBP), from the tables of
 # github.com/deepmind/interval-bound-propagation. Attacked by 20 steps of PGD; verified by IBP, but CROWN-IBP
 # at 2/255 by its own bound. IBP at 2/255: CTBench (arXiv:2406.04848), as quoted in ADA-research/CTRAIN;
-# the 44.1 % of the repository above came from a looser verifier.
+# the 44.1% of the repository above came from a looser verifier.
 EXPECTED: dict[str, dict[str, dict[str, float]]] = {
     "cifar10_2_255": {
         "IBP": {"clean": 67.5, "certified": 56.0},

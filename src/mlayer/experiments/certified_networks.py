@@ -11,8 +11,8 @@ head of the same number of parameters and a linear head (`interval_network`), by
 seeds, on interval bounds through the front (`interval_loss`). Then every test image is certified and attacked
 (`network_accuracy`). The last 5,000 training images choose the epoch; the test images choose nothing.
 
-Expected (not in the paper): our goals are 95 % certified at 98 % clean for MNIST at 0.1, 80 % at 95 % for
-MNIST at 0.3, and 56 % at 68 % for CIFAR-10 at 2/255. The published figures are of larger networks that were
+Expected (not in the paper): our goals are 95% certified at 98% clean for MNIST at 0.1, 80% at 95% for
+MNIST at 0.3, and 56% at 68% for CIFAR-10 at 2/255. The published figures are of larger networks that were
 trained for longer.
 """
 

@@ -5,7 +5,7 @@
     mlayer reproduce images --full      five seeds (SVHN: three; MNIST by the text's recipe: 30, as
                                         in the paper): five hours on one core
 
-Expected (paper): 97.99, 54.17 and 81.19 % with 68,885, 148,965 and 148,965 parameters.
+Expected (paper): 97.99, 54.17 and 81.19% with 68,885, 148,965 and 148,965 parameters.
 Three recipes: the text's, the authors' notebook's, and ours; see `image_recipes`.
 """
 

@@ -135,6 +135,6 @@ def plot(results: Results) -> Figure:
         axes.invert_yaxis()
         axes.set_xlabel("difference, percentage points")
         axes.set_title(
-            f"{SET_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f} % as it is", fontsize=10
+            f"{SET_TITLES.get(name, name)}: {statistics.mean(whole.values()):.2f}% as it is", fontsize=10
         )
     return figure

@@ -142,7 +142,7 @@ def plot(results: Results) -> Figure:
     for axes, model in zip(axes_of, models, strict=True):
         ours = model["robustness"]["ours"]
         histograms(axes, ours)
-        title = f"n = {model['matrix_size']}, {_LABELS[model['recipe']]}: {model['test_accuracy']:.2f} %"
+        title = f"n = {model['matrix_size']}, {_LABELS[model['recipe']]}: {model['test_accuracy']:.2f}%"
         axes.set_title(f"{title}\n{ours['correct']} of the first {ours['images']} images", fontsize=9)
     axes_of[0].set_ylabel("correctly classified images")
     return figure

@@ -5,7 +5,7 @@
     mlayer reproduce waves --smoke      seconds
 
 Expected: nothing in the paper. A sum of two cosines with real frequencies in [3, 9] is sampled 500 times on
-[0, 2], evenly or not, with noise of 1 to 20 % of the function's deviation. The measure is the root mean
+[0, 2], evenly or not, with noise of 1 to 20% of the function's deviation. The measure is the root mean
 squared error on [2, 6], where a wrong frequency costs most, compared with
     bound       the Cramer-Rao bound of that error, for a method that knows there are two waves
     told        least squares with the frequencies given
@@ -62,12 +62,12 @@ SCALES = {
 }
 ROWS = (
     PaperRow(
-        "Waves in 20 % noise, evenly sampled: error / Cramér-Rao bound, root mean square",
+        "Waves in 20% noise, evenly sampled: error / Cramér-Rao bound, root mean square",
         "",
         "waves.even_0.2_ratio",
         ".2f",
     ),
-    PaperRow("Waves in 20 % noise, unevenly sampled: the same", "", "waves.uneven_0.2_ratio", ".2f"),
+    PaperRow("Waves in 20% noise, unevenly sampled: the same", "", "waves.uneven_0.2_ratio", ".2f"),
     PaperRow("Waves, all noise levels: runs that found two waves", "", "waves.right_number", ".1%"),
 )
 

@@ -64,6 +64,7 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     Under ``torch.utils.checkpoint`` with ``use_reentrant=False`` each forward pass counts once, however
     often it is recomputed; exp(M) of the watched layers is kept for the penalty. With
     ``use_reentrant=True`` the forward pass has no gradient, and a :class:`DetachedPenaltyError` says so.
+    A model without M-layers gives no penalties, so that one loop trains it and an M-layer.
     One inside another collects too: both then hold the penalties of the passes inside them. Copies made
     inside are not watched. Under ``torch.func`` (vmap, grad) it must stand inside the transformed function:
     what a transform computes cannot be used outside of it.

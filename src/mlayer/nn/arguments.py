@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -138,6 +139,19 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
             str(x.dtype),
             f"Convert it with x.to({weights.dtype}), or the layer with layer.to(dtype).",
         )
+
+
+def check_shapes(parameters: Mapping[str, Tensor | None], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise if a parameter of the layer was replaced by one of another shape, as another layer's may be."""
+    for name, shape in shapes.items():
+        parameter = parameters.get(name)
+        if parameter is not None and parameter.shape != shape:
+            raise ArgumentError(
+                name,
+                f"of shape {shape}, by the sizes of the layer",
+                f"shape {tuple(parameter.shape)}",
+                "Make an MLayer of other sizes, or assign a parameter of this shape.",
+            )
 
 
 def _reshape(shape: tuple[int, ...], in_features: int) -> str:

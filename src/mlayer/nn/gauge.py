@@ -235,7 +235,7 @@ def _conjugate_gradients(apply: Callable[[Tensor], Tensor], target: Tensor) -> T
     residual = target
     step = residual
     size = residual.square().sum()
-    goal = 1e-4 * size  # squares: 1 % of the residual is enough for a Newton step
+    goal = 1e-4 * size  # squares: 1% of the residual is enough for a Newton step
     for _ in range(_INNER_STEPS):
         image = apply(step)
         curvature = (step * image).sum()

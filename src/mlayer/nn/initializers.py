@@ -167,6 +167,13 @@ def as_initializer(init: str | Initializer) -> Initializer:
         raise ArgumentTypeError(
             "init", "a name or a callable (layer, generator)", brief(init), f"Make one: {init.__name__}()."
         )
+    if getattr(init, "__module__", "") == nn.init.__name__:  # it takes a tensor and a number
+        raise ArgumentTypeError(
+            "init",
+            "a name or a callable (layer, generator)",
+            f"torch.nn.init.{getattr(init, '__name__', '')}, which fills one tensor",
+            "Call it on the parameters in a function of the layer, or on those of a finished layer.",
+        )
     if not callable(init) or isinstance(init, nn.Module) or not takes(init, 2):
         raise ArgumentTypeError(
             "init", "a name or a callable (layer, generator)", type(init).__name__, "For example 'normal'."

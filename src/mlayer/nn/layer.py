@@ -26,6 +26,7 @@ from mlayer.nn.arguments import (
     autocasts,
     check_device,
     check_input,
+    check_shapes,
     check_stored,
     check_weights,
     new_weights,
@@ -92,6 +93,7 @@ class MLayer(nn.Module):
     watcher: Callable[[Tensor], None] | None = None
     # The default also serves layers pickled before there was this option.
     on_overflow: OnOverflow = "ignore"
+    _replaced = False  # whether a parameter was assigned, whose shape forward passes check
 
     def __init__(  # noqa: PLR0917 - as in the paper's order, and as torch's own modules
         self,
@@ -122,22 +124,17 @@ class MLayer(nn.Module):
         check_device(device)
         dtype = as_dtype(dtype)
 
-        def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
-            return nn.Parameter(new_weights(shape, device, dtype)) if wanted else None
-
-        n, d = self.matrix_size, self.generator_count
         # A copy: the caller's module is neither converted nor trained.
-        self.structure = deepcopy(as_structure(structure, n)).to(dtype=dtype)
-        has_embedding = embedding_size is not None
-        flag("matrix_bias", matrix_bias)
-        flag("output_bias", output_bias)
-        flag("embedding_bias", embedding_bias)
-        self.register_parameter("embedding", parameter(has_embedding, d, self.in_features))
-        self.register_parameter("embedding_bias", parameter(has_embedding and embedding_bias, d))
-        self.register_parameter("free_generators", parameter(True, d, *self.structure.parameter_shape))
-        self.register_parameter("free_matrix_bias", parameter(matrix_bias, *self.structure.parameter_shape))
-        self.register_parameter("readout", parameter(True, self.out_features, n, n))
-        self.register_parameter("output_bias", parameter(output_bias, self.out_features))
+        self.structure = deepcopy(as_structure(structure, self.matrix_size)).to(dtype=dtype)
+        wanted = {
+            "embedding": embedding_size is not None,
+            "embedding_bias": flag("embedding_bias", embedding_bias) and embedding_size is not None,
+            "free_matrix_bias": flag("matrix_bias", matrix_bias),
+            "output_bias": flag("output_bias", output_bias),
+        }
+        for name, shape in self._shapes().items():
+            values = nn.Parameter(new_weights(shape, device, dtype)) if wanted.get(name, True) else None
+            self.register_parameter(name, values)
         self.structure.to(device=self.readout.device)  # which torch.device(...) around this may have chosen
         self.reset_parameters(generator)
 
@@ -169,6 +166,8 @@ class MLayer(nn.Module):
                 f"layer.free_{name}.data.copy_(layer.structure.free(matrices)). To learn it in another form: "
                 "MLayer(..., structure=...)."
             )
+        if name in self.__dict__.get("_parameters", ()):
+            super().__setattr__("_replaced", True)
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -182,13 +181,8 @@ class MLayer(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial weights, from ``generator`` if given."""
-        instance(
-            "generator",
-            generator,
-            torch.Generator | None,
-            "a torch.Generator or None",
-            "Use torch.Generator().manual_seed(0).",
-        )
+        hint = "Use torch.Generator().manual_seed(0)."
+        instance("generator", generator, torch.Generator | None, "a torch.Generator or None", hint)
         check_stored(self, "initialized again")
         self.init(self, generator)
 
@@ -294,6 +288,8 @@ class MLayer(nn.Module):
     def matrix(self, x: Tensor) -> Tensor:
         """M(x).  (..., in_features) -> (..., n, n)"""
         check_input(x, self.in_features, self.readout)
+        if self._replaced:
+            check_shapes(self._parameters, self._shapes())
         n = self.matrix_size
         features = x if self.embedding is None else linear(x, self.embedding, self.embedding_bias)
         with self._full_precision(x):
@@ -345,6 +341,18 @@ class MLayer(nn.Module):
         torch.Size([7, 11, 4, 4])
         """
         return trajectory(self.matrix(x), t)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all parameters."""
+        n, d, free = self.matrix_size, self.generator_count, self.structure.parameter_shape
+        return {
+            "embedding": (d, self.in_features),
+            "embedding_bias": (d,),
+            "free_generators": (d, *free),
+            "free_matrix_bias": free,
+            "readout": (self.out_features, n, n),
+            "output_bias": (self.out_features,),
+        }
 
     def _read(self, exponentials: Tensor, x: Tensor) -> Tensor:
         with self._full_precision(x):

@@ -52,8 +52,8 @@ def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
     message = (
         f"{lost} of {finite.numel()} outputs of an MLayer are not finite although their inputs are: p leaves "
         f"the range of {output.dtype} (up to {torch.finfo(output.dtype).max:.1e}; largest Frobenius norm of "
-        f"M: {norm:.3g}). Scale the inputs to about unit variance, lower the learning rate, or add the "
-        f"activity penalty{_other_start(layer)}."
+        f"M: {norm:.3g}). Scale the inputs to about unit variance, lower the learning rate, "
+        f"{_other_start(layer)}or add the activity penalty."
     )
     if layer.on_overflow == "raise":
         raise OverflowedOutputError(message)
@@ -62,7 +62,7 @@ def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
 
 def _other_start(layer: MLayer) -> str:
     """The advice on initial weights, for layers that have others."""
-    return "" if isinstance(layer.init, Balanced) else ", or use init='balanced'"
+    return "" if isinstance(layer.init, Balanced) else "use init='balanced', "
 
 
 def _levels_to_the_caller() -> int:

@@ -28,7 +28,7 @@ from mlayer.numerics.arrays import Array
 
 _PHIS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1.0)
 _THETAS = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985)
-# Twice the log-likelihood ratio: the square of the 5 % point of the test with a line, -3.41.
+# Twice the log-likelihood ratio: the square of the 5% point of the test with a line, -3.41.
 _RATIO = 11.6
 _FEWEST = 12  # values
 _MOST = 2000  # the last ones of each series

@@ -162,14 +162,14 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
     assert result.series is not None
     before, after = result.series.before, result.series.after
     half, count = result.series.half, len(after[0])
-    words = f"{result.model.target.name} over {result.series.column}: {count} moments forecast"
-    caption = f"The last {count} moments of {result.series.column} were held out and forecast."
+    words = f"{result.model.target.name} over {result.series.column}: {count} time points forecast"
+    caption = f"The last {count} time points of {result.series.column} were held out and forecast."
     if len(result.truth) > count:
-        caption += " The lines are means of the rows of each moment: of all groups that it has."
+        caption += " The lines are means over the rows of each time point, of all groups."
     band = ""
     if np.isfinite(half).all():
         band = (
-            " The band is the interval for 90 % of the rows: "
+            " The band is the 90% interval of each row: "
             f"from {_PLUS_MINUS}{readable(float(half.min()))} to {_PLUS_MINUS}{readable(float(half.max()))}."
         )
     periods = f" Periods found: {', '.join(result.periods)}." if result.periods else ""
@@ -178,7 +178,7 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
         return [(plots.forecast(before, after, half), words, caption + band + periods)]
     each = -(-(shown + count) // _STRETCHES)
     past = (before[0][-shown:], before[1][-shown:])
-    caption += f" Shown are the lowest and the highest of every {each} moments."
+    caption += f" Shown are the lowest and the highest value of every {each} time points."
     whole = (plots.forecast_ranges(past, after, each), words, caption + periods)
     back, ahead = min(len(before[0]), _CLOSE[0]), min(count, _CLOSE[1])
     near = plots.forecast(
@@ -186,5 +186,5 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
         (after[0][:ahead], after[1][:ahead], after[2][:ahead]),
         half[:ahead],
     )
-    caption = f"The same close up: the last {back} moments before the forecast and its first {ahead}."
+    caption = f"The same close up: the last {back} time points before the forecast and its first {ahead}."
     return [whole, (near, f"{words}, the first {ahead} of them", caption + band)]

@@ -203,13 +203,17 @@ def forecast_ranges(
     ``before`` and ``after`` are those of `forecast`.
     """
 
+    def stretches(values: AnyArray) -> list[AnyArray]:
+        # The last one is as long as the others: the range of a few values would look like a narrower series.
+        starts = np.minimum(np.arange(0, len(values), moments), max(0, len(values) - moments))
+        return [values[start : start + moments] for start in starts]
+
     def ranges(values: AnyArray) -> tuple[AnyArray, AnyArray]:
-        starts = np.arange(0, len(values), moments)
-        return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        pieces = stretches(values)
+        return np.array([piece.min() for piece in pieces]), np.array([piece.max() for piece in pieces])
 
     def middles(times: AnyArray) -> AnyArray:
-        starts = np.arange(0, len(times), moments)
-        return np.asarray(times[(starts + np.minimum(starts + moments, len(times)) - 1) // 2])
+        return np.array([piece[(len(piece) - 1) // 2] for piece in stretches(times)])
 
     past, later = (middles(times) for times in (before[0], after[0]))
     axes.fill_between(

@@ -111,7 +111,7 @@ def readable(value: float) -> str:
 
 
 def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval for a probability (E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209)."""
+    """Wilson's 95% interval for a probability (E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209)."""
     z = 1.959963984540054
     share, weight = successes / trials, z * z / trials
     middle = (share + weight / 2) / (1 + weight)

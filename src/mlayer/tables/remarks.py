@@ -65,6 +65,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def listed(words: Sequence[str]) -> str:
+    """Words of a sentence, one after the other.
+
+    >>> listed(["7.0 days"]), listed(["365.2 days", "30.4 days", "7.0 days"])
+    ('7.0 days', '365.2 days, 30.4 days and 7.0 days')
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def merged(remarks: Iterable[Remark]) -> list[Remark]:
     """One remark for each kind, column and sentence, counts added: for tables read in pieces."""
     sums: dict[tuple[str, str, str], Remark] = {}

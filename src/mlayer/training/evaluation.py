@@ -37,6 +37,13 @@ def check_model(model: object, settings: object) -> None:
             "one whose parameters were made under it",
             "Use copy.deepcopy(model) outside.",
         )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ArgumentError(
+            "model",
+            "one with values",
+            "parameters on the device meta",
+            "Fill it first: load_state_dict(..., assign=True), or to_empty and reset_parameters.",
+        )
     if not isinstance(settings, Settings):
         raise ArgumentTypeError(
             "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."

@@ -25,7 +25,7 @@ def cosine(fraction: float) -> float:
 
 
 def one_cycle(fraction: float) -> float:
-    """Rise from 1/25 to 1 during the first 30 %, then fall to 0, each along half a wave.
+    """Rise from 1/25 to 1 during the first 30%, then fall to 0, each along half a wave.
 
     >>> round(one_cycle(0.0), 6), one_cycle(0.3), round(one_cycle(1.0), 6)
     (0.04, 1.0, 0.0)

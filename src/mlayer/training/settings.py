@@ -39,7 +39,7 @@ class Plateau:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        between("factor", self.factor, 0, 1, "0.2 takes 80 % off.")
+        between("factor", self.factor, 0, 1, "0.2 makes the rate a fifth.")
         integer("patience", self.patience, 1)
         number("floor", self.floor, least=0)
 

@@ -102,7 +102,10 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
         return _normalized(module, steps, shape), shape
     if isinstance(module, nn.Conv2d | nn.AvgPool2d | nn.MaxPool2d) and len(shape) != 3:
         raise ArgumentError(
-            "model", "one with images before Conv2d and pooling", f"shape {shape}", "Add Unflatten."
+            "model",
+            "one with images (channels, height, width) before Conv2d and pooling",
+            f"rows of shape {shape}",
+            "Add nn.Unflatten(1, (channels, height, width)). One image alone: x[None].",
         )
     if isinstance(module, nn.Unflatten) and module.dim == 1:
         return steps, _shape_behind(module, shape)
@@ -133,9 +136,16 @@ def _shape_behind(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise ArgumentError(
             "model", f"one whose {type(module).__name__} takes shape {shape}, which the inputs lead to",
             f"{module}, which does not ({in_one_line(error)})",
-            "Change its sizes, or the shape of the inputs.",
+            _other_inputs(module, shape),
         ) from None  # fmt: skip
     return tuple(found.shape[1:])
+
+
+def _other_inputs(module: nn.Module, shape: tuple[int, ...]) -> str:
+    """The advice for inputs whose shape does not fit a module."""
+    if isinstance(module, nn.Conv2d) and shape[-1] == module.in_channels:
+        return "Channels come first: x.permute(0, 3, 1, 2)."
+    return "Change its sizes, or the shape of the inputs."
 
 
 def _check_shape(module: nn.Module, shape: tuple[int, ...], found: tuple[int, ...]) -> None:

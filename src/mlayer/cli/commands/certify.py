@@ -37,7 +37,13 @@ SHOWN = 10
 @click.option("-o", "--output", type=FILE, help="A .csv file for the certificates of all rows.")
 @click.option("--eps", type=float, help="Decide only whether rows are certified at this radius; faster.")
 @options.norm
-@click.option("--method", type=NamedChoice(METHODS), default="best", show_default=True)
+@click.option(
+    "--method",
+    type=NamedChoice(METHODS),
+    default="best",
+    show_default=True,
+    help="The bound; best tries several.",
+)
 @options.unit
 @click.option(
     "--vary", multiple=True, metavar="COLUMN", help="Regression: let this column take every category."

@@ -37,7 +37,7 @@ class PolynomialProblem:
         return self._draw(count, _TRAINING)
 
     def validation(self, count: int) -> Table:
-        """The text: 25 % of the training set's size, in addition to it."""
+        """The text: 25% of the training set's size, in addition to it."""
         return self._draw(count, _VALIDATION)
 
     def test(self, count: int) -> Table:

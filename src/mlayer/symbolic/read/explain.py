@@ -263,13 +263,13 @@ def _figure(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share with enough digits to distinguish 99.9 % from 100 %, rounded down.
+    """A share with enough digits to distinguish 99.9% from 100%, rounded down.
 
     >>> _percent(0.57), _percent(0.99996)
-    ('57 %', '99.9 %')
+    ('57%', '99.9%')
     """
     tenths = math.floor(1000 * max(0.0, share) + 1e-9)  # 1000 times 0.57 is less than 570
-    return f"{tenths / 10:g} %"
+    return f"{tenths / 10:g}%"
 
 
 def _capped(expression: Any, found: Explanation) -> str:

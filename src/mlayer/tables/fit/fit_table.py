@@ -167,7 +167,10 @@ def fit_table(
         if not trained.continues:
             remarks = merged([*remarks, *_held_dates(schema)[1]])
     if trained.continues and split.date is not None:
-        said = f"after the last date the forecast is {trained.continues}, by forecasts of the past"
+        said = (
+            f"after the last date the forecast is {trained.continues}; of the rules compared, this one "
+            "forecast the earlier data best"
+        )
         if trained.rate is not None:
             said += f"; the growth slows down from {growth_ends(facts['horizon'])} on"
         remarks = merged([*remarks, Remark("forecast", split.date.name, 0, said)])
@@ -357,7 +360,7 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
     epochs = int(getattr(estimator, "n_iter_", len(history)))
     periods = list(estimator.periods_) if getattr(estimator, "periodic_", False) else []
     way = getattr(estimator, "way_", None)
-    continues = "waves" if periods and way is None else "" if way is None else way.description
+    continues = "the waves, continued" if periods and way is None else "" if way is None else way.description
     rolling = getattr(estimator, "rolling_", None)
     spread = getattr(estimator, "_spread", None)
     layer, floor = estimator.to_mlayer(), getattr(estimator, "floor_", None)

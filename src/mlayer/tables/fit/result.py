@@ -18,7 +18,7 @@ from mlayer.tables.fit.plan import TIME
 from mlayer.tables.fit.split import TableSplit
 from mlayer.tables.metrics import BETTER_HIGH, proportion_interval, rarer_class, readable
 from mlayer.tables.model import Predictions, TableModel
-from mlayer.tables.remarks import Remark, counted
+from mlayer.tables.remarks import Remark, counted, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,7 +38,7 @@ class TimeSeries:
         column: the name of the date column.
         before: moments of the training rows, as numpy dates, and their values.
         after: moments of the held-out rows, the true values and the predicted ones.
-        half: of the held-out rows' moments, half of the width of the intervals for 90 %.
+        half: of the held-out rows' moments, half of the width of the 90% intervals.
     """
 
     column: str
@@ -86,7 +86,7 @@ class FitResult:
         predictions: for the held-out rows.
         importance: by column, worsening by shuffling it: mean and half the spread.
         series: the target over time, where the last dates were held out.
-        half: of a series, half of the widths of the held-out rows' intervals for 90 %, from earlier rows.
+        half: of a series, half of the widths of the held-out rows' 90% intervals, from earlier rows.
         scores: absolute errors on the held-out rows over their size, where that depends on the row.
     """
 
@@ -136,23 +136,23 @@ class FitResult:
         doubt = ""
         if name == "accuracy":
             low, high = proportion_interval(round(model * rows), rows)
-            doubt = f" (95 % interval {low:.3f} to {high:.3f})"
+            doubt = f" (95% interval {low:.3f} to {high:.3f})"
         where = counted(rows, "held-out row")
         if self.model.facts.get("split") == TIME:
-            where = f"{counted(rows, 'row')} of the last dates"
+            where = "the row with the last date" if rows == 1 else f"the {rows:,} rows with the last dates"
         said = (
-            f"On {where} the model has {name} {readable(model)}{doubt}; "
-            f"always answering {constant} has {readable(base)}."
+            f"On {where} the model's {name} is {readable(model)}{doubt}; "
+            f"that of always predicting {constant} is {readable(base)}."
         )
         if (model <= base) == BETTER_HIGH[name]:
-            said += " It is no better than that: more rows, other columns or longer training may help."
+            said += " The model is no better: more rows, other columns or longer training may help."
         if self.periods:
             many = "periods" if len(self.periods) > 1 else "a period"
-            said += f" It is made of waves with {many} of {', '.join(self.periods)}."
+            said += f" It is made of waves with {many} of {listed(self.periods)}."
         if self.half is not None and np.isfinite(self.half).all():
             covered = np.mean(np.abs(self.predictions.outputs - self.truth) <= self.half)
             ends = [readable(float(end)) for end in (self.half.min(), self.half.max())]
-            said += f" Intervals for 90 %, +- {ends[0]} to +- {ends[1]}, held {100 * covered:.0f} % of them."
+            said += f" The 90% intervals, +- {ends[0]} to +- {ends[1]}, contain {covered:.0%} of these rows."
         elif not self.model.target.classifies:
             said += self._constant_intervals() if self.scores is None else self._intervals(self.scores)
         return said
@@ -164,7 +164,7 @@ class FitResult:
         half = self.model.half_width(0.9)
         if len(self.model.facts["errors"]) > len(self.errors):  # from more than the held-out rows
             covered = float(np.mean(self.errors <= half))
-        return f" A prediction +- {readable(half)} held {100 * covered:.0f} % of them (90 % requested)."
+        return f" A prediction +- {readable(half)} contains {covered:.0%} of these rows (90% requested)."
 
     def _intervals(self, scores: AnyArray) -> str:
         """Intervals whose width depends on the row, by the sizes that belong to the scores."""
@@ -175,7 +175,7 @@ class FitResult:
         halves = half_width(scores, 0.9) * np.nanquantile(sizes, [0.1, 0.9])
         return (
             f" A prediction +- {readable(float(halves[0]))} to +- {readable(float(halves[1]))}, by the row, "
-            f"held {100 * covered:.0f} % of them (90 % requested)."
+            f"contains {covered:.0%} of these rows (90% requested)."
         )
 
     def _imbalanced(self, rows: int) -> str:
