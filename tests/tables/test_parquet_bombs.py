@@ -182,8 +182,11 @@ def test_a_footer_that_contradicts_itself_is_damage(tmp_path: Path, levels: int,
     """Pyarrow ends the process when it is asked for the description of such a column."""
     body = page(2, 16) + bytes(16)
     columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels=levels, described=described)
-    with pytest.raises(FileFormatError, match="a complete parquet file"):
-        open_table(tmp_path / "t.parquet").read()
+    if levels and int(pa.__version__.partition(".")[0]) < 19:  # knows no histograms, and leaves them out
+        assert open_table(tmp_path / "t.parquet").read().shape == (2, 1)
+    else:
+        with pytest.raises(FileFormatError, match="a complete parquet file"):
+            open_table(tmp_path / "t.parquet").read()
     columns_on_one_place(tmp_path / "t.parquet", 1, body, 2, levels=1)
     assert open_table(tmp_path / "t.parquet").read().shape == (2, 1)
 
