@@ -1,7 +1,7 @@
 """The first squarings of large matrices in double precision: exp(B) - I as a sum and its rounding error.
 
 Y <- 2 Y + Y^2 needs no identity, and what a rounding of the sum loses is kept and doubled with it
-(docs/theory/expm.md). Elementwise operations, which large matrices hardly notice beside their products.
+(docs/theory/expm.md). These are elementwise operations, a few percent of the time that the products take.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mlayer.exponential.schedule import frobenius_norms
 
-# If I + Y is smaller than this times Y, rounding errors of Y^2 would be large beside the next I + Y.
+# If I + Y is smaller than this times Y, rounding errors of Y^2 would be large relative to the next I + Y.
 _CANCELS = 0.5
 
 
@@ -54,7 +54,7 @@ class SumAndError:
         )
 
     def include_identity_where_it_cancels(self) -> None:
-        """Of matrices that decay as a whole, I + Y is much smaller than Y."""
+        """Add I to Y of matrices that decay as a whole, where I + Y is much smaller than Y."""
         n = self.rounded.shape[-2]
         y = self.rounded.narrow(-1, 0, n)
         trace = y.diagonal(dim1=-2, dim2=-1).sum(-1)

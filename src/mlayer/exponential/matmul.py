@@ -53,7 +53,7 @@ _SIXTEEN_ROWS_WITHOUT_A = (*_SIXTEEN_FACTORS, (0.0, SIXTEEN[13], SIXTEEN[12], SI
 _MARGIN = 3.0
 # Squarings without the identity where rounding errors are kept: in the third Y is not much larger than X.
 LARGE_WITHOUT_IDENTITY = 3
-# Sums of which A^2 is made where errors of products matter: more of them cost more time than digits; measured.
+# Sums of which A^2 is made; more of them cost more time than they gain digits. Measured.
 _PARTS = 4
 
 
@@ -187,7 +187,7 @@ def _start(a: Tensor, e: Tensor | None) -> Tensor:
 
 
 def _product_in_parts(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """As _product, from sums of a quarter of the terms each.
+    """The same as _product without a plus term, from sums of a quarter of the terms each.
 
     Terms that are alike, as in A^2 of a graph's Laplacian, are all rounded in the same direction.
     """
