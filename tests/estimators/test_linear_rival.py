@@ -132,7 +132,7 @@ def test_classes_that_are_not_linear_stay_with_the_layer() -> None:
 
 
 def test_large_tables_have_the_rival_too() -> None:
-    """On 4500 rows of which few are positive a layer overfits; what is not linear stays a layer."""
+    """4500 rows of which few are positive: a layer overfits. The product of two columns needs a layer."""
     draw = np.random.default_rng(0)
     X = draw.normal(size=(4500, 6))
     y = draw.random(4500) < 1 / (1 + np.exp(5 - X[:, 0] + X[:, 1]))

@@ -54,7 +54,7 @@ class Schema:
         return tuple(column.name for column in self.columns if column.raw_text)
 
     def beyond(self, numbers: Floats) -> Floats:
-        """How far encoded rows lie beyond the training table, with the column that is furthest out.
+        """The distances of encoded rows from the training table, with the column that is furthest out.
 
         In units of that range; 0 for rows that are in the range with every column.
         """

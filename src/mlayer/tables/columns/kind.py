@@ -103,7 +103,7 @@ class Column(ABC):
         return 0.0
 
     def beyond(self, numbers: Floats) -> Floats:
-        """How far encoded cells, (rows, len(features)), lie beyond the training range, in units of it."""
+        """The distances of encoded cells, (rows, len(features)), from the training range, in units of it."""
         return np.zeros(len(numbers))
 
     @property
