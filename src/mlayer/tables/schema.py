@@ -58,10 +58,9 @@ class Schema:
 
         In units of that range; 0 for rows that are in the range with every column.
         """
-        result, start = np.zeros(len(numbers)), 0
-        for column in self.columns:
-            np.maximum(result, column.beyond(numbers[:, start : start + len(column.features)]), out=result)
-            start += len(column.features)
+        result = np.zeros(len(numbers))
+        for column, places in self.placed:
+            np.maximum(result, column.beyond(numbers[:, places]), out=result)
         return result
 
     @property
