@@ -179,7 +179,7 @@ class _ObjectWalk:
             return ["function", value.__qualname__, *self._function(value)]
         if issubclass(kind, torch.jit.ScriptFunction | torch.ScriptMethod):
             return ["script", self.read(script_parts(value))]
-        if issubclass(kind, torch.fx.Graph):  # beside its code it keeps addresses of what it was made from
+        if issubclass(kind, torch.fx.Graph):  # besides its code it keeps addresses of what it was made from
             return ["graph", value.python_code("self").src]
         if issubclass(kind, CodeType):
             return ["code", code_digest(value)]
