@@ -148,10 +148,8 @@ class _ObjectWalk:
             return ["iterator", self.read(value.copy()), value.index]
         if issubclass(kind, np.ndarray | np.generic):
             value = np.asarray(value)
-            about = ["array", str(value.dtype), list(value.shape)]
-            if value.dtype.hasobject:
-                return [*about, self.read(value.tolist())]
-            return [*about, array_digest(value)]
+            cells = self.read(value.tolist()) if value.dtype.hasobject else array_digest(value)
+            return ["array", str(value.dtype), list(value.shape), cells]
         if issubclass(kind, bytes | bytearray | memoryview):
             return ["bytes", hashlib.sha256(bytes(value)).hexdigest()]
         if issubclass(kind, ref):
