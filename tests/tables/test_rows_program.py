@@ -113,7 +113,7 @@ def test_the_exported_program_knows_every_kind() -> None:
 
 
 def test_the_exported_program_is_loaded_by_its_file(tmp_path: Path) -> None:
-    """As in the documentation of `importlib`, without an entry in `sys.modules`: dataclasses need one."""
+    """The documentation of `importlib` makes no entry in `sys.modules`, and dataclasses need one."""
     schema, _ = learn_schema(pd.DataFrame({"size": ["$1.50", "$2.50", "$4.00"] * 4}))
     program = rows_program(TableModel(MLayer(1, 1), schema, Target("y", "regression")))
     (tmp_path / "rows.py").write_text(program, encoding="utf-8")

@@ -80,7 +80,7 @@ def _is_harmless(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) in ("Zs", "Cn", "Co")
 
 
-class _Rows:
+class _RowStream:
     """Stdout for rows of a table, where it is a file or a pipe."""
 
     def write(self, text: str) -> int:
@@ -93,7 +93,7 @@ class _Rows:
             sys.stdout.flush()
 
 
-class _Terminal(_Rows):
+class _Terminal(_RowStream):
     """Stdout for rows of a table, where it is a terminal: one line for each row."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _Terminal(_Rows):
 
 def results() -> Any:
     """The stream for rows of a table: a file or a pipe gets them unchanged, a terminal as :func:`line`."""
-    return _Terminal() if sys.stdout.isatty() else _Rows()
+    return _Terminal() if sys.stdout.isatty() else _RowStream()
 
 
 def remarks(lines: Iterable[object], quiet: bool = False) -> None:

@@ -148,10 +148,8 @@ class _ObjectWalk:
             return ["iterator", self.read(value.copy()), value.index]
         if issubclass(kind, np.ndarray | np.generic):
             value = np.asarray(value)
-            about = ["array", str(value.dtype), list(value.shape)]
-            if value.dtype.hasobject:
-                return [*about, self.read(value.tolist())]
-            return [*about, array_digest(value)]
+            cells = self.read(value.tolist()) if value.dtype.hasobject else array_digest(value)
+            return ["array", str(value.dtype), list(value.shape), cells]
         if issubclass(kind, bytes | bytearray | memoryview):
             return ["bytes", hashlib.sha256(bytes(value)).hexdigest()]
         if issubclass(kind, ref):
@@ -179,7 +177,7 @@ class _ObjectWalk:
             return ["function", value.__qualname__, *self._function(value)]
         if issubclass(kind, torch.jit.ScriptFunction | torch.ScriptMethod):
             return ["script", self.read(script_parts(value))]
-        if issubclass(kind, torch.fx.Graph):  # beside its code it keeps addresses of what it was made from
+        if issubclass(kind, torch.fx.Graph):  # besides its code it keeps addresses of what it was made from
             return ["graph", value.python_code("self").src]
         if issubclass(kind, CodeType):
             return ["code", code_digest(value)]

@@ -32,7 +32,11 @@ COLUMNS = json.loads({columns})
 
 
 def numbers(rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
-    \"\"\"The input x of the ONNX file for rows of the raw table, for example those of csv.DictReader.\"\"\"
+    \"\"\"The input x of the ONNX file for rows of the raw table, for example those of csv.DictReader.
+
+    Of several columns without a name csv.DictReader keeps one. Give it ``fieldnames``, the third as
+    "Unnamed: 2".
+    \"\"\"
     return encode_rows(COLUMNS, rows)
 """
 
