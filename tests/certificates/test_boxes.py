@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import mlayer
 from certificate_families import FAMILIES
 from certificate_truth import BITS, outputs, stored
-from mlayer.certificates.boxes.planes import tail
+from mlayer.certificates.boxes.directions import Directions
+from mlayer.certificates.boxes.planes import Expansion, tail
 from mlayer.certificates.boxes.splitting import Parts, refined
 from mlayer.errors import ArgumentError, ArgumentTypeError
 
@@ -244,3 +245,39 @@ def test_bad_arguments(change: dict[str, Any], message: str) -> None:
     good = {"layer": mlayer.MLayer(2, 2, matrix_size=2), "low": torch.zeros(1, 2), "high": torch.ones(1, 2)}
     with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
         mlayer.bounds(**{**good, **change})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_planes_hold_for_every_expansion_within_its_errors(seed: int) -> None:
+    """Value, gradient and second derivative are the worst that their errors allow, at each point."""
+    random = torch.Generator().manual_seed(seed)
+    layer = mlayer.MLayer(3, 2, matrix_size=3, embedding_size=2, dtype=torch.float64, generator=random)
+    center, reach = (torch.rand(1, 3, generator=random).double() for _ in range(2))
+    here = Expansion(Directions(layer), center, reach, layer.readout.detach(), torch.zeros(2).double())
+    for name in ("f_error", "g_error", "H_error"):
+        error = torch.rand(getattr(here, name).shape, generator=random).double()
+        setattr(here, name, 10.0 ** (-seed / 2) * (error + error.mT if name == "H_error" else error))
+    first, *second = here.planes()
+    t = torch.rand(400, 3, generator=random).double() * 2 - 1
+    t[:200] = t[:200].sign()
+    z = (t @ here.U[0])[:, None]  # (points, 1, d)
+    lines = here.f - here.f_error + (here.g * z - here.g_error * z.abs()).sum(-1)
+    pairs = z[..., None] * z[..., None, :]
+    curves = lines + (here.H * pairs - here.H_error * pairs.abs()).sum((-2, -1))
+    for plane, truth in ((first, lines), *((plane, curves) for plane in second)):
+        assert (plane.value + (plane.slopes * t[:, None]).sum(-1) <= truth).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_combinations_that_cancel(seed: int) -> None:
+    """A third of two outputs of 1e15 that differ by about 1: products with 1/3 are right to about 0.1."""
+    random = np.random.default_rng(seed)
+    S, V = random.standard_normal((1, 2, 2)) * 1e15, random.standard_normal(1) * 1e15
+    layer = mlayer.MLayer.from_weights(
+        torch.from_numpy(random.standard_normal((2, 2, 2)) * 0.1),
+        torch.from_numpy(np.concatenate([S, S + random.integers(-4, 5, (1, 2, 2))])),
+        output_bias=torch.from_numpy(np.concatenate([V, V + random.integers(-4, 5, 1)])),
+    )
+    C = torch.tensor([[1 / 3, -1 / 3], [-0.7, 0.7]], dtype=torch.float64)
+    for width in (0.0, 1e-3):
+        assert violations(layer, [-width] * 2, [width] * 2, C, seed) == []

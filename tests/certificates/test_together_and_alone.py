@@ -1,4 +1,4 @@
-"""What is computed for many rivals and rows at once is what each pair gives alone; sizes differ widely."""
+"""Numbers of many rivals and rows together are those of each pair alone; sizes differ widely."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def case(seed: int) -> tuple[Certifier, torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_levels_of_rivals(seed: int) -> None:
-    """With the Frobenius norm of the pair's second derivative, or with its least eigenvalue."""
+    """Levels by the Frobenius norm of the pair's second derivative, or by its least eigenvalue."""
     certifier, x, labels = case(seed)
     compared = 0
     for eps in np.geomspace(0.01, 1.0, 16).tolist():

@@ -150,7 +150,7 @@ def test_units_beyond_the_range_of_floats_are_refused() -> None:
 
 @pytest.mark.parametrize("rate", [0.03, -0.02])
 def test_intervals_hold_growth_that_slows_down(rate: float) -> None:
-    """Of dates after the last one the prediction is less than the layer's value, or more."""
+    """Predictions for dates after the last one are less than the layer's value, or more."""
     days = pd.date_range("2024-01-01", periods=40).astype(str)
     schema, _ = learn_schema(pd.DataFrame({"day": days, "b": np.linspace(0, 1, 40)}))
     layer = from_polynomial(["50 + 3 * x0 - 60 * x1"], "x0 x1").double()

@@ -95,7 +95,7 @@ def slowed_range(
 
 
 def _damping(slows: Mapping[str, Any], days: AnyArray) -> AnyArray:
-    """The factors of forecasts so many days after the last date."""
+    """The factors of forecasts for days after the last date."""
     rate, after = float(slows["rate"]), float(slows["after"])
     late = np.maximum(days - after, 0.0)
     return np.asarray(np.exp(-rate * (late + after * np.expm1(-late / after))))

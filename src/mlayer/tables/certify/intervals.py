@@ -173,9 +173,9 @@ def _boxes(
         own = row[place : place + values.shape[1]].double()
         each.append([*values, *([] if bool((values == own).all(1).any()) else [own])])
     centers = []
-    for values in product(*each):
+    for chosen in product(*each):
         center = row.double().clone()
-        for (place, _), value in zip(options, values, strict=True):
+        for (place, _), value in zip(options, chosen, strict=True):
             center[place : place + len(value)] = value
         centers.append(center)
     center = torch.stack(centers)
