@@ -269,4 +269,4 @@ def test_many_runs_of_a_model_that_is_made_already() -> None:
     with pytest.raises(
         ArgumentTypeError, match=r"build must be a callable .*; got of type MLayer\. .*lambda settings"
     ):
-        train_many(layer(), (X, Y), Settings(epochs=1), seeds=[0])
+        train_many(layer(), (X, Y), Settings(epochs=1), seeds=[0])  # type: ignore[arg-type]
