@@ -147,6 +147,13 @@ def test_a_parameter_replaced_by_one_of_another_shape(name: str, shape: tuple[in
     assert f"got shape {shape}" in str(caught.value)
 
 
+def test_rows_of_one_input() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"x must be of shape \(..., 1\); got shape \(5,\). .*x\[:, None\]"
+    ):
+        MLayer(1, 1)(torch.zeros(5))
+
+
 def test_an_initializer_of_torch() -> None:
     with pytest.raises(ArgumentTypeError, match=r"got torch.nn.init.xavier_uniform_, which fills one tensor"):
         MLayer(2, 1, init=torch.nn.init.xavier_uniform_)  # type: ignore[arg-type]

@@ -38,6 +38,7 @@ X, Y = product(8)
         ({"optimizer": "adm"}, "Did you mean 'adam'"),
         ({"optimizer": 3}, "optimizer must be a name or a callable"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
+        ({"schedule": torch.optim.lr_scheduler.StepLR}, "schedule must be .* got the class StepLR. .*lambda"),
         ({"metrics": ("acuracy",)}, "Did you mean 'accuracy'"),
         ({"monitor": "accuracy"}, "Add it: Settings"),
         ({"activity_kind": "l2"}, "activity_kind must be one of"),
@@ -243,3 +244,29 @@ def test_a_model_on_the_device_meta() -> None:
         ArgumentError, match=r"model must be one with values; got parameters on the device meta"
     ):
         train(layer().to("meta"), (X, Y), Settings(epochs=1))
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_model_that_returns_several_tensors(loss: str, loader: bool) -> None:
+    y = torch.zeros(len(X), dtype=torch.int64)
+    data = [(X, y)] if loader else (X, y)
+    with pytest.raises(ArgumentTypeError, match=r"model must be a module that returns a tensor; got .*tuple"):
+        train(torch.nn.LSTM(X.shape[1], 2), data, Settings(epochs=1, loss=loss))
+
+
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_model_that_returns_several_rows_per_example(loader: bool) -> None:
+    x, y = torch.zeros(4, 5, 3), torch.zeros(4, dtype=torch.int64)
+    data = [(x, y)] if loader else (x, y)
+    with pytest.raises(
+        ArgumentError, match=r"of shape \(examples, classes\); got outputs of shape \(\d, 5, 2\)"
+    ):
+        train(torch.nn.Linear(3, 2), data, Settings(epochs=1, loss="cross_entropy"))
+
+
+def test_many_runs_of_a_model_that_is_made_already() -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=r"build must be a callable .*; got of type MLayer\. .*lambda settings"
+    ):
+        train_many(layer(), (X, Y), Settings(epochs=1), seeds=[0])  # type: ignore[arg-type]

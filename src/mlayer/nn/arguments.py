@@ -162,6 +162,8 @@ def _reshape(shape: tuple[int, ...], in_features: int) -> str:
         return f"Features come last: x.movedim({shape.index(in_features, 1)}, -1)."
     if not shape:
         return "Give a row of features."
+    if in_features == 1 and len(shape) == 1:
+        return "One input per row: x[:, None]."
     return f"For inputs of {shape[-1]} features: MLayer({shape[-1]}, ...)."
 
 

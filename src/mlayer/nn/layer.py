@@ -167,7 +167,7 @@ class MLayer(nn.Module):
                 "MLayer(..., structure=...)."
             )
         if name in self.__dict__.get("_parameters", ()):
-            super().__setattr__("_replaced", True)
+            self.__dict__["_replaced"] = True
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:

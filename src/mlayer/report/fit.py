@@ -165,7 +165,7 @@ def _series(result: FitResult) -> list[tuple[Draw, str, str]]:
     words = f"{result.model.target.name} over {result.series.column}: {count} time points forecast"
     caption = f"The last {count} time points of {result.series.column} were held out and forecast."
     if len(result.truth) > count:
-        caption += " The lines are means over the rows of each time point, of all groups."
+        caption += " The lines are means of the rows at each time point, of all groups."
     band = ""
     if np.isfinite(half).all():
         band = (

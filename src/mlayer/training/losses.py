@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from mlayer.checks import brief
-from mlayer.errors import ArgumentError
+from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.settings import Loss
 
 # torch's default for numbers that count for nothing, -100, would hide a wrong label.
@@ -56,6 +56,8 @@ def cross_entropies(outputs: Tensor, targets: Tensor, reduction: str = "none") -
         return cross_entropy(outputs, targets, reduction=reduction, ignore_index=_NO_CLASS)
     except (RuntimeError, IndexError, ValueError):
         check_labels(targets, one_number=outputs.dim() == 2)
+        if targets.dim() == 1 and not targets.is_floating_point():
+            _check_scores(outputs)
         _check_range(targets, outputs.shape[-1])
         if targets.shape != outputs.shape and targets.dim() > 1:
             raise ArgumentError(
@@ -114,7 +116,7 @@ def as_loss(loss: str | Loss) -> Loss:
     each = LOSSES[loss]
 
     def named(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = model(x)
+        outputs = _outputs(model, x)
         return outputs, each(outputs, y)
 
     return named
@@ -124,9 +126,33 @@ def mean_loss(loss: str | Loss) -> Callable[[nn.Module, Tensor, Tensor], Tensor]
     """The mean loss of a batch without weights."""
     if isinstance(loss, str):
         mean = _MEANS[loss]
-        return lambda model, x, y: mean(model(x), y)
+        return lambda model, x, y: mean(_outputs(model, x), y)
     checked = as_loss(loss)
     return lambda model, x, y: checked(model, x, y)[1].mean()
+
+
+def _outputs(model: nn.Module, x: Tensor) -> Tensor:
+    """The outputs of the model; an error if they are not one tensor, as those of a recurrent net."""
+    outputs = model(x)
+    if not isinstance(outputs, Tensor):
+        raise ArgumentTypeError(
+            "model",
+            "a module that returns a tensor",
+            f"one that returns {brief(outputs)}",
+            "Wrap it in a module that returns the outputs alone.",
+        )
+    return outputs
+
+
+def _check_scores(outputs: Tensor) -> None:
+    """One class number per example needs one row of outputs per example."""
+    if outputs.dim() != 2:
+        raise ArgumentError(
+            "model",
+            "one that returns a row of outputs per example, of shape (examples, classes)",
+            f"outputs of shape {tuple(outputs.shape)}",
+            "Reduce the other dimensions in the model, for example by outputs[:, -1] or outputs.mean(1).",
+        )
 
 
 def _one_per_example(returned: object, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,10 +200,11 @@ def check_classes(model: nn.Module, x: Tensor, y: Tensor) -> None:
     training = model.training
     model.eval()
     try:
-        classes = model(x[:1].to(next(iter(model.parameters())).device)).shape[-1]
+        outputs = _outputs(model, x[:1].to(next(iter(model.parameters())).device))
     finally:
         model.train(training)
-    _check_range(y, classes)
+    _check_scores(outputs)
+    _check_range(y, outputs.shape[1])
 
 
 def _check_range(y: Tensor, classes: int) -> None:

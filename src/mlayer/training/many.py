@@ -118,8 +118,9 @@ def train_many(
                 type(given).__name__,
                 "Runs in other processes cannot share a data loader.",
             )
-    if build is None:
-        raise ArgumentTypeError("build", "a callable (settings) -> model", "None", "Give a function.")
+    if build is None or isinstance(build, nn.Module):  # a module can be called, but makes no model
+        hint = "Give a function that makes a model, such as lambda settings: MLayer(2, 1)."
+        raise ArgumentTypeError("build", "a callable (settings) -> model", brief(build), hint)
     function("build", build, "(settings) -> model")
     function("on_done", on_done, "(trained)")
     function("augment", augment, "(x, generator) -> x", 2)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import (
     between,
+    brief,
     did_you_mean,
     flag,
     instance,
@@ -117,6 +118,11 @@ class Settings:
         _one_of("loss", self.loss, LOSSES, "The mean squared error is 'squared_error'. Or give a callable.")
         if callable(self.loss):
             _check_loss(self.loss)
+        if isinstance(self.schedule, type):  # such as a scheduler of torch, which is made for an optimizer
+            must_be = "a name or a function from the fraction of the steps done to a factor"
+            raise ArgumentTypeError(
+                "schedule", must_be, brief(self.schedule), "For example lambda done: 1 - done."
+            )
         if self.schedule is not None:
             _one_of("schedule", self.schedule, SCHEDULES)
         one_of("activity_kind", self.activity_kind, ("frobenius", "l1"), "The paper's is 'frobenius'.")
