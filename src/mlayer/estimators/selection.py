@@ -20,7 +20,7 @@ class SearchEffort:
     """The cost that a search for alpha may have."""
 
     # of small tables, and of others: on tables of 1100 to 3000 rows one split chose the same alpha as three
-    # folds, at a third of the time; on tables of some 400 rows its choice had a test loss up to 14 % higher
+    # folds, at a third of the time; on tables of some 400 rows its choice had a test loss up to 14% higher
     folds: tuple[int, int]
     iterations: int  # of a trial
     every: bool = False  # try all values and those between them; else walk downhill from the middle
