@@ -8,7 +8,7 @@ import torch
 
 from mlayer import MLayer
 from mlayer.certificates import Certifier
-from mlayer.certificates.bounds.second_order_together import quick_second_order
+from mlayer.certificates.bounds.second_order_together import QuickSecondOrder
 from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.solve.rows_batched import rows_together
 
@@ -44,11 +44,10 @@ def test_levels_of_rivals(seed: int) -> None:
                 fresh = alone.pair(pair.rival)
                 place = np.flatnonzero(row.rivals.classes == pair.rival)
                 slack = np.array([fresh.tensor_slack(alone.radius(eps), 2)])
+                quick = QuickSecondOrder(row.rivals.take(place), fresh.second[None], slack, eps)
                 levels = [
-                    float(
-                        quick_second_order(row.rivals.take(place), fresh.second[None], fall, slack, eps)[1][0]
-                    )
-                    for fall in (np.array([np.linalg.norm(fresh.second)]), np.array([fresh.fall]))
+                    float(quick.lower(np.array([fall]))[1][0])
+                    for fall in (np.linalg.norm(fresh.second), fresh.fall)
                 ]
                 assert any(pair.level[1] == pytest.approx(level, rel=1e-7, abs=1e-9) for level in levels)
                 compared += levels[0] != pytest.approx(levels[1], rel=1e-3)
@@ -83,7 +82,7 @@ def test_what_is_charged_lowers_the_bound() -> None:
     pairs = [row.pair(int(rival)) for rival in row.rivals.classes]
     H, falls = np.stack([pair.second for pair in pairs]), np.array([pair.fall for pair in pairs])
     charge = np.linspace(0.5, 1.5, len(pairs))
-    free = quick_second_order(row.rivals, H, falls, 0 * charge, 0.05)
-    charged = quick_second_order(row.rivals, H, falls, charge, 0.05)
+    free = QuickSecondOrder(row.rivals, H, 0 * charge, 0.05).lower(falls)
+    charged = QuickSecondOrder(row.rivals, H, charge, 0.05).lower(falls)
     for one, other in zip(free, charged, strict=True):
         np.testing.assert_allclose(one - other, charge, rtol=1e-9)
