@@ -15,6 +15,7 @@ from mlayer.errors import ArgumentError
 from mlayer.symbolic import from_polynomial
 from mlayer.tables import TableModel, Target, learn_schema
 from mlayer.tables.certify.intervals import interval_table
+from mlayer.tables.horizon import slowed_range
 
 Captured = pytest.CaptureFixture[str]
 
@@ -165,6 +166,19 @@ def test_intervals_hold_growth_that_slows_down(rate: float) -> None:
             values = growing.predict(moved.replace("NaT", None)).outputs
             assert (found["lower"] <= values).all()
             assert (values <= found["upper"]).all()
+
+
+@pytest.mark.parametrize("rate", [0.01, -30.0])
+def test_one_end_without_bound_leaves_the_other(rate: float) -> None:
+    frame = pd.DataFrame({"day": ["2024-01-20", "2024-05-19"]})
+    schema, _ = learn_schema(pd.DataFrame({"day": pd.date_range("2024-01-01", periods=40).astype(str)}))
+    entry = {"column": "day", "last": "2024-02-09T00:00:00", "slows": {"rate": rate, "after": 30.0}}
+    ends = np.array([-np.inf, -np.inf]), np.array([5.0, 5.0])
+    low, high = slowed_range(entry, schema, frame, 1.0, ends)
+    assert (low == -np.inf).all()
+    assert high[0] == pytest.approx(5.0)  # before the last date nothing slows down
+    late = 5 * np.exp(-0.01 * (69 + 30 * np.expm1(-2.3)))  # 100 days after it, less one
+    assert high[1] == (pytest.approx(late) if rate > 0 else np.inf)
 
 
 def test_a_missing_cell_stays_while_another_column_varies() -> None:

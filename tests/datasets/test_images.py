@@ -393,27 +393,3 @@ def test_invalid_arguments(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(ArgumentError, match="data must be a folder; got the file"):
         svhn(tmp_path / "f")
-
-
-# ---- The real sets. ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "folder", "sizes", "mean"),
-    [
-        # Means of the training pixels as commonly published for normalization.
-        ("mnist", "mnist", (60_000, 10_000), [0.1307]),
-        ("cifar10", "cifar-10-batches-bin", (50_000, 10_000), [0.4914, 0.4822, 0.4465]),
-        ("svhn", "svhn", (73_257, 26_032), [0.4377, 0.4438, 0.4728]),
-    ],
-)
-def test_real_sets(
-    real_data: Path, name: str, folder: str, sizes: tuple[int, int], mean: list[float]
-) -> None:
-    if not (real_data / folder).exists():
-        pytest.skip(f"$MLAYER_DATA has no {folder}")
-    set_ = images(name, real_data)
-    assert (len(set_.train), len(set_.test)) == sizes
-    pixels = set_.train.pixels.reshape(sizes[0], -1, len(mean)).numpy()
-    np.testing.assert_allclose(pixels.mean((0, 1), dtype=np.float64) / 255, mean, atol=6e-5)
-    assert set_.train.labels.unique().tolist() == list(range(10))

@@ -30,7 +30,10 @@ class SumAndError:
 
     @classmethod
     def of(cls, larger: Tensor, smaller: Tensor) -> SumAndError:
-        """The sum of both; uses up the smaller one."""
+        """The sum of both; uses up the smaller one.
+
+        The error is exact in entries where the first is the larger, and rounded itself in others.
+        """
         rounded = larger + smaller
         return cls(rounded, smaller.sub_(rounded - larger))
 

@@ -39,9 +39,10 @@ class Scaling(NamedTuple):
 
 def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
     """Whether matrices with this many squarings may gain; None if their norms are not finite.  (b, n, n)"""
-    if a.shape[-1] < LARGE or type(a) not in _PLAIN:
+    least = _WORTH_A_LOOK.get(torch.finfo(a.dtype).bits)
+    if a.shape[-1] < LARGE or type(a) not in _PLAIN or least is None:
         return False
-    return squarings is None or squarings >= _WORTH_A_LOOK[torch.finfo(a.dtype).bits]
+    return squarings is None or squarings >= least
 
 
 def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scaling | None:

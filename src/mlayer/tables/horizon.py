@@ -84,11 +84,12 @@ def slowed_range(
     if slows is None:
         return ends
     days = _days_ahead(entry, schema, frame)
-    # The factor rises or falls throughout: its extremes are at the ends.
-    factors = [_damping(slows, days + step) for step in (-reach, reach)]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        # The factor rises or falls throughout: its extremes are at the ends.
+        factors = [_damping(slows, days + step) for step in (-reach, reach)]
         products = np.stack([end * factor for end in ends for factor in factors])
-    slack = _ROUNDED * np.abs(products)
+    # An end without bound has no rounding.
+    slack = np.where(np.isfinite(products), _ROUNDED * np.abs(products), 0.0)
     least, most = (products - slack).min(0), (products + slack).max(0)
     # Nothing is known of the product of a number without bound and a factor that vanishes.
     return np.where(np.isnan(least), -np.inf, least), np.where(np.isnan(most), np.inf, most)

@@ -32,8 +32,10 @@ def exponential_tail(q: float, K: int) -> float:
 
     >>> abs(exponential_tail(1.0, 2) - (2.718281828 - 2)) < 1e-8
     True
+    >>> exponential_tail(math.nan, 2)
+    inf
     """
-    if q > 600:
+    if not q <= 600:  # what is not a number proves nothing
         return math.inf
     term = math.exp(K * math.log(q) - math.lgamma(K + 1)) if q > 0 else 0.0
     total, k = 0.0, K
