@@ -165,6 +165,8 @@ def test_percents_are_written_one_way() -> None:
     """'90 %' stood next to '87%'; in backquotes it is what a cell of a table may hold."""
     pages = [file for file in READ if file.suffix in {".md", ".ipynb"}]
     found = {name(file): slips(re.compile(r"\d %(?!`)"), text_of(file)) for file in pages}
+    sources = [file for file in READ if file.suffix == ".py" and "src" in file.parts]
+    found |= {name(file): slips(re.compile(r":\.\df\} %"), text_of(file)) for file in sources}
     assert {file: percents for file, percents in found.items() if percents} == {}
 
 

@@ -154,3 +154,5 @@ def test_a_gain_within_its_standard_error_is_chance() -> None:
     rival = module.LinearFit(np.zeros((2, 2)), float(ours.mean()), np.append(ours, np.nan)[:, None])
     assert rival.is_as_good(ours - apart - 0.9 / np.sqrt(400))
     assert not rival.is_as_good(ours - apart - 1.1 / np.sqrt(400))
+    for overflow in (np.inf, np.nan):
+        assert rival.is_as_good(np.append(ours[1:] - 10, overflow))

@@ -5,6 +5,7 @@ what torch was told for the whole process.
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import functools
 import multiprocessing
@@ -22,6 +23,7 @@ import torch
 from problems import layer, product
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.flop_counter import FlopCounterMode
 
 from mlayer.errors import ArgumentError
 from mlayer.training import Settings, train
@@ -68,6 +70,41 @@ def advanced(by: float) -> Iterator[int]:
     return made
 
 
+class Inherited(Pair):
+    """The number is a field of the base class."""
+
+
+class Pointing(ctypes.Structure):
+    _fields_ = (("to", ctypes.POINTER(ctypes.c_double)),)
+
+
+class PointingToo(Pointing):
+    """An address is a field of the base class."""
+
+
+def shift(by: float) -> Callable[[float], float]:
+    return lambda x: x + by
+
+
+def module(by: float) -> types.ModuleType:
+    made = types.ModuleType("made")
+    made.__dict__["by"] = by
+    return made
+
+
+ALIVE: list[Any] = []
+
+
+def proxied(make: Callable[[float], Any]) -> Callable[[float], Any]:
+    """A weak proxy of an object that is kept."""
+
+    def made(by: float) -> Any:
+        ALIVE.append(make(by))
+        return weakref.proxy(ALIVE[-1])
+
+    return made
+
+
 KINDS: dict[str, Callable[[float], Any]] = {
     "one number of a table": lambda by: torch.tensor([[0.0, 0.0], [by, 0.0]])[1:, :1].T[:, :1],
     "one number with a step": lambda by: torch.tensor([by, 0.0, 1.0])[::2][:1],
@@ -79,6 +116,11 @@ KINDS: dict[str, Callable[[float], Any]] = {
     "structure of C": Pair,
     "text of C": lambda by: ctypes.c_wchar_p(str(by)),
     "place of a generator": advanced,
+    "structure of C by inheritance": Inherited,
+    "proxy of a function": proxied(shift),
+    "proxy of a class": proxied(lambda by: type("Made", (), {"by": by})),
+    "proxy of a module": proxied(module),
+    "proxy of a generator": proxied(advanced),
 }
 LIES = (
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, types.CodeType),
@@ -105,6 +147,8 @@ def test_pointers_of_c_count_by_what_they_lead_to() -> None:
     own, again, other = (plain(ctypes.pointer(ctypes.c_double(by))) for by in (0.1, 0.1, 0.2))
     assert own == again != other
     assert plain(ctypes.c_char_p(b"a")) == plain(ctypes.c_char_p(b"a"))
+    one, again = (PointingToo(ctypes.pointer(ctypes.c_double(0.1))) for _ in range(2))
+    assert plain(one) == plain(again), "an address is no number of a run"
 
 
 class Rows(Dataset[Any]):
@@ -203,6 +247,31 @@ def test_precision_of_products_and_modes_count(tmp_path: Path) -> None:
     finally:
         torch.set_float32_matmul_precision(before)
     assert run().resumed_at
+    with FlopCounterMode(display=False):
+        assert run().resumed_at, "counting changes no number"
+
+
+def test_precision_of_a_back_end_counts(tmp_path: Path) -> None:
+    """Torch's older setting cannot be read after one of its newer ones was used."""
+    train(layer(), product(), ONE, checkpoint=tmp_path)
+    products: Any = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    products.fp32_precision = "tf32"
+    try:
+        with pytest.raises(ArgumentError, match=r"with matrix products in precision cuda.matmul.'tf32'"):
+            train(layer(), product(), ONE, checkpoint=tmp_path)
+    finally:
+        products.fp32_precision = before
+    assert train(layer(), product(), ONE, checkpoint=tmp_path).resumed_at
+
+
+def test_parameters_of_the_same_shape_may_be_assigned(tmp_path: Path) -> None:
+    """`load_state_dict(assign=True)` and sharding do so."""
+    model = layer()
+    train(model, product(), ONE, checkpoint=tmp_path)
+    again = copy.deepcopy(layer())
+    again.load_state_dict(layer().state_dict(), assign=True)
+    assert train(again, product(), ONE, checkpoint=tmp_path).resumed_at
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ class MLayer(nn.Module):
     watcher: Callable[[Tensor], None] | None = None
     # The default also serves layers pickled before there was this option.
     on_overflow: OnOverflow = "ignore"
-    _replaced = False  # whether a parameter was assigned, whose shape forward passes check
+    _replaced = False  # whether a parameter of another shape was assigned: forward passes check
 
     def __init__(  # noqa: PLR0917 - as in the paper's order, and as torch's own modules
         self,
@@ -166,7 +166,8 @@ class MLayer(nn.Module):
                 f"layer.free_{name}.data.copy_(layer.structure.free(matrices)). To learn it in another form: "
                 "MLayer(..., structure=...)."
             )
-        if name in self.__dict__.get("_parameters", ()):
+        parameters = self.__dict__.get("_parameters", {})
+        if name in parameters and getattr(parameters[name], "shape", None) != getattr(value, "shape", None):
             self.__dict__["_replaced"] = True
         super().__setattr__(name, value)
 

@@ -116,7 +116,7 @@ def _pictures(result: FitResult) -> list[tuple[Draw, str, str]]:
             words = f"ROC curve for the class {classes[1]}: {metrics}"
             add(plots.roc(truth, outputs[:, 1]), words, f"ROC curve for the class {classes[1]}.")
             rare = rarer_class(truth)
-            of = f"the class {classes[rare]}, {100 * (truth == rare).mean():.1f} % of the rows"
+            of = f"the class {classes[rare]}, {(truth == rare).mean():.1%} of the rows"
             add(
                 plots.precision_recall(truth == rare, outputs[:, rare]),
                 f"Precision over recall for {of}: {metrics}",

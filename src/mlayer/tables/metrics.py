@@ -102,9 +102,11 @@ def readable(value: float) -> str:
 
     >>> readable(45738.2), readable(0.12345), readable(8.2731)
     ('45,738', '0.1235', '8.273')
+    >>> readable(math.inf), readable(-math.inf), readable(math.nan)
+    ('infinite', '-infinite', 'none')
     """
     if not math.isfinite(value):
-        return "infinite" if math.isinf(value) else "none"
+        return "none" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
     if 1000 <= abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.4g}"

@@ -30,7 +30,7 @@ from types import (
     TracebackType,
 )
 from typing import Any
-from weakref import ref
+from weakref import ProxyTypes, ref
 
 import numpy as np
 import torch
@@ -137,7 +137,8 @@ class _ObjectWalk:
         return found
 
     def _parts(self, value: Any) -> Any:
-        kind = type(value)  # not what the object says of itself
+        # Not what the object says of itself, but for weak proxies, which speak for what they lead to.
+        kind = value.__class__ if isinstance(value, ProxyTypes) else type(value)
         if issubclass(kind, Tensor) and value.is_nested:
             return ["tensor", value.requires_grad, self.read(list(value.detach().unbind()))]
         if issubclass(kind, Tensor):

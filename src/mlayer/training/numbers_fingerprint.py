@@ -83,7 +83,7 @@ def _has_pointers(kind: Any) -> bool:
     """Whether the bytes are addresses, at least in a part."""
     if issubclass(kind, ctypes.Array):
         return _has_pointers(kind._type_)
-    fields = getattr(kind, "_fields_", None)
-    if fields is not None:
+    fields = [field for base in kind.__mro__ for field in vars(base).get("_fields_", ())]
+    if fields:
         return any(_has_pointers(field[1]) for field in fields)
     return getattr(kind, "_type_", "P") in ("P", "z", "Z", "O") or not issubclass(kind, _OF_C)

@@ -185,7 +185,7 @@ class FitResult:
         common = self.model.target.classes[1 - rare]
         count = int((self.predictions.choices != rare).sum())
         return (
-            f"On {rows:,} held-out rows, of which {100 * share:.1f} % are {name!r}, the model has ROC AUC "
+            f"On {rows:,} held-out rows, of which {share:.1%} are {name!r}, the model has ROC AUC "
             f"{self.metrics['ROC AUC']:.3f} (chance: 0.5) and average precision "
             f"{self.metrics['average precision']:.3f} (chance: {share:.3f}). "
             f"{count:,} of {rows:,} predictions are {common!r}; --balanced and --threshold change how many."
