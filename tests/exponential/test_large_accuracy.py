@@ -2,9 +2,9 @@
 
 Full matrices are H (I (x) B) H with a reflection H of dyadic entries, as in test_large_balance; generators of
 walks are circulant. In each of these the squarings would double errors that are the same in many entries, or
-of the size of the identity's rounding: the walk in both directions lost 4,187 units so. The order of a BLAS's sums
-moves these errors by a factor of 15, so that walks are held to the condition number, which is the 2-norm of a normal
-matrix.
+of the size of the identity's rounding: the walk in both directions lost 4,187 units so. The order of a BLAS's
+sums moves these errors by a factor of 15, so that walks are held to the condition number, which is the 2-norm
+of a normal matrix.
 """
 
 from __future__ import annotations
