@@ -94,9 +94,8 @@ def test_a_rival_settled_by_the_frobenius_norm_holds_at_random_corners() -> None
         assert bool((outputs.argmax(-1) == labels[certified][:, None]).all())
 
 
-def test_fine_remainders_only_where_the_coarse_one_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    certifier, x, labels = case()
-    radii = certifier(x, labels).radius
+def counts_of_fine_remainders(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of pairs of each fine remainder from now on."""
     fine: list[int] = []
     remainders = remainder._coefficients
 
@@ -106,6 +105,13 @@ def test_fine_remainders_only_where_the_coarse_one_is_not_enough(monkeypatch: py
         return remainders(pairs, *sizes)
 
     monkeypatch.setattr(remainder, "_coefficients", counted)
+    return fine
+
+
+def test_fine_remainders_only_where_the_coarse_one_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    certifier, x, labels = case()
+    radii = certifier(x, labels).radius
+    fine = counts_of_fine_remainders(monkeypatch)
     settled = 0
     for row in range(ROWS):
         part = slice(row, row + 1)
@@ -236,15 +242,7 @@ def test_no_fit_where_the_rest_is_above_the_corner(monkeypatch: pytest.MonkeyPat
 def test_a_coarse_remainder_that_is_enough_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     certifier, x, labels = case()
     radii = certifier(x, labels).radius
-    fine: list[int] = []
-    remainders = remainder._coefficients
-
-    def counted(pairs: Any, *sizes: int) -> Any:
-        if sizes == remainder._FINE:
-            fine.append(len(pairs))
-        return remainders(pairs, *sizes)
-
-    monkeypatch.setattr(remainder, "_coefficients", counted)
+    fine = counts_of_fine_remainders(monkeypatch)
     decided: dict[bool, list[bool]] = {}
     computed: dict[bool, int] = {}
     for known in (True, False):
