@@ -323,3 +323,4 @@ def test_rivals_smoke_run(tmp_path: Path) -> None:
     record = reproduce("rivals", "smoke", out=tmp_path)
     assert {row["net"] for row in record["results"]["search"]} == {*NETS, LARGE}
     assert record["headline"]["rivals.digits.ReLU.seeds"] == 2
+    assert record["headline"]["rivals.digits.plain.ReLU.seeds"] == 1
