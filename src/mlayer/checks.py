@@ -203,7 +203,7 @@ def brief(value: object) -> str:
     if value is None or isinstance(value, Number | str | bytes):
         try:
             written = repr(value[:100] if isinstance(value, str | bytes) else value)
-        except Exception:  # integers beyond 4300 digits; whatever a class of others raises
+        except Exception:  # integers beyond 4300 digits; any exception of a user's class
             return f"of type {type(value).__name__}, which cannot be written"
         return written if len(written) <= 60 else f"{written[:57]}..."
     if isinstance(value, type):

@@ -34,7 +34,7 @@ _WRITTEN: ContextVar[list[Path] | None] = ContextVar("_WRITTEN", default=None)  
 
 
 def absent(path: Path, endings: tuple[str, ...], hint: str) -> FileNotFoundError:
-    """The error that names those files of these endings that are there instead, or gives ``hint``."""
+    """A FileNotFoundError that lists the files with these endings in the folder, or gives ``hint``."""
     folder = path if path.is_dir() else path.parent
     near = sorted(other.name for other in folder.glob("*") if other.suffix in endings)
     there = f"There are: {', '.join(near[:8])}." if near else hint
@@ -56,7 +56,7 @@ def replace_file(
 
     A link is followed: the file that it points to is replaced. Permissions, access lists and other extended
     attributes of an old file are kept, and its owner where the system allows that. While it is filled the
-    new file is open to nobody whom the old one excludes. Devices and pipes are refused.
+    new file is not readable by users who cannot read the old one. Devices and pipes are refused.
 
     Args:
         path: the file.
@@ -83,7 +83,7 @@ def replace_file(
 
 @contextmanager
 def new_files() -> Iterator[list[Path]]:
-    """A block in which files that :func:`keep_new` names are never replaced; gives what was written."""
+    """A block in which files marked by :func:`keep_new` are never replaced; yields the files written."""
     written: list[Path] = []
     tokens = _NEW.set(set()), _WRITTEN.set(written)
     try:
@@ -94,24 +94,21 @@ def new_files() -> Iterator[list[Path]]:
 
 
 def keep_new(path: Path) -> None:
-    """Say that ``path``, which is not there, shall not be replaced if it is there when it is written.
-
-    Work takes minutes, and another program may write a file of that name meanwhile.
-    """
+    """Mark ``path`` as new: writing it fails if another program has created it meanwhile."""
     new = _NEW.get()
     if new is not None:
         new.add(followed(path).absolute())
 
 
 def _rename(temporary: Path, path: Path) -> None:
-    """Rename; a file that is to be new must not be there, and is not replaced if it appears this moment."""
-    _put(temporary, path)
+    """Rename and record it; a file marked as new is not replaced, even if it appears at this moment."""
+    _rename_unless_new(temporary, path)
     written = _WRITTEN.get()
     if written is not None and path not in written:
         written.append(path)
 
 
-def _put(temporary: Path, path: Path) -> None:
+def _rename_unless_new(temporary: Path, path: Path) -> None:
     new = _NEW.get()
     if not new or path.absolute() not in new:
         os.replace(temporary, path)
@@ -198,10 +195,10 @@ def has_locks(folder: Path) -> bool:
 
 @contextmanager
 def alone_in(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Whether this block is the only one, of all processes and threads, that holds the folder in this way.
+    """Lock the folder against other processes and threads; yields whether the lock was obtained.
 
     The folder is made. The lock leaves no file behind and ends with its process; where the disk or the system
-    has none, the answer is yes.
+    has no locks, the answer is yes.
 
     Args:
         folder: may be removed inside the block.
@@ -317,7 +314,7 @@ def _temporary_name(path: Path) -> Path:
 
 
 def _short(name: str) -> str:
-    """The name itself, or where it is too long to be lengthened, one made of it."""
+    """The name, or its SHA-256 if a temporary name made from it would be too long."""
     data = os.fsencode(name)
     return name if len(data) <= _LONGEST_NAME else hashlib.sha256(data).hexdigest()
 

@@ -15,7 +15,7 @@ from mlayer.numerics.arrays import Array
 
 # The unit roundoff of float64.
 UNIT = 2.0**-53
-# More than what underflow can take from a sum of products: a number below every size that is of weight here.
+# More than what underflow can take from a sum of products: smaller than any size that matters here.
 VANISHED = 1e-290
 # Added to the diagonal, relative to its mean: keeps L invertible and only enlarges the ellipsoid.
 _RIDGE = 1e-11

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-class ReaderGone(Exception):  # noqa: N818 - no error: somebody has seen enough
+class ReaderGone(Exception):  # noqa: N818 - not an error: the reader closed the pipe
     """The other end of our output was closed."""
 
 
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
         except EOFError as error:
             if "marshal" in str(
                 error
-            ):  # Python cuts its own files short where a disk is full, and trusts them
+            ):  # on a full disk Python writes truncated .pyc files and later loads them
                 raise OSError(
                     f"a file of compiled Python is damaged ({error}). Delete the folders __pycache__ of "
                     f"mlayer ({Path(__file__).parents[1]}), and of other packages if that does not help."

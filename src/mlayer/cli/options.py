@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Mistake(click.ClickException):
-    """The user's, found before any work is done: a sentence and exit code 2, without the usage."""
+    """A user error found before any work is done: one sentence, exit code 2, no usage text."""
 
     exit_code = 2
 
@@ -51,7 +51,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _File(click.Path):
-    """A path; an empty one or a NUL in it is the user's mistake, which the system calls a wrong value."""
+    """A path; an empty one, or a NUL in it, is a user error, which the system reports as an invalid value."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as a pathlib.Path."""

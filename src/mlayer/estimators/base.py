@@ -111,7 +111,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         self.__dict__.update({name: value for name, value in arguments.items() if name != "self"})
 
     def __sklearn_tags__(self) -> Any:
-        """The tags of scikit-learn: sparse input is taken."""
+        """The tags of scikit-learn: sparse input is accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True  # made dense
         return tags
@@ -132,7 +132,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
     def _all_or_nothing(self) -> Iterator[None]:
         """A call that is refused, or interrupted, leaves the attributes as they were before it.
 
-        Inside gradients are computed, also where the call stands under torch.inference_mode or no_grad.
+        Gradients are enabled inside, even under torch.inference_mode or torch.no_grad.
         """
         check_arguments(self)
         before = dict(self.__dict__)
@@ -158,7 +158,7 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         return np.asarray(weight)
 
     def _fit(self, rows: Rows, outputs: Scale) -> None:
-        """Train on ``rows``; sets all that a fit leaves behind but what only the subclass knows."""
+        """Train on ``rows`` and set every fitted attribute except those of the subclass."""
         again = self.warm_start and hasattr(self, "_layer")
         if again:
             self._check_same_shape(rows, len(outputs.mean))
@@ -239,21 +239,21 @@ class MLayerEstimator(SeriesPart, BaseEstimator):  # type: ignore[misc]
         return choice, linear if linear.is_no_worse(choice.loss, choice.errors.numpy()) else None
 
     def _rival_of_large(self, data: Tensors, held: torch.Tensor | None) -> LinearFit | None:
-        """Logistic regression, judged on the rows that end the training of a layer."""
+        """Logistic regression, judged on the early-stopping rows."""
         if held is None or self._loss == "squared_error" or not self._may_be_linear:
             return None
         return best_logistic(data.double(), [held], len(self._outputs.mean))
 
     @property
     def _may_be_linear(self) -> bool:
-        """Whether nothing but a fit to the data is asked for: no size, structure or penalty of the layer."""
+        """Whether size, structure and penalty of the layer are all at their defaults."""
         free = is_auto(self.matrix_size) and is_auto(self.embedding_size) and not self.warm_start
         plain = isinstance(self.structure, str) and self.structure == "full" and not self.activity_penalty
         return bool(free and plain)
 
     @staticmethod
     def _validation(data: Tensors, seed: int, share: float) -> torch.Tensor | None:
-        """The mask of the rows that end a training early; None without any."""
+        """The mask of the early-stopping rows; None without any."""
         if not share:
             return None
         generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The choices made on held-out rows: the ridge, and whether the inputs act by waves."""
+"""The ridge penalty, chosen on held-out rows, and the folds that it is judged on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlayer.nn import MLayer
 
 @dataclass(frozen=True)
 class SearchEffort:
-    """The cost that a search for alpha may have."""
+    """The budget of a search for alpha."""
 
     # of small tables, and of others: on tables of 1100 to 3000 rows one split chose the same alpha as three
     # folds, at a third of the time; on tables of some 400 rows its choice had a test loss up to 14% higher
@@ -32,7 +32,7 @@ EFFORTS = {
     "thorough": SearchEffort((5, 3), 120, every=True),
 }
 _SMALL = 600  # rows, below which three folds judge alpha and not one split
-# From smooth to free. Unit variance of inputs and targets makes them comparable between tables.
+# From strong to weak. Unit variance of inputs and targets makes them comparable between tables.
 ALPHAS = (0.1, 0.05, 0.025, 0.01, 0.004, 0.0015, 0.0005)
 _MIDDLE = 0.01  # where the search starts
 
@@ -100,7 +100,7 @@ def choose_alpha(
 ) -> Choice:
     """The alpha with the least loss on held-out rows; where the time runs out, the best of those tried.
 
-    Trials end as soon as they have lost against the best so far, or against the loss ``to_beat`` of a rival.
+    A trial ends as soon as its loss exceeds the best so far, or the loss ``to_beat`` of another model.
 
     The loss over log(alpha) falls to one minimum and rises again, up to noise, so the default walks downhill
     from the middle; a thorough search tries every value.

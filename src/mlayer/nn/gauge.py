@@ -67,8 +67,8 @@ def canonical(layer: MLayer) -> MLayer:
     2. The similarity minimizes the sum of squares of all n x n matrices: T contracted with U, B and S.
        It is the minimum over the similarities exp(X), X symmetric, with X in the entries that
        ``layer.structure.balancing_mask()`` names: all for "full", the diagonal for "nilpotent", none for
-       user-given structures without one. What is left for "full" is an orthogonal matrix; the eigenvectors of
-       the sum of the symmetric parts of squares fix it.
+       "skew" and for structures that define no mask. What is left for "full" is an orthogonal matrix, which
+       is fixed by the eigenvectors of the sum of the symmetric parts of squares.
     3. T and U become the two halves of a singular value decomposition: orthogonal features, strongest
        first, with equal norms in T and U.
 

@@ -111,7 +111,8 @@ def _steps(code: CodeType) -> Iterator[dis.Instruction]:
 def _imported(written: str, package: str) -> ModuleType | None:
     """The module that an import inside a function brings; None for one that is not there, or of a library.
 
-    A module of the run is imported if no call has done that yet, or it would be another one afterward.
+    A module of the run that no call has imported yet is imported here; otherwise the fingerprint would
+    change after the first call.
     """
     try:
         name = resolve_name(written, package)
@@ -119,7 +120,7 @@ def _imported(written: str, package: str) -> ModuleType | None:
         if spec is None or spec.origin is None or spec.origin in ("built-in", "frozen"):
             return sys.modules.get(name)
         return None if is_library_file(spec.origin) else importlib.import_module(name)
-    except Exception:  # whatever a module raises when it is imported: the call will say it
+    except Exception:  # any exception of a module that is imported: the call itself will raise it
         return sys.modules.get(written)
 
 

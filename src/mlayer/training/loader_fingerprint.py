@@ -38,7 +38,7 @@ def loader_fingerprint(loader: Any) -> list[Any]:
         return ["batches", batches]
     known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
     if not isinstance(loader, DataLoader):
-        # The attributes of a loader of a library are its own business, such as queues and workers.
+        # The attributes of a library's loader are details of its implementation, such as queues and workers.
         return [*known, _dataset_fingerprint(_dataset_of(loader))]
     if not of_a_library(type(loader)):
         held = {

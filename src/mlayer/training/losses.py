@@ -1,4 +1,4 @@
-"""The losses and metrics of the paper: one number per example, so that weights and shards are exact.
+"""Losses and metrics by name, one number per example, so that weighted and sharded means are exact.
 
 Targets of cross entropy are class indices, (b,), or probabilities, (b, classes). Squared errors are
 means over the outputs of an example.
@@ -18,7 +18,7 @@ from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.settings import Loss
 
-# torch's default for numbers that count for nothing, -100, would hide a wrong label.
+# torch's default ignore_index, -100, would hide a wrong label.
 _NO_CLASS = -(2**31)
 
 # (outputs, targets) -> one number per example, (b,).
@@ -26,7 +26,7 @@ EachExample = Callable[[Tensor, Tensor], Tensor]
 
 
 def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(b, k), (b, k) or (b,) -> (b,)"""
+    """The squared error of each example, a mean over its outputs: (b, k), (b, k) or (b,) -> (b,)."""
     difference = outputs - _like(outputs, targets)
     return difference.square().flatten(1).mean(1)
 
@@ -94,7 +94,7 @@ METRICS: dict[str, tuple[EachExample, Callable[[float], float], bool]] = {
 class PeriodicLoss:
     """The loss of the paper's section on periodic functions: (f(x) - y)^2 + max(0, |f(2x + 6)| - 100)^2.
 
-    The second term punishes very large values on the range [6, 10], which the data do not reach.
+    The second term penalizes very large values on the range [6, 10], which the data do not reach.
     """
 
     slope: float = 2.0
@@ -103,7 +103,7 @@ class PeriodicLoss:
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs at x and the loss of each example."""
-        # One pass for both: small models are paid by the call, not by the row.
+        # One pass for both: for small models the cost is per call, not per row.
         inside, outside = model(torch.cat([x, self.slope * x + self.offset])).chunk(2)
         excess = (outside.abs() - self.bound).clamp_min(0)
         return inside, squared_errors(inside, y) + excess.square().flatten(1).mean(1)

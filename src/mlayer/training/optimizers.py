@@ -86,7 +86,7 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
     if unknown:
         raise ArgumentError(
             "optimizer_options",
-            f"arguments of torch.optim.{kind.__name__}",
+            f"arguments of {kind.__name__}",
             repr(unknown[0]),
             did_you_mean(str(unknown[0]), known, f"It knows {', '.join(known)}."),
         )

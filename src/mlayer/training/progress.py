@@ -26,7 +26,7 @@ class Progress(Protocol):
         """An epoch is complete."""
 
     def stop(self) -> None:
-        """Training is over, whatever way."""
+        """Training has ended, for any reason."""
 
 
 class Silent:

@@ -39,7 +39,7 @@ def sendable(error: BaseException, what: str) -> BaseException:
         error.add_note(what)
         came = ForkingPickler.loads(dumps(error))
         str(came)
-    except Exception:  # whatever the methods of a foreign class raise
+    except Exception:  # any exception of a user's class
         came = None
     if type(came) is type(error) and isinstance(error, Exception) and not isinstance(error, _ENDS):
         return error
@@ -103,7 +103,7 @@ def _refused(argument: str, what: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever the methods of a foreign class raise
+    except BaseException as error:  # any exception of a user's class
         raise ArgumentTypeError(
             argument,
             f"{what} can be pickled and made again, to go between processes",

@@ -1,1 +1,1 @@
-"""The functions for users: `certify` and `Certifier`."""
+"""The entry points: `certify`, `Certifier` and `bounds`."""

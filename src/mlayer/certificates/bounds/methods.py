@@ -91,5 +91,5 @@ def is_closed_form(name: str) -> bool:
 
 
 def rank(name: str) -> int:
-    """The place of a bound in the order of cost: the hardest one that was needed names a certificate."""
+    """The place of a bound in the order of cost; a certificate is named after the costliest one."""
     return [row.name for row in METHODS].index(name)

@@ -30,7 +30,7 @@ _ABOVE = 1 + 1e-9
 _SHIFT_ABOVE = 1 + 1e-7
 _LEAST_SHIFT = 1e-9  # smallest shift, relative to the largest entry of the form
 _ROUNDS = 9  # of the fit of the shift, as in bounds/quadratic_terms.py
-_SPARE = 1e-7  # of the margin: what a bound must be above 0, for the checker's balls
+_SPARE = 1e-7  # of the margin, by which a bound exceeds 0 so that the checker's balls confirm it
 
 
 def short(values: Array) -> Array:

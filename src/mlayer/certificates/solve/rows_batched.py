@@ -1,4 +1,4 @@
-"""Rows together: what their bounds read first, computed for all rows and rivals of a chunk at once.
+"""Matrices, gradients and quick bounds of all rows and rival classes of a chunk at once.
 
 The numbers are those that `Row` and `Pair` would compute one at a time, by the same formulas: matrices,
 exponentials, logarithmic norms, gradients, second derivatives. Products are taken row by row, in shapes that

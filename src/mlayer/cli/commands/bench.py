@@ -10,13 +10,13 @@ from mlayer.cli.options import common, require
 
 @click.command("bench")
 @click.option(
-    "--turns", type=click.IntRange(2), default=7, show_default=True, help="How often each library is timed."
+    "--turns", type=click.IntRange(2), default=7, show_default=True, help="Timed repetitions per library."
 )
 @click.option("--no-others", is_flag=True, help="Leave out JAX and TensorFlow.")
 @click.option("--device", default="cpu", show_default=True, help="Device of the tensors, for example cuda.")
 @common
 def command(turns: int, no_others: bool, device: str, quiet: bool, as_json: bool) -> None:
-    """Measure how many times as long torch takes, and JAX and TensorFlow if installed.
+    """Compare the speed of expm with that of torch, and of JAX and TensorFlow if installed.
 
     All libraries are timed alternately within one run. Other programs disturb the figures: close them first.
     """

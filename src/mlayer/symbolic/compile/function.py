@@ -119,7 +119,7 @@ def approximate(
                 f"{coefficients.shape[-1]} for some and {wanted.shape[1]} for others",
                 "It is called with many points at once.",
             )
-        # The least share of the tolerance that leaves room for what the grid does not see in the series.
+        # Half of the tolerance is for truncation, half for the error between grid points and for rounding.
         kept = _truncated(coefficients, 0.5 * tolerance)
         layer = _wired(kept, sides, largest, dtype)
         if layer is not None:
@@ -139,7 +139,11 @@ def approximate(
 def _refusal(
     tolerance: float, best: tuple[float, int] | None, largest: int, degree: int, dtype: torch.dtype
 ) -> ArgumentError:
-    reached = "no smaller matrix was tried" if best is None else f"{best[0]:.2g} with size {best[1]}"
+    reached = (
+        "none, the first series needs a larger matrix"
+        if best is None
+        else f"{best[0]:.2g} with size {best[1]}"
+    )
     return ArgumentError(
         "tolerance",
         f"one that a matrix of size {largest} (`largest`) and {str(dtype).removeprefix('torch.')} reach",

@@ -1,4 +1,4 @@
-"""The smallest board for a given order of the factors: states that are linear combinations of others go.
+"""The smallest board for a given order of the factors: states that depend linearly on others are removed.
 
 Schutzenberger's reduction of a weighted automaton, in exact rational numbers: what can be read from a state
 on, its future, is a vector; a state whose future is a combination of the futures of others is replaced by

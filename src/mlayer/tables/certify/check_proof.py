@@ -29,7 +29,7 @@ class CheckedRow:
 
     Attributes:
         answer: "no claim" where the proof says nothing about the row (its radius is 0).
-        radius: that was proved; 0 unless accepted.
+        radius: the proved radius; 0 unless accepted.
         reason: why it was refused.
         rival: the class whose margin was not proved, if it was one.
     """
@@ -103,7 +103,7 @@ def check_table(
         asked.layer, asked.x, asked.labels, proof, norm, scale=asked.scale, progress=progress
     )
     entries = proof.get("rows")
-    # Where the numbers of rows differ, nobody knows which entry is about which row: all are refused.
+    # Where the numbers of rows differ, it is unknown which entry belongs to which row: all are refused.
     claimed = [True] * len(verdicts)
     if isinstance(entries, list) and len(entries) == len(verdicts):
         claimed = [entry is not None for entry in entries]
