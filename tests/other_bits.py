@@ -41,7 +41,6 @@ from torch import Tensor
 
 _BLOCK = 4
 _LINE = 64  # bytes of a cache line
-_HALVES = (torch.float16, torch.bfloat16)
 _library = torch.library.Library("aten", "IMPL")
 _ELEMENTWISE = ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh")
 _LANES = 8  # elements that a loop over vectors takes at once
@@ -53,7 +52,7 @@ _calls = itertools.count()
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b for matrices, batches of them, and vectors."""
-    if a.dtype in _HALVES:
+    if a.dtype.itemsize == 2:  # half precision
         return _product(a.float(), b.float()).to(a.dtype)
     aligned = a.data_ptr() % _LINE == b.data_ptr() % _LINE == 0
     left, right = (x.detach().resolve_conj().resolve_neg().numpy() for x in (a, b))

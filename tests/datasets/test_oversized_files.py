@@ -16,7 +16,10 @@ from mlayer.errors import FileFormatError
 
 # The files that each set looks for; the first one that is read is refused.
 SETS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    name: (getattr(datasets, name), tuple(file.name.removesuffix(".gz") for file in files))
+    name: (
+        getattr(datasets, name),
+        tuple(f"{file.folders[0]}/{file.name}".removesuffix(".gz") for file in files),
+    )
     for name, files in load_by_name.FILES.items()
     if name != "authors_model"  # tests/files/test_holes_and_pipes.py
 }
@@ -30,6 +33,7 @@ def test_a_hole_of_terabytes_is_neither_read_nor_summed(
     monkeypatch.setattr(memory, "available_memory", lambda: 8 * 10**9)
     load, files = SETS[name]
     for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         with (tmp_path / file).open("wb") as stream:
             stream.truncate(2**42)
     with no_hang(), pytest.raises(FileFormatError, match="must be smaller than the memory"):
