@@ -125,6 +125,25 @@ def test_derivatives_enclose_those_of_mpmath() -> None:
                 assert _contains(found, sum(corners) / (4 * step**2))
 
 
+def test_what_the_taylor_polynomial_leaves_out_is_enclosed() -> None:
+    """A readout with larger sums of columns than of rows: the fourth order is 96 times its largest entry.
+
+    Without the squarings, which add the balls of their own rounding: exp of the scaled matrices.
+    """
+    fan, size = 96, 6
+    n = fan + 4
+    M, W = np.zeros((n, n)), np.zeros((n, n))
+    W[1 : fan + 1, 0] = 1  # W^T leads from 0 to all of the fan, M from there along the last three
+    M[1 : fan + 1, fan + 1] = M[fan + 1, fan + 2] = M[fan + 2, fan + 3] = size
+    with precision(26):
+        exponential = Exponential(matrix(n, n, M.reshape(-1).tolist()), [])
+        assert len(exponential._terms) == 4
+        scaled = flint.arb(2) ** -exponential._squarings
+        exponential._squares = []
+        _, first, _ = exponential.derivatives(matrix(n, n, W.reshape(-1).tolist()))
+        assert first[0, n - 1].overlaps(fan * size**3 * scaled**4 / 24)
+
+
 def test_partial_transposition_is_not_seen_by_product_vectors() -> None:
     numbers = np.random.default_rng(0)
     n = 3
