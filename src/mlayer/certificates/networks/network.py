@@ -143,7 +143,7 @@ def _as_batch(argument: str, x: object) -> Tensor:
         raise ArgumentTypeError(argument, "a dense tensor with data", came, "Convert it with .to_dense().")
     if not bool(x.isfinite().all()):
         raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
-    return as_float64(x)
+    return as_float64(argument, x)
 
 
 def flat_modules(model: nn.Module) -> list[nn.Module]:
