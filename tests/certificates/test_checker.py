@@ -330,3 +330,15 @@ def test_every_kind_of_level_ends_where_the_class_does(norm: str, kind: str) -> 
         level = {**level, "shift": [0.5 * math.exp(eps) - 1e-6], "point": [eps]}
         rivals = {"1": {"left": [-1.0], "right": [1.0], "levels": [level]}}
         assert "convex" in checks.check([0.0], 0, {**claims, "eps": eps, "rivals": rivals}).reason
+
+
+def test_a_radius_far_beyond_the_series_of_the_checker_keeps_a_proof() -> None:
+    """7 - x / 10^6 over 0, a polynomial: the bounds know where its expansion ends, the checker does not."""
+    step, S = torch.zeros(1, 2, 2).double(), torch.zeros(2, 2, 2).double()
+    step[0, 0, 1], S[0, 0, 1] = 1.0, -1e-6
+    layer = MLayer.from_weights(step, S, output_bias=torch.tensor([7.0, 0.0]).double())
+    x, label = torch.zeros(1, 1).double(), torch.tensor([0])
+    plain = Certifier(layer, fit_steps=0)(x, label).radius.item()
+    assert 6.999e6 < plain <= 7e6
+    found = Certifier(layer, fit_steps=0)(x, label, rigorous=True)
+    assert found.radius.item() > 10
