@@ -1,4 +1,4 @@
-"""The state of torch in which certificates are computed, whatever the caller's is."""
+"""The state of torch and numpy in which certificates are computed, whatever the caller's is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ def own_conditions() -> Iterator[None]:
     """Tensors are made on the CPU, and fits have their gradients; also within inference_mode and no_grad.
 
     Denormal numbers count, also under torch.set_flush_denormal(True): weights that are some are not 0.
+    Numbers that overflow or vanish prove nothing and raise nothing, also under numpy.seterr(all="raise").
     """
     flushes = math.ulp(0.0) == 0.0
     if flushes:
@@ -24,7 +26,13 @@ def own_conditions() -> Iterator[None]:
     # Where it is needed only: the context of a device looks at every call of torch.
     on_cpu = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False), on_cpu:
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast("cpu", enabled=False),
+            on_cpu,
+            np.errstate(all="ignore"),
+        ):
             yield
     finally:
         if flushes:
