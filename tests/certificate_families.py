@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+import certificate_extreme_families
 from certificate_drafts import Case, Random, draft, inputs
 from mlayer.nn import BlockDiagonal
 
@@ -412,4 +413,4 @@ FAMILIES: dict[str, Callable[[Random], Case]] = {
         opposite_inputs,
         one_large_bias,
     )
-}
+} | certificate_extreme_families.FAMILIES

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import mlayer
+from certificate_truth import changes_class, stored
 from mlayer.certificates import attack, certify
 
 F64 = torch.float64
@@ -59,6 +60,29 @@ def test_points_are_within_eps_and_the_box(norm: Any, unit: float) -> None:
                     assert bool(((moved >= box[0]) & (moved <= box[1])).all())
                 found += 1
     assert found > 8
+
+
+def test_no_false_success_at_the_root_of_a_polynomial() -> None:
+    """Entries of exp(M) that cancel within it: relative to themselves they are rounded by anything."""
+    found = 0
+    for seed in range(16):
+        random = np.random.default_rng(seed)
+        n = int(random.integers(2, 5))
+        S = np.zeros((2, n, n))
+        S[0, 0, n - 1] = 1  # the sum over all paths from the first to the last
+        T, B = (np.triu(random.standard_normal((k, n, n)), 1) for k in (2, 1))
+        U, u, x = (random.standard_normal(shape) for shape in ((2, 2), (2,), (4, 2)))
+        layer = mlayer.MLayer.from_weights(
+            *map(torch.from_numpy, (T, S)), matrix_bias=torch.from_numpy(B[0]),
+            embedding=torch.from_numpy(U), embedding_bias=torch.from_numpy(u),
+        )  # fmt: skip
+        rows = torch.from_numpy(x)
+        labels = layer(rows).argmax(1)
+        result = attack(layer, rows, labels)
+        for row in torch.nonzero(result.success)[:, 0].tolist():
+            assert changes_class(stored(layer), result.adversarial[row].tolist(), int(labels[row])), seed
+            found += 1
+    assert found > 30
 
 
 @pytest.mark.parametrize("kind", ["linear", "normalization", "two"])

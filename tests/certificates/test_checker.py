@@ -125,6 +125,25 @@ def test_derivatives_enclose_those_of_mpmath() -> None:
                 assert _contains(found, sum(corners) / (4 * step**2))
 
 
+def test_what_the_taylor_polynomial_leaves_out_is_enclosed() -> None:
+    """A readout with larger sums of columns than of rows: the fourth order is 96 times its largest entry.
+
+    Without the squarings, which add the balls of their own rounding: exp of the scaled matrices.
+    """
+    fan, size = 96, 6
+    n = fan + 4
+    M, W = np.zeros((n, n)), np.zeros((n, n))
+    W[1 : fan + 1, 0] = 1  # W^T leads from 0 to all of the fan, M from there along the last three
+    M[1 : fan + 1, fan + 1] = M[fan + 1, fan + 2] = M[fan + 2, fan + 3] = size
+    with precision(26):
+        exponential = Exponential(matrix(n, n, M.reshape(-1).tolist()), [])
+        assert len(exponential._terms) == 4
+        scaled = flint.arb(2) ** -exponential._squarings
+        exponential._squares = []
+        _, first, _ = exponential.derivatives(matrix(n, n, W.reshape(-1).tolist()))
+        assert first[0, n - 1].overlaps(fan * size**3 * scaled**4 / 24)
+
+
 def test_partial_transposition_is_not_seen_by_product_vectors() -> None:
     numbers = np.random.default_rng(0)
     n = 3
@@ -311,3 +330,15 @@ def test_every_kind_of_level_ends_where_the_class_does(norm: str, kind: str) -> 
         level = {**level, "shift": [0.5 * math.exp(eps) - 1e-6], "point": [eps]}
         rivals = {"1": {"left": [-1.0], "right": [1.0], "levels": [level]}}
         assert "convex" in checks.check([0.0], 0, {**claims, "eps": eps, "rivals": rivals}).reason
+
+
+def test_a_radius_far_beyond_the_series_of_the_checker_keeps_a_proof() -> None:
+    """7 - x / 10^6 over 0, a polynomial: the bounds know where its expansion ends, the checker does not."""
+    step, S = torch.zeros(1, 2, 2).double(), torch.zeros(2, 2, 2).double()
+    step[0, 0, 1], S[0, 0, 1] = 1.0, -1e-6
+    layer = MLayer.from_weights(step, S, output_bias=torch.tensor([7.0, 0.0]).double())
+    x, label = torch.zeros(1, 1).double(), torch.tensor([0])
+    plain = Certifier(layer, fit_steps=0)(x, label).radius.item()
+    assert 6.999e6 < plain <= 7e6
+    found = Certifier(layer, fit_steps=0)(x, label, rigorous=True)
+    assert found.radius.item() > 10

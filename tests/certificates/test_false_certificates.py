@@ -10,10 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import mlayer
 from certificate_truth import changes_class, step_to, stored
 from mlayer import MLayer
 from mlayer.certificates import Certifier, certify
 from mlayer.certificates.bounds import methods
+from mlayer.errors import ArgumentError
 
 METHODS: tuple[Any, ...] = methods.names()
 
@@ -234,3 +236,59 @@ def _with_gauge(certifier: Certifier, P: Any, P_inverse: Any) -> Certifier:
     changed, white = evaluate(model.weights, model.region.norm, fitted)
     certifier._model = Model(model.weights, model.region, changed, white)
     return certifier
+
+
+@pytest.fixture
+def flushing() -> Any:
+    """torch.set_flush_denormal(True) within a test, by a call."""
+
+    def on() -> None:
+        if not torch.set_flush_denormal(True):
+            pytest.skip("this processor keeps denormal numbers")
+
+    yield on
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_denormal_weights_count_where_torch_takes_them_as_zero(dtype: torch.dtype, flushing: Any) -> None:
+    """2 - exp(u t x) against 0: u is denormal in the layer's precision, and t as large."""
+    u, t = (1e-40, 1e25) if dtype == torch.float32 else (5e-309, 1e300)
+    layer = scalar([[u]], [t], [-1.0, 0.0], [2.0, 0.0], dtype)
+    exact, x = stored(layer), torch.zeros(1, 1, dtype=dtype)
+    reach = math.log(2) / (exact.U[0][0] * exact.T[0][0][0])
+    box = 2 * reach * torch.ones(1, 1).double()
+    flushing()
+    for rigorous in (False, True):
+        found = certify(layer, x, torch.tensor([0]), rigorous=rigorous, fit_steps=0)
+        assert 0 < float(found.radius[0]) <= reach * (1 + 1e-12)
+    assert float(mlayer.bounds(layer, -box, box).lower[0, 0]) <= 2 - math.exp(2 * math.log(2))
+    assert math.ulp(0.0) == 0.0  # as it was before
+
+
+def test_inputs_that_another_thread_flushes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Tensor.to
+
+    def flushed(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
+        copy = real(tensor, *args, **options)
+        return torch.where(copy.abs() < 1e-38, 0.0, copy) if tensor.dtype == torch.float32 else copy
+
+    x = torch.tensor([[1e-40], [0.0]])
+    from mlayer.certificates import arguments
+
+    assert arguments.as_float64("x", x)[0, 0] > 0
+    monkeypatch.setattr(Tensor, "to", flushed)
+    with pytest.raises(ArgumentError, match="x must be of numbers that float64 keeps"):
+        arguments.as_float64("x", x)
+
+
+def test_labels_that_a_callback_overwrites_stay_those_of_the_call() -> None:
+    """A later chunk would be certified for other classes."""
+    layer = scalar([[1.0]], [1.0], [1.0, 0.0], [0.0, 0.5])
+    x, labels = torch.zeros(130, 1, dtype=torch.float64), torch.zeros(130, dtype=torch.int64)
+
+    def overwrite(_: int, __: int) -> None:
+        labels.fill_(1)
+
+    found = certify(layer, x, labels, eps=0.1, fit_steps=0, progress=overwrite)
+    assert bool(found.certified.all())

@@ -60,29 +60,41 @@ def smallest_margin(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def rounding(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor, precision: torch.finfo) -> Tensor:
     """Bounds of the rounding of `margins` in a precision: beyond them a sign is certain.  (rows,)
 
-    exp(M) is known to a relative eps ||M|| or so, by the absolute values of the terms of M, which may cancel.
-    The margin sums |S_i - S_j| |exp(M)| and the biases. What overflows in that precision has no sign.
+    docs/theory/certificates-attack.md: that of M, carried through the exponential, and the exponential's own.
+    What overflows in that precision has no sign.
     """
     with torch.no_grad():
-        norm = _absolute_terms(layer, x).sum(-2).amax(-1)
-        e = layer.exponential(x).abs()
-        size = torch.einsum("kij,bij->bk", layer.readout.abs(), e)
-        if layer.output_bias is not None:
-            size = size + layer.output_bias.abs()
-        size = size.gather(1, labels[:, None])[:, 0] + size.gather(1, rivals[:, None])[:, 0]
-        found = _ROUNDINGS * precision.eps * (2 + norm) * size
+        if isinstance(layer, MLayer):
+            last, features, sizes = layer, x, x.abs()
+        else:
+            last, features, sizes = layer.layer, layer.features(x), layer.feature_terms(x)
+        M, terms = last.matrix(features), _absolute_terms(last, sizes)
+        half = last.structure.exponential(M / 2)
+        e, half = (half @ half).abs(), half.abs()
+        carried = (terms @ e + 4 * half @ terms @ half + e @ terms) / 6
+        norm = M.abs().sum(-2).amax(-1)[:, None, None]
+        errors = _read_sizes(last, carried + (2 + norm) * (half @ half), labels, rivals)
+        size = _read_sizes(last, e, labels, rivals)
+        found = _ROUNDINGS * precision.eps * (errors + size)
         return torch.where(torch.maximum(size, e.amax((1, 2))) <= precision.max, found, torch.inf)
 
 
-def _absolute_terms(layer: Attacked, x: Tensor) -> Tensor:
-    """M(x) from the absolute values of its terms.  (rows, n, n)"""
-    last, sizes = (layer, x.abs()) if isinstance(layer, MLayer) else (layer.layer, layer.feature_terms(x))
-    if last.embedding is not None:
-        sizes = sizes @ last.embedding.abs().mT
-        if last.embedding_bias is not None:
-            sizes = sizes + last.embedding_bias.abs()
-    terms = torch.tensordot(sizes, last.generators.abs(), 1)
-    return terms if last.matrix_bias is None else terms + last.matrix_bias.abs()
+def _read_sizes(layer: MLayer, sizes: Tensor, labels: Tensor, rivals: Tensor) -> Tensor:
+    """The terms of two outputs, read from matrices of sizes (rows, n, n), with their biases.  (rows,)"""
+    read = torch.einsum("kij,bij->bk", layer.readout.abs(), sizes)
+    if layer.output_bias is not None:
+        read = read + layer.output_bias.abs()
+    return read.gather(1, labels[:, None])[:, 0] + read.gather(1, rivals[:, None])[:, 0]
+
+
+def _absolute_terms(layer: MLayer, sizes: Tensor) -> Tensor:
+    """M from the absolute values of its terms, for sizes of the layer's inputs.  (rows, n, n)"""
+    if layer.embedding is not None:
+        sizes = sizes @ layer.embedding.abs().mT
+        if layer.embedding_bias is not None:
+            sizes = sizes + layer.embedding_bias.abs()
+    terms = torch.tensordot(sizes, layer.generators.abs(), 1)
+    return terms if layer.matrix_bias is None else terms + layer.matrix_bias.abs()
 
 
 def value_and_gradient(layer: Attacked, x: Tensor, labels: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from mlayer.certificates.modules import (
     check_weights,
     with_plain_structure,
 )
+from mlayer.certificates.torch_state import keeps_zeros
 from mlayer.checks import brief, is_finite
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential.arguments import check_not_nested
@@ -62,15 +63,24 @@ def of_known_function(layer: Any, hooks: bool = False) -> MLayer:
 def as_inputs(layer: MLayer, x: Any, argument: str = "x") -> Tensor:
     """Inputs as float64 on the CPU, (rows, m); a conversion that changes no value."""
     check_inputs(layer, x, argument)
-    return as_float64(x)
+    return as_float64(argument, x)
 
 
-def as_float64(x: Tensor) -> Tensor:
+def as_float64(argument: str, x: Tensor) -> Tensor:
     """A copy as float64 on the CPU, without gradients; a conversion that changes no value.
 
     A copy, because a callback may write into the caller's tensor while rows are certified.
     """
-    return x.detach().to(device="cpu", dtype=torch.float64).resolve_neg().clone()
+    x = x.detach().resolve_neg()
+    copy = x.to(device="cpu", dtype=torch.float64).clone()
+    if not keeps_zeros(x, copy):
+        raise ArgumentError(
+            argument,
+            "of numbers that float64 keeps",
+            "denormal ones that a thread of torch takes as 0",
+            "Restart Python without torch.set_flush_denormal(True).",
+        )
+    return copy
 
 
 def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
@@ -141,11 +151,11 @@ def as_combinations(layer: HasOutputs, C: Any, rows: int) -> Tensor:
         )
     if not bool(C.isfinite().all()):
         raise ArgumentError("C", "finite", "NaN or infinity", "Replace such entries.")
-    return as_float64(C)
+    return as_float64("C", C)
 
 
 def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
-    """Labels as int64 on the CPU, (rows,); a copy if they were made under torch.inference_mode."""
+    """Labels as a copy in int64 on the CPU, (rows,)."""
     check_tensor("labels", labels, "Convert with torch.as_tensor(labels).")
     check_plain("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -154,8 +164,7 @@ def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
         raise ArgumentError(
             "labels", f"of shape ({rows},)", f"shape {tuple(labels.shape)}", "One class per row."
         )
-    labels = labels.detach().to(device="cpu", dtype=torch.int64)
-    labels = labels.clone() if labels.is_inference() else labels
+    labels = labels.detach().to(device="cpu", dtype=torch.int64).clone()
     if rows and not bool(((labels >= 0) & (labels < layer.out_features)).all()):
         raise ArgumentError(
             "labels",

@@ -19,6 +19,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from mlayer.certificates.replaced_functions import replaced
+from mlayer.certificates.torch_state import keeps_zeros
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn.layer import MLayer
 from mlayer.nn.structures import STRUCTURES, Structure
@@ -221,12 +222,13 @@ def check_copy(argument: str, module: nn.Module, copy: nn.Module) -> None:
     if not same:
         raise ArgumentError(
             argument, "one whose copies have its weights", "another one from copy.deepcopy",
-            "Undo what changes how its modules or tensors are copied.",
+            "Undo what changes how its modules or tensors are copied, or torch.set_flush_denormal(True).",
         )  # fmt: skip
 
 
 def _equal(tensor: Tensor, copy: Tensor) -> bool:
-    return torch.equal(tensor.detach().to(device="cpu", dtype=copy.dtype), copy.detach())
+    same = torch.equal(tensor.detach().to(device="cpu", dtype=copy.dtype), copy.detach())
+    return same and keeps_zeros(tensor, copy)
 
 
 def check_weights(argument: str, module: nn.Module) -> None:

@@ -43,8 +43,6 @@ Progress = Callable[[int, int], None]
 _INSTALL = "pip install 'mlayer[rigorous]'"
 _MOST_STEPS = 100_000  # a limit on the time of a call
 _FIT_STEPS = 250  # steps of the tuning, by default
-# What overflows is not finite and proves nothing: there is nothing to warn the user of.
-_SILENT = partial(np.errstate, over="ignore", invalid="ignore", divide="ignore")
 
 
 class Certifier:
@@ -167,16 +165,15 @@ class Certifier:
         with ThreadPoolExecutor(workers) as pool:
             for begin in range(0, len(x), size):
                 part = slice(begin, begin + size)
-                with _SILENT():
-                    rows = rows_together(
-                        self._model,
-                        x[part].numpy(),
-                        labels[part].tolist(),
-                        method,
-                        radius,
-                        regions=regions[part],
-                    )
-                    self._check_agreement(x[part], rows)
+                rows = rows_together(
+                    self._model,
+                    x[part].numpy(),
+                    labels[part].tolist(),
+                    method,
+                    radius,
+                    regions=regions[part],
+                )
+                self._check_agreement(x[part], rows)
                 source = map(certify_row, rows) if workers == 1 else pool.map(certify_row, rows)
                 for answer in source:
                     answers.append(answer)
@@ -220,7 +217,7 @@ class _RowResult(NamedTuple):
 
 
 def _row_result(row: Row, method: str, eps: float | None, prover: Prover | None) -> _RowResult:
-    with _SILENT():
+    with np.errstate(all="ignore"):  # a thread has its own
         result = _settled(row, method, eps, prover)
     row.forget()  # the other rows of the chunk wait
     return result

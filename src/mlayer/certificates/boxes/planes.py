@@ -32,6 +32,7 @@ _RIDGE = 1e-9
 _CORNERS = 3  # tries of the corner
 _MORE = 1 + 1e-6  # on every sum of error bounds
 _LARGEST_NU = 300.0  # beyond e^300 squares overflow: the bound is infinite
+_LEAST_RATE = -600.0  # below e^-600 a bound of exp(M) would vanish beside factors up to e^300: it stays there
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class Expansion:
         self.H_error = (error + error.mT) / 4 + UNIT * (H.abs() + H.mT.abs())
         mu = _growth_rate(M)
         self._ellipsoid(directions.T)
-        self.size = torch.exp(mu)[:, None] * torch.minimum(top_singular(W), spectral(W)) * _MORE  # (rows, k)
-        growth = torch.exp(mu + self.nu) * _MORE  # of ||exp(M)||_2 on the box
+        self.size = _growth(mu)[:, None] * torch.minimum(top_singular(W), spectral(W)) * _MORE  # (rows, k)
+        growth = _growth(mu + self.nu) * _MORE  # of ||exp(M)||_2 on the box
         # Times ||dW||_F: what an error dW of W can do.
         self.unread = growth * (W.shape[-1] ** 0.5 * _MORE)
         self.b, self.range = b, growth[:, None] * _nuclear(W)
@@ -258,6 +259,11 @@ def _nuclear(W: Tensor) -> Tensor:
     values = torch.linalg.svdvals(W / unit[..., None, None])
     found = unit * (values.sum(-1) + 1e-9 * n * values.amax(-1)) * _MORE
     return torch.minimum(found.nan_to_num(nan=torch.inf), n**0.5 * frobenius(W) * _MORE)
+
+
+def _growth(rate: Tensor) -> Tensor:
+    """e^rate, or more where that is too small for a float."""
+    return torch.exp(rate.clamp_min(_LEAST_RATE))
 
 
 def _growth_rate(M: Enclosed) -> Tensor:

@@ -80,8 +80,9 @@ class Exponential:
     def derivatives(self, W: Matrix) -> tuple[Ball, Matrix, list[Matrix]]:
         """tr(W^T e), the matrix l, and the matrices l_b for each T_b."""
         n = W.nrows()
-        size = _power_of_two(row_sum_norm(W))
-        alpha = W.transpose() * (self._half * _two_to(-size))
+        alpha = W.transpose()
+        size = _power_of_two(row_sum_norm(alpha))
+        alpha = alpha * (self._half * _two_to(-size))
         zero = matrix(n, n, [0] * n * n)
         term_l, term_lb = zero, [zero for _ in self._betas]
         l, lb = self._error, [self._error for _ in self._betas]  # noqa: E741

@@ -83,8 +83,6 @@ class Network(nn.Module):
         outputs: Tensor = self.layer(self.features(x))
         return outputs
 
-    # What the attack reads of a layer, at the features that reach it.
-
     def feature_terms(self, x: Tensor) -> Tensor:
         """The features with the absolute values of all terms that they are computed from.  (rows, features)
 
@@ -109,20 +107,6 @@ class Network(nn.Module):
                 if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and module.running_mean is not None:
                     module.running_mean.copy_(-module.running_mean.abs())
         return front
-
-    def exponential(self, x: Tensor) -> Tensor:
-        """exp(M) at an input of the network."""
-        return self.layer.exponential(self.features(x))
-
-    @property
-    def readout(self) -> Tensor:
-        """S of the M-layer."""
-        return self.layer.readout
-
-    @property
-    def output_bias(self) -> Tensor | None:
-        """V of the M-layer."""
-        return self.layer.output_bias
 
 
 def as_network(model: nn.Sequential, x: object) -> tuple[Network, Tensor]:
@@ -159,7 +143,7 @@ def _as_batch(argument: str, x: object) -> Tensor:
         raise ArgumentTypeError(argument, "a dense tensor with data", came, "Convert it with .to_dense().")
     if not bool(x.isfinite().all()):
         raise ArgumentError(argument, "finite", "NaN or infinity", "Remove such rows.")
-    return as_float64(x)
+    return as_float64(argument, x)
 
 
 def flat_modules(model: nn.Module) -> list[nn.Module]:

@@ -72,7 +72,9 @@ class Prover:
             def provable(eps: float) -> bool:
                 return chains.claims(eps) is not None
 
-            top = _largest(provable, chains.guess) if math.isinf(radius) else _below(provable, radius)
+            top = 0.0 if math.isinf(radius) else _below(provable, radius)
+            if top == 0:  # far below: of a polynomial the checker knows the series of the exponential only
+                top = min(_largest(provable, chains.guess), radius)
         for factor in (1.0,) if fixed else _LOWERING:
             found = self._accepted(row, chains.claims(top * factor), top * factor)
             if found is not None:

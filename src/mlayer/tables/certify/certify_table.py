@@ -19,6 +19,7 @@ import torch
 
 from mlayer.certificates import Certificates, certify
 from mlayer.certificates.arguments import as_radius
+from mlayer.certificates.torch_state import own_conditions
 from mlayer.checks import brief, is_finite
 from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
@@ -219,6 +220,7 @@ def _lost(model: TableModel, inputs: torch.Tensor, scale: torch.Tensor, norm: An
     )
 
 
+@own_conditions()
 def question(
     model: TableModel, frame: DataFrame, units: Mapping[str, float] | None = None, norm: Any = "linf"
 ) -> Question:
