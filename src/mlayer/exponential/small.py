@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlayer.exponential import small_balance, small_triangular
+from mlayer.exponential import small_balance, small_triangular, two_rows
 from mlayer.exponential.arguments import materialized
 from mlayer.exponential.schedule import DEGREES, exact_degree, schedule_for, squarings_without_identity
 from mlayer.exponential.small_polynomial import by_entry, empty, polynomial, product
@@ -80,7 +80,7 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     """exp(A), or L(A, E) with a direction, of (b, n, n); None where `grouped` must decide."""
     a, dtype = _array(matrices), matrices.dtype
     if direction is None:
-        y = _best(_SmallBatch(a, None, dtype))
+        y = two_rows.value(a) if a.shape[1] == 2 else _best(_SmallBatch(a, None, dtype))
         return None if y is None else torch.from_numpy(np.ascontiguousarray(y))
     e = _array(direction)
     # L is linear in E: at the size of 1 it overflows only where the result does.
@@ -88,7 +88,7 @@ def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
     if not np.isfinite(largest).all():
         return None
     size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    y = _best(_SmallBatch(a, e / size, dtype))
+    y = two_rows.derivative(a, e / size) if a.shape[1] == 2 else _best(_SmallBatch(a, e / size, dtype))
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
 
 
@@ -135,12 +135,9 @@ def _imbalanced(
     if triangle == "lower":  # exp(A^T) = exp(A)^T
         batch = batch.transposed()
         powers = _start(batch)
-    if e is None and a.shape[1] == 2:  # the diagonals are all there is
-        y = small_triangular.of_two(batch.a)
-    else:
-        strong = small_triangular.strongly_coupled(a, sums)
-        found = small_balance.balance_triangular(batch.a, batch.e, strong) if len(strong) else None
-        y = _balanced(batch, found, powers, plan, triangular=True)
+    strong = small_triangular.strongly_coupled(a, sums)
+    found = small_balance.balance_triangular(batch.a, batch.e, strong) if len(strong) else None
+    y = _balanced(batch, found, powers, plan, triangular=True)
     return y if y is None or triangle == "upper" else y.transpose(0, 2, 1)
 
 

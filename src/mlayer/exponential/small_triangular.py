@@ -97,15 +97,6 @@ def of_diagonal(a: AnyArray, e: AnyArray | None) -> AnyArray | None:
     return y if np.isfinite(y).all() else None
 
 
-def of_two(a: AnyArray) -> AnyArray | None:
-    """exp(A) of upper triangular matrices of two rows; None if it overflows."""
-    entries = a.diagonal(0, 1, 2)
-    y = np.zeros(a.shape, a.dtype)
-    diagonal(y, 0)[...] = np.exp(entries)
-    y[:, 0, 1] = a[:, 0, 1] * _divided_difference(entries[:, 0], entries[:, 1])
-    return y if np.isfinite(y).all() else None
-
-
 class Diagonals(NamedTuple):
     """The two diagonals of exp(t A) for upper triangular matrices A and several t."""
 
