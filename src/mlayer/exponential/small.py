@@ -60,7 +60,18 @@ class _SmallPlan(NamedTuple):
     most: int  # squarings of the matrix that needs most
     each: AnyArray | None  # squarings of each matrix where they differ by more than one, (b, 1, 1)
     sure: bool  # whether an overflow is ruled out
-    squares: AnyArray  # ||A^2||^2 in the Frobenius norm, (b,)
+
+
+class Findings(NamedTuple):
+    """What was found at A and holds at its adjoint, for the backward pass."""
+
+    squares: AnyArray  # ||A||^2 and ||A^2||^2 in the Frobenius norm, after balancing, (2, b)
+    looked: bool  # for matrices to balance
+    balancing: small_balance.Balancing | None = None
+    saved: AnyArray | None = None  # squarings, by balancing
+
+
+_Result = tuple["AnyArray | None", Findings | None]
 
 
 def takes(matrices: Tensor) -> bool:
@@ -76,125 +87,152 @@ def takes(matrices: Tensor) -> bool:
 
 
 @np.errstate(all="ignore")
-def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
-    """exp(A), or L(A, E) with a direction, of (b, n, n); None where `grouped` must decide."""
-    a, dtype = _array(matrices), matrices.dtype
-    if direction is None:
-        y = two_rows.value(a) if a.shape[1] == 2 else _best(_SmallBatch(a, None, dtype))
-        return None if y is None else torch.from_numpy(np.ascontiguousarray(y))
-    e = _array(direction)
+def expm(matrices: Tensor) -> tuple[Tensor | None, Findings | None]:
+    """exp(A) of (b, n, n), None where `grouped` must decide; and what :func:`frechet` at the adjoint need not seek."""
+    a = _array(matrices)
+    y, found = (two_rows.value(a), None) if a.shape[1] == 2 else _best(_SmallBatch(a, None, matrices.dtype))
+    return None if y is None else torch.from_numpy(np.ascontiguousarray(y)), found
+
+
+@np.errstate(all="ignore")
+def frechet(matrices: Tensor, direction: Tensor, found: Findings | None = None) -> Tensor | None:
+    """L(A, E) of (b, n, n), None where `grouped` must decide."""
+    a, e, dtype = _array(matrices), _array(direction), matrices.dtype
     # L is linear in E: at the size of 1 it overflows only where the result does.
     largest = np.abs(e).max((1, 2), keepdims=True)
     if not np.isfinite(largest).all():
         return None
-    size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    y = two_rows.derivative(a, e / size) if a.shape[1] == 2 else _best(_SmallBatch(a, e / size, dtype))
+    size = np.ldexp(largest.dtype.type(1), np.frexp(largest)[1] - 1)
+    e = e / size
+    y = two_rows.derivative(a, e) if a.shape[1] == 2 else _best(_SmallBatch(a, e, dtype), found)[0]
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
 
 
-def _best(batch: _SmallBatch) -> AnyArray | None:
+def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
     """exp(A), or L(A, E), balanced where that is better, with exact diagonals if triangular."""
     a, e, dtype = batch
+    n, derivative = a.shape[1], e is not None
     powers = _start(batch)
-    plan = _plan(powers, dtype)
+    if found is not None and found.balancing is not None:
+        y, _ = _balanced(batch, found.balancing.adjoint(), powers, found, triangular=False)
+        return (y, None) if y is not None else _best(batch)
+    if found is None:
+        found = Findings(_squares(powers[:2, :, :, :n]), False)
+    plan = _plan(found.squares, n, derivative, dtype)
     double = _FINFO[dtype].bits == _DOUBLE
     if plan is None:  # perhaps not so large once they are balanced
         worth_a_look = double and bool(np.isfinite(a).all())
     else:
-        if plan.most and small_triangular.may_be_strict(powers[1, :, :, : a.shape[1]]):
+        if plan.most and small_triangular.may_be_strict(powers[1, :, :, :n]):
             strict = small_triangular.find(a, strictly=True)
-            degree = exact_degree(a.shape[1] - 1, e is not None)
+            degree = exact_degree(n - 1, derivative)
             if strict is not None and degree is not None:
                 if len(strict) < len(a):
-                    return _apart(batch, strict)
+                    return _apart(batch, strict), None
                 plan = plan._replace(degree=degree, most=0, each=None, sure=False)  # a finite series
-        worth_a_look = double and plan.most >= small_balance.WORTH_A_LOOK
-    sums = small_balance.look(a) if worth_a_look else None
-    if sums is not None:
-        return _imbalanced(batch, sums, powers, plan)
-    return None if plan is None else _evaluated(powers, plan, dtype)
+        worth_a_look = double and not found.looked and plan.most >= small_balance.WORTH_A_LOOK
+    if worth_a_look:
+        sums = small_balance.look(a)
+        if sums is not None:
+            return _imbalanced(batch, sums, powers, found.squares, plan)
+        found = found._replace(looked=True)
+    return (None, None) if plan is None else (_evaluated(powers, plan, dtype), found)
 
 
 def _imbalanced(
-    batch: _SmallBatch, sums: small_balance.Sums, powers: AnyArray, plan: _SmallPlan | None
-) -> AnyArray | None:
+    batch: _SmallBatch,
+    sums: small_balance.Sums,
+    powers: AnyArray,
+    squares: AnyArray,
+    plan: _SmallPlan | None,
+) -> _Result:
     """The same, of matrices of which some have a row far larger than its column."""
     a, e, _ = batch
-    if not sums[0].any():
-        return small_triangular.of_diagonal(a, e)
-    triangle = small_triangular.triangle(a)
-    if triangle is None:
-        places = small_triangular.find(a)
+    triangle = None
+    if not small_triangular.have_corners(a):
+        if not sums[0].any():
+            return small_triangular.of_diagonal(a, e), None
+        triangle = small_triangular.triangle(a)
+        places = None if triangle else small_triangular.find(a)
         if places is not None:
-            return _apart(batch, places)
-        places = small_balance.find(sums)
-        if plan is not None:
-            places = places[_may_save(powers[1], plan, places)]
-        found = small_balance.balance(a, e, places) if len(places) else None
-        return _balanced(batch, found, powers, plan, triangular=False)
+            return _apart(batch, places), None
+    if triangle is None:
+        found = small_balance.find(a, sums, powers[1], squares[1] if plan else None)
+        return _balanced(batch, found, powers, Findings(squares, True), triangular=False)
     if triangle == "lower":  # exp(A^T) = exp(A)^T
         batch = batch.transposed()
         powers = _start(batch)
     strong = small_triangular.strongly_coupled(a, sums)
-    found = small_balance.balance_triangular(batch.a, batch.e, strong) if len(strong) else None
-    y = _balanced(batch, found, powers, plan, triangular=True)
-    return y if y is None or triangle == "upper" else y.transpose(0, 2, 1)
+    found = small_balance.find_triangular(batch.a, strong) if len(strong) else None
+    y, _ = _balanced(batch, found, powers, Findings(squares, True), triangular=True)
+    return y if y is None or triangle == "upper" else y.transpose(0, 2, 1), None
 
 
 def _balanced(
     batch: _SmallBatch,
-    found: small_balance.Balancing | None,
+    balancing: small_balance.Balancing | None,
     powers: AnyArray,
-    plan: _SmallPlan | None,
+    found: Findings,
     *,
     triangular: bool,
-) -> AnyArray | None:
-    """The same, of balanced matrices where squarings are saved; those that lose digits by it once more."""
-    if found is not None:
-        places, factors, kappa = found
-        after = batch.at(places).times(factors)
-        other = _start(after)
-        squares = _squares(other[:2, :, :, : factors.shape[1]])[1]
-        derivative = batch.e is not None
-        count = np.inf if plan is None else _count(plan.squares[places], batch.dtype, derivative)
-        saved = count - _count(squares, batch.dtype, derivative)
-        good = saved >= small_balance.WORTH_BALANCING
-        if not good.all():
-            places, factors, kappa, saved = places[good], factors[good], kappa[good], saved[good]
-            other, after = other[:, good], after.at(good)
+) -> _Result:
+    """The same, of balanced matrices where squarings are saved; those that lose digits by it once more.
+
+    What was found with another balancing is its adjoint's; the result is None then if this one rounds.
+    """
+    a, e, dtype = batch
+    n, derivative = a.shape[1], e is not None
+    squares, saved = found.squares, found.saved
+    if balancing is not None:
+        places, factors = balancing.places, balancing.factors
+        both = np.concatenate([factors, factors], 2) if derivative else factors
+        before = powers[:2, places]
+        scaled = before * both
+        exact = (scaled[0] / both == before[0]).all((1, 2))  # nothing underflows
+        if saved is None:
+            if not np.isfinite(squares).all():  # of A^2 at least
+                product(scaled[0], scaled[0], scaled[1])
+            after = _squares(scaled[:, :, :, :n])
+            saved = small_balance.squarings_saved(squares[1, places], after[1], _theta(dtype, derivative))
+            good = exact & (saved >= small_balance.WORTH_BALANCING)
+            if not good.all():
+                balancing, saved, factors, scaled, after = (
+                    balancing.at(good), saved[good], factors[good], scaled[:, good], after[:, good]
+                )
+                places = balancing.places
+            squares = squares.copy()
+            squares[:, places] = after
+        elif not exact.all():
+            return None, None
         if len(places):
-            powers[:2, places] = other[:2]
+            powers[:2, places] = scaled
             upper = None
             if triangular:
-                upper = batch.a.copy()
-                upper[places] = after.a
-            mixed = _plan(powers, batch.dtype)
-            y = None if mixed is None else _evaluated(powers, mixed, batch.dtype, upper)
-            if y is not None:
-                back = y[places] / factors
-                worse = places[~small_balance.is_better(back, y[places], kappa, saved)]
-                y[places] = back
-                if len(worse):
-                    rest = _plain(batch.at(worse), triangular)
-                    if rest is None:
-                        return None
-                    y[worse] = rest
-                return y
-            return None if plan is None else _plain(batch, triangular)
-    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
-
-
-def _may_save(square: AnyArray, plan: _SmallPlan, places: AnyArray) -> AnyArray:
-    """Whether balancing may save more than one squaring; it does not change the diagonal of A^2."""
-    least = (np.abs(square.diagonal(0, 1, 2)[places]) ** 2).sum(1)
-    found: AnyArray = plan.squares[places] > 2.0 ** (4 * (small_balance.WORTH_BALANCING - 1)) * least
-    return found
+                upper = a.copy()
+                upper[places] = scaled[0, :, :, :n]
+            plan = _plan(squares, n, derivative, dtype)
+            y = None if plan is None else _evaluated(powers, plan, dtype, upper)
+            if y is None:
+                return _plain(batch, triangular), None
+            back = y[places] / factors
+            better = small_balance.is_better(back, y[places], balancing.kappa, saved)
+            y[places] = back
+            if better.all():
+                return y, Findings(squares, True, balancing, saved)
+            rest = _plain(batch.at(places[~better]), triangular)
+            if rest is None:
+                return None, None
+            y[places[~better]] = rest
+            return y, None
+    plan = _plan(squares, n, derivative, dtype)
+    y = None if plan is None else _evaluated(powers, plan, dtype, a if triangular else None)
+    return y, found
 
 
 def _plain(batch: _SmallBatch, triangular: bool) -> AnyArray | None:
     """The same without balancing."""
-    powers = _start(batch)
-    plan = _plan(powers, batch.dtype)
+    powers, n = _start(batch), batch.a.shape[1]
+    plan = _plan(_squares(powers[:2, :, :, :n]), n, batch.e is not None, batch.dtype)
     return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
 
 
@@ -205,18 +243,11 @@ def _apart(batch: _SmallBatch, special: AnyArray) -> AnyArray | None:
     is_lower = small_triangular.is_lower(batch.a[special])
     for places in (special[is_lower], special[~is_lower], others):
         if len(places):
-            part = _best(batch.at(places))
+            part, _ = _best(batch.at(places))
             if part is None:
                 return None
             result[places] = part
     return result
-
-
-def _count(squares: AnyArray, dtype: torch.dtype, derivative: bool) -> AnyArray:
-    """Squarings of each matrix from ||A^2||^2.  -> (b,)"""
-    theta = schedule_for(dtype, derivative).theta[-1]
-    count: AnyArray = np.ceil(np.log2(np.maximum(squares, theta**4)) / 4 - math.log2(theta))
-    return count
 
 
 def _array(matrices: Tensor) -> AnyArray:
@@ -287,14 +318,11 @@ def _times(most: int, squarings: AnyArray | None) -> AnyArray:
     return times
 
 
-def _plan(powers: AnyArray, dtype: torch.dtype) -> _SmallPlan | None:
+def _plan(squares: AnyArray, n: int, derivative: bool, dtype: torch.dtype) -> _SmallPlan | None:
     """One degree, the most squarings, and each matrix's own where they differ; see `matmul._look`.
 
-    None if norms are not finite.
+    From ||A||^2 and ||A^2||^2, (2, b); None if they are not finite.
     """
-    n = powers.shape[-2]
-    derivative = powers.shape[-1] > n
-    squares = _squares(powers[:2, :, :, :n])
     size2, norm2, least2 = _extremes(squares)
     if not (math.isfinite(norm2) and math.isfinite(size2)):
         return None
@@ -303,13 +331,17 @@ def _plan(powers: AnyArray, dtype: torch.dtype) -> _SmallPlan | None:
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]
     if d <= theta or n == 1:
-        return _SmallPlan(table.degree(d, size), 0, None, sure, squares[1])
+        return _SmallPlan(table.degree(d, size), 0, None, sure)
     most, fewest = _squarings(norm2, theta, dtype), _squarings(least2, theta, dtype)
     if most <= fewest + 1:  # one squaring more than needed costs less than separate numbers for the matrices
-        return _SmallPlan(DEGREES[-1], most, None, sure, squares[1])
+        return _SmallPlan(DEGREES[-1], most, None, sure)
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)
-    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure, squares[1])
+    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure)
+
+
+def _theta(dtype: torch.dtype, derivative: bool) -> float:
+    return schedule_for(dtype, derivative).theta[-1]
 
 
 def _extremes(squares: AnyArray) -> tuple[float, float, float]:

@@ -6,6 +6,7 @@ exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,11 +32,28 @@ _SMALL = 4.0
 
 
 class Balancing(NamedTuple):
-    """Matrices of a batch that balancing changes, without rounding."""
+    """Matrices of a batch that balancing changes."""
 
-    places: AnyArray  # in the batch
-    factors: AnyArray  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
-    kappa: AnyArray  # largest ratio of two entries of D, (k,)
+    places: AnyArray  # in the batch, (k,)
+    exponents: AnyArray  # of D, (k, n)
+
+    def adjoint(self) -> Balancing:
+        return Balancing(self.places, -self.exponents)
+
+    def at(self, places: AnyArray) -> Balancing:
+        return Balancing(self.places[places], self.exponents[places])
+
+    @property
+    def factors(self) -> AnyArray:
+        """D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry."""
+        found: AnyArray = np.exp2(self.exponents[:, None, :] - self.exponents[:, :, None])
+        return found
+
+    @property
+    def kappa(self) -> AnyArray:
+        """Largest ratio of two entries of D, (k,)."""
+        found: AnyArray = np.exp2(self.exponents.max(1) - self.exponents.min(1))
+        return found
 
 
 def look(a: AnyArray) -> Sums | None:
@@ -48,24 +66,26 @@ def look(a: AnyArray) -> Sums | None:
     return (row, column) if apart.any() else None
 
 
-def find(sums: Sums) -> AnyArray:
-    """The places of matrices with a row that is much larger than its column, or much smaller."""
+def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray | None) -> Balancing | None:
+    """The scaling that gives rows and columns nearly equal sums; None if none changes a matrix.  (b, n, n)
+
+    A^2 and ||A^2||^2, (b,), or None if not finite, tell in which it may save squarings.
+    """
     row, column = sums
-    return np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+    places = np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+    if squares is not None:  # D^-1 A^2 D has the diagonal of A^2
+        least = (np.abs(square.diagonal(0, 1, 2)[places]) ** 2).sum(1)
+        places = places[squares[places] > 2.0 ** (4 * (WORTH_BALANCING - 1)) * least]
+    return _that_changes(places, equalizing_exponents(a[places])) if len(places) else None
 
 
-def balance(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
-    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
-    return _exact(a, e, places, equalizing_exponents(a[places]))
-
-
-def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
+def find_triangular(a: AnyArray, places: AnyArray) -> Balancing | None:
     """The least scaling that makes the couplings of the upper triangular matrices at these places small.
 
     D_i / D_j is at least |a_ij| over the largest diagonal entry, or over 4 if that is larger, for all i < j:
     the longest path from i.
     """
-    return _exact(a, e, places, triangular_exponents(a[places]))
+    return _that_changes(places, triangular_exponents(a[places]))
 
 
 def triangular_exponents(a: AnyArray) -> AnyArray:
@@ -74,23 +94,24 @@ def triangular_exponents(a: AnyArray) -> AnyArray:
     target = np.maximum(size.diagonal(0, 1, 2).max(1), _SMALL)
     length = np.ceil(np.log2(size / target[:, None, None]))
     exponents = np.zeros(a.shape[:2])
-    for i in range(a.shape[1] - 2, -1, -1):
-        exponents[:, i] = np.maximum((length[:, i, i + 1 :] + exponents[:, i + 1 :]).max(1), 0)
-    found: AnyArray = np.minimum(exponents, _FURTHEST)
+    for j in range(a.shape[1] - 1, 0, -1):  # the exponent of row j is final
+        before = exponents[:, :j]
+        np.maximum(before, length[:, :j, j] + exponents[:, j : j + 1], out=before)
+    return np.minimum(exponents, _FURTHEST, out=exponents)
+
+
+def squarings_saved(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:
+    """By balancing, from ||A^2||^2 before, infinite or NaN if it is too large, and after.  (b,) twice -> (b,)"""
+    number = np.ceil(np.log2(np.maximum([before, after], theta**4)) / 4 - math.log2(theta))
+    found: AnyArray = np.nan_to_num(number[0], nan=np.inf, posinf=np.inf) - number[1]
     return found
 
 
-def _exact(a: AnyArray, e: AnyArray | None, places: AnyArray, exponents: AnyArray) -> Balancing | None:
-    """The scaling of the matrices that it changes, and to the last bit: nothing underflows."""
-    factors = np.exp2(exponents[:, None, :] - exponents[:, :, None])
-    spread = exponents.max(1) - exponents.min(1)
-    good = spread > 0
-    for x in (a,) if e is None else (a, e):
-        part = x[places]
-        good &= (part * factors / factors == part).all((1, 2))
-    if good.all():
-        return Balancing(places, factors, np.exp2(spread))
-    return Balancing(places[good], factors[good], np.exp2(spread[good])) if good.any() else None
+def _that_changes(places: AnyArray, exponents: AnyArray) -> Balancing | None:
+    changed = exponents.any(1)
+    if changed.all():
+        return Balancing(places, exponents)
+    return Balancing(places[changed], exponents[changed]) if changed.any() else None
 
 
 def _sums(a: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -124,8 +145,10 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
     diagonal = np.abs(np.einsum("bii->bi", a)).max(1)
     floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
     size = _sizes_off_diagonal(a)
-    exponents = np.zeros(a.shape[:2])
     n = a.shape[1]
+    exponents = _geometric_exponents(size)
+    if exponents.any():
+        size *= np.exp2(exponents[:, None, :] - exponents[:, :, None])
     before = np.inf
     # All rows at once, which settles full matrices in a few steps. None becomes smaller than the floor.
     for _ in range(_MOST_SWEEPS):
@@ -159,6 +182,14 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
         if not changed:
             break
     return exponents
+
+
+def _geometric_exponents(size: AnyArray) -> AnyArray:
+    """Exponents that give rows and columns equal geometric means; 0 if there are zeros.  (b, n, n) -> (b, n)"""
+    logs = np.log2(size)
+    np.einsum("bii->bi", logs)[...] = 0
+    found: AnyArray = np.rint((logs.sum(2) - logs.sum(1)) / (2 * size.shape[1]))
+    return found if np.isfinite(found).all() else np.zeros_like(found)
 
 
 def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray) -> AnyArray:

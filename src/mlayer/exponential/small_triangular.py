@@ -24,6 +24,11 @@ def may_be_strict(a2: AnyArray) -> bool:
     return not a2[:, 0, 0].all() and not a2.diagonal(0, 1, 2).any(1).all()
 
 
+def have_corners(a: AnyArray) -> bool:
+    """Whether all have entries in both corners, which no triangular matrix has.  (b, n, n)"""
+    return bool(a[:, -1, 0].all() and a[:, 0, -1].all())
+
+
 def triangle(a: AnyArray) -> str | None:
     """Whether all matrices, (b, n, n), are "upper" triangular, or all "lower"."""
     if a[0, -1, 0] != 0 and a[0, 0, -1] != 0:
@@ -38,7 +43,7 @@ def triangle(a: AnyArray) -> str | None:
 
 def find(a: AnyArray, *, strictly: bool = False) -> AnyArray | None:
     """The places of triangular matrices in a batch, or None.  (b, n, n) -> (k,)"""
-    if a[:, -1, 0].all() and a[:, 0, -1].all():  # a corner distinguishes most matrices from triangular ones
+    if have_corners(a):
         return None
     b, n, _ = a.shape
     flat = a.reshape(b, n * n)
