@@ -68,7 +68,7 @@ class Findings(NamedTuple):
     squares: AnyArray  # ||A||^2 and ||A^2||^2 in the Frobenius norm, after balancing, (2, b)
     looked: bool  # for matrices to balance
     balancing: small_balance.Balancing | None = None
-    saved: AnyArray | None = None  # squarings, by balancing
+    gain: AnyArray | None = None  # by balancing
 
 
 _Result = tuple["AnyArray | None", Findings | None]
@@ -134,7 +134,7 @@ def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
     if worth_a_look:
         sums = small_balance.look(a)
         if sums is not None:
-            return _imbalanced(batch, sums, powers, found.squares, plan)
+            return _imbalanced(batch, sums, powers, found.squares)
         found = found._replace(looked=True)
     return (None, None) if plan is None else (_evaluated(powers, plan, dtype), found)
 
@@ -144,7 +144,6 @@ def _imbalanced(
     sums: small_balance.Sums,
     powers: AnyArray,
     squares: AnyArray,
-    plan: _SmallPlan | None,
 ) -> _Result:
     """The same, of matrices of which some have a row far larger than its column."""
     a, e, _ = batch
@@ -157,7 +156,7 @@ def _imbalanced(
         if places is not None:
             return _apart(batch, places), None
     if triangle is None:
-        found = small_balance.find(a, sums, powers[1], squares[1] if plan else None)
+        found = small_balance.find(a, sums, powers[1], squares[1])
         return _balanced(batch, found, powers, Findings(squares, True), triangular=False)
     if triangle == "lower":  # exp(A^T) = exp(A)^T
         batch = batch.transposed()
@@ -182,51 +181,55 @@ def _balanced(
     """
     a, e, dtype = batch
     n, derivative = a.shape[1], e is not None
-    squares, saved = found.squares, found.saved
-    if balancing is not None:
-        places, factors = balancing.places, balancing.factors
-        both = np.concatenate([factors, factors], 2) if derivative else factors
-        before = powers[:2, places]
-        scaled = before * both
-        exact = (scaled[0] / both == before[0]).all((1, 2))  # nothing underflows
-        if saved is None:
-            if not np.isfinite(squares).all():  # of A^2 at least
-                product(scaled[0], scaled[0], scaled[1])
-            after = _squares(scaled[:, :, :, :n])
-            saved = small_balance.squarings_saved(squares[1, places], after[1], _theta(dtype, derivative))
-            good = exact & (saved >= small_balance.WORTH_BALANCING)
-            if not good.all():
-                balancing, saved, factors, scaled, after = (
-                    balancing.at(good), saved[good], factors[good], scaled[:, good], after[:, good]
-                )
-                places = balancing.places
-            squares = squares.copy()
-            squares[:, places] = after
-        elif not exact.all():
+    if balancing is None:
+        plan = _plan(found.squares, n, derivative, dtype)
+        y = None if plan is None else _evaluated(powers, plan, dtype, a if triangular else None)
+        return y, found
+    squares, gain = found.squares, found.gain
+    factors = balancing.factors
+    both = np.concatenate([factors, factors], 2) if derivative else factors
+    where: AnyArray | slice = balancing.places if len(balancing.places) < len(a) else slice(None)
+    before = powers[:2, where]
+    scaled = before * both
+    exact = (scaled[0] / both == before[0]).all((1, 2))  # nothing underflows
+    if gain is not None:
+        if not exact.all():
             return None, None
-        if len(places):
-            powers[:2, places] = scaled
-            upper = None
-            if triangular:
-                upper = a.copy()
-                upper[places] = scaled[0, :, :, :n]
-            plan = _plan(squares, n, derivative, dtype)
-            y = None if plan is None else _evaluated(powers, plan, dtype, upper)
-            if y is None:
-                return _plain(batch, triangular), None
-            back = y[places] / factors
-            better = small_balance.is_better(back, y[places], balancing.kappa, saved)
-            y[places] = back
-            if better.all():
-                return y, Findings(squares, True, balancing, saved)
-            rest = _plain(batch.at(places[~better]), triangular)
-            if rest is None:
-                return None, None
-            y[places[~better]] = rest
-            return y, None
+    else:
+        if not np.isfinite(squares).all():  # of A^2 at least
+            product(scaled[0], scaled[0], scaled[1])
+        after = _squares(scaled[:, :, :, :n])
+        earlier = np.where(np.isfinite(squares[1, where]), squares[1, where], np.inf)
+        gain = small_balance.gain(earlier, after[1], schedule_for(dtype, derivative).theta[-1])
+        good = exact & (gain >= 2.0**small_balance.WORTH_BALANCING)
+        if not good.all():
+            balancing = balancing.at(good)
+            if not len(balancing.places):
+                return _balanced(batch, None, powers, found, triangular=triangular)
+            where, gain, factors = balancing.places, gain[good], factors[good]
+            scaled, after = scaled[:, good], after[:, good]
+        squares = squares.copy()
+        squares[:, where] = after
+    powers[:2, where] = scaled
+    upper = None
+    if triangular:
+        upper = a.copy()
+        upper[where] = scaled[0, :, :, :n]
     plan = _plan(squares, n, derivative, dtype)
-    y = None if plan is None else _evaluated(powers, plan, dtype, a if triangular else None)
-    return y, found
+    y = None if plan is None else _evaluated(powers, plan, dtype, upper)
+    if y is None:
+        return _plain(batch, triangular), None
+    back = y[where] / factors
+    better = small_balance.is_better(y[where], factors, back, gain)
+    y[where] = back
+    if better.all():
+        return y, Findings(squares, True, balancing, gain)
+    worse = balancing.places[~better]
+    rest = _plain(batch.at(worse), triangular)
+    if rest is None:
+        return None, None
+    y[worse] = rest
+    return y, None
 
 
 def _plain(batch: _SmallBatch, triangular: bool) -> AnyArray | None:
@@ -338,10 +341,6 @@ def _plan(squares: AnyArray, n: int, derivative: bool, dtype: torch.dtype) -> _S
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)
     return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure)
-
-
-def _theta(dtype: torch.dtype, derivative: bool) -> float:
-    return schedule_for(dtype, derivative).theta[-1]
 
 
 def _extremes(squares: AnyArray) -> tuple[float, float, float]:

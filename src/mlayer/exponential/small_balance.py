@@ -6,7 +6,6 @@ exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,12 +48,6 @@ class Balancing(NamedTuple):
         found: AnyArray = np.exp2(self.exponents[:, None, :] - self.exponents[:, :, None])
         return found
 
-    @property
-    def kappa(self) -> AnyArray:
-        """Largest ratio of two entries of D, (k,)."""
-        found: AnyArray = np.exp2(self.exponents.max(1) - self.exponents.min(1))
-        return found
-
 
 def look(a: AnyArray) -> Sums | None:
     """The sums of rows and of columns off the diagonal, or None if nowhere one is much larger.  (b, n, n)
@@ -66,17 +59,20 @@ def look(a: AnyArray) -> Sums | None:
     return (row, column) if apart.any() else None
 
 
-def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray | None) -> Balancing | None:
+def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray) -> Balancing | None:
     """The scaling that gives rows and columns nearly equal sums; None if none changes a matrix.  (b, n, n)
 
-    A^2 and ||A^2||^2, (b,), or None if not finite, tell in which it may save squarings.
+    A^2 and ||A^2||^2, (b,), tell in which it may save squarings.
     """
     row, column = sums
-    places = np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
-    if squares is not None:  # D^-1 A^2 D has the diagonal of A^2
-        least = (np.abs(square.diagonal(0, 1, 2)[places]) ** 2).sum(1)
-        places = places[squares[places] > 2.0 ** (4 * (WORTH_BALANCING - 1)) * least]
-    return _that_changes(places, equalizing_exponents(a[places])) if len(places) else None
+    diagonal = square.diagonal(0, 1, 2)  # that of D^-1 A^2 D too
+    least = np.vecdot(diagonal, diagonal).real
+    may_save = ~(squares <= 2.0 ** (4 * (WORTH_BALANCING - 1)) * least)  # if they are not finite too
+    apart = (row > _APART * column) | (column > _APART * row)
+    places = np.flatnonzero(apart.any(1) & may_save)
+    if not len(places):
+        return None
+    return _that_changes(places, equalizing_exponents(a if len(places) == len(a) else a[places]))
 
 
 def find_triangular(a: AnyArray, places: AnyArray) -> Balancing | None:
@@ -100,10 +96,9 @@ def triangular_exponents(a: AnyArray) -> AnyArray:
     return np.minimum(exponents, _FURTHEST, out=exponents)
 
 
-def squarings_saved(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:
-    """By balancing, from ||A^2||^2 before, infinite or NaN if it is too large, and after.  (b,) twice -> (b,)"""
-    number = np.ceil(np.log2(np.maximum([before, after], theta**4)) / 4 - math.log2(theta))
-    found: AnyArray = np.nan_to_num(number[0], nan=np.inf, posinf=np.inf) - number[1]
+def gain(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:
+    """How many times smaller balancing makes d, as far as that saves squarings, from ||A^2||^2.  -> (b,)"""
+    found: AnyArray = np.sqrt(np.sqrt(before / np.maximum(after, theta**4)))
     return found
 
 
@@ -142,13 +137,18 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
     An empty row or column counts as small compared with the diagonal, so that triangular matrices are
     balanced too.
     """
-    diagonal = np.abs(np.einsum("bii->bi", a)).max(1)
-    floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
     size = _sizes_off_diagonal(a)
     n = a.shape[1]
     exponents = _geometric_exponents(size)
-    if exponents.any():
+    if exponents is None:
+        exponents = np.zeros(a.shape[:2])
+    else:
         size *= np.exp2(exponents[:, None, :] - exponents[:, :, None])
+        ratio = size.sum(2) / size.sum(1)
+        if ratio.max() <= 4**_NEAR and ratio.min() >= 4**-_NEAR:
+            return exponents
+    diagonal = np.abs(np.einsum("bii->bi", a)).max(1)
+    floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
     before = np.inf
     # All rows at once, which settles full matrices in a few steps. None becomes smaller than the floor.
     for _ in range(_MOST_SWEEPS):
@@ -184,12 +184,12 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
     return exponents
 
 
-def _geometric_exponents(size: AnyArray) -> AnyArray:
-    """Exponents that give rows and columns equal geometric means; 0 if there are zeros.  (b, n, n) -> (b, n)"""
+def _geometric_exponents(size: AnyArray) -> AnyArray | None:
+    """Exponents that give rows and columns equal geometric means; None with zeros.  (b, n, n) -> (b, n)"""
     logs = np.log2(size)
     np.einsum("bii->bi", logs)[...] = 0
     found: AnyArray = np.rint((logs.sum(2) - logs.sum(1)) / (2 * size.shape[1]))
-    return found if np.isfinite(found).all() else np.zeros_like(found)
+    return found if np.abs(found).max() <= _FURTHEST else None  # NaN is not
 
 
 def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray) -> AnyArray:
@@ -202,9 +202,13 @@ def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray
     return found
 
 
-def is_better(scaled_back: AnyArray, before: AnyArray, kappa: AnyArray, saved: AnyArray) -> AnyArray:
-    """Whether errors of a balanced result, scaled back, stay below those of the squarings saved.  -> (b,)"""
-    largest = np.abs(scaled_back).max((1, 2))
-    harmless = kappa * np.abs(before).max((1, 2)) <= np.exp2(np.minimum(saved, 1000)) * largest
-    found: AnyArray = harmless & np.isfinite(largest)
+def is_better(balanced: AnyArray, factors: AnyArray, back: AnyArray, gain: AnyArray) -> AnyArray:
+    """Whether errors of a balanced result, scaled back, stay below those of the squarings saved.  -> (b,)
+
+    An entry has errors of the size of the largest entry of its row, or of its column if that is smaller.
+    """
+    size = np.abs(balanced)
+    error = np.minimum(size.max(2, keepdims=True), size.max(1, keepdims=True)) / factors
+    largest = np.abs(back).max((1, 2))
+    found: AnyArray = (error.max((1, 2)) <= gain * largest) & (largest < np.inf)
     return found
