@@ -45,20 +45,13 @@ class _SmallBatch(NamedTuple):
     def at(self, places: AnyArray) -> _SmallBatch:
         return _SmallBatch(self.a[places], None if self.e is None else self.e[places], self.dtype)
 
-    def times(self, factors: AnyArray) -> _SmallBatch:
-        return _SmallBatch(self.a * factors, None if self.e is None else self.e * factors, self.dtype)
-
-    def transposed(self) -> _SmallBatch:
-        a, e = self.a.transpose(0, 2, 1), None if self.e is None else self.e.transpose(0, 2, 1)
-        return _SmallBatch(a, e, self.dtype)
-
 
 class _SmallPlan(NamedTuple):
     """One polynomial for a batch, and squarings."""
 
     degree: int
     most: int  # squarings of the matrix that needs most
-    each: AnyArray | None  # squarings of each matrix where they differ by more than one, (b, 1, 1)
+    each: AnyArray | None  # squarings of each matrix where they differ by more than one, (b,)
     sure: bool  # whether an overflow is ruled out
 
 
@@ -66,11 +59,15 @@ class Findings(NamedTuple):
     """What was found at A and holds at its adjoint, for the backward pass."""
 
     squares: AnyArray  # ||A||^2 and ||A^2||^2 in the Frobenius norm, after balancing, (2, b)
-    looked: bool  # for matrices to balance
+    looked: bool = False  # for matrices to balance
+    triangle: str | None = (
+        None  # of all of them: "upper" or "lower", which is transposed before it is balanced
+    )
     balancing: small_balance.Balancing | None = None
     gain: AnyArray | None = None  # by balancing
 
 
+_OTHER = {"upper": "lower", "lower": "upper"}
 _Result = tuple["AnyArray | None", Findings | None]
 
 
@@ -88,7 +85,7 @@ def takes(matrices: Tensor) -> bool:
 
 @np.errstate(all="ignore")
 def expm(matrices: Tensor) -> tuple[Tensor | None, Findings | None]:
-    """exp(A) of (b, n, n), None where `grouped` must decide; and what :func:`frechet` at the adjoint need not seek."""
+    """exp(A) of (b, n, n), None where `grouped` must decide; and what :func:`frechet` need not seek again."""
     a = _array(matrices)
     y, found = (two_rows.value(a), None) if a.shape[1] == 2 else _best(_SmallBatch(a, None, matrices.dtype))
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y)), found
@@ -113,12 +110,14 @@ def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
     a, e, dtype = batch
     n, derivative = a.shape[1], e is not None
     powers = _start(batch)
-    if found is not None and found.balancing is not None:
-        y, _ = _balanced(batch, found.balancing.adjoint(), powers, found, triangular=False)
-        return (y, None) if y is not None else _best(batch)
     if found is None:
-        found = Findings(_squares(powers[:2, :, :, :n]), False)
+        found = Findings(_squares(powers[:2, :, :, :n]))
+    elif found.balancing is not None:
+        y, _ = _balanced(batch, found.balancing.adjoint(), powers, found, None)
+        return (y, None) if y is not None else _best(batch)
     plan = _plan(found.squares, n, derivative, dtype)
+    if found.triangle is not None and plan is not None:
+        return _triangular(batch, _OTHER[found.triangle], powers, plan), None
     double = _FINFO[dtype].bits == _DOUBLE
     if plan is None:  # perhaps not so large once they are balanced
         worth_a_look = double and bool(np.isfinite(a).all())
@@ -134,7 +133,7 @@ def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
     if worth_a_look:
         sums = small_balance.look(a)
         if sums is not None:
-            return _imbalanced(batch, sums, powers, found.squares)
+            return _imbalanced(batch, sums, powers, found.squares, plan)
         found = found._replace(looked=True)
     return (None, None) if plan is None else (_evaluated(powers, plan, dtype), found)
 
@@ -144,51 +143,54 @@ def _imbalanced(
     sums: small_balance.Sums,
     powers: AnyArray,
     squares: AnyArray,
+    plan: _SmallPlan | None,
 ) -> _Result:
     """The same, of matrices of which some have a row far larger than its column."""
-    a, e, _ = batch
-    triangle = None
+    a, e, dtype = batch
+    found = Findings(squares, True)
     if not small_triangular.have_corners(a):
         if not sums[0].any():
             return small_triangular.of_diagonal(a, e), None
         triangle = small_triangular.triangle(a)
-        places = None if triangle else small_triangular.find(a)
+        if triangle is not None:
+            found = found._replace(triangle=triangle)
+            return (None if plan is None else _triangular(batch, triangle, powers, plan)), found
+        places = small_triangular.find(a)
         if places is not None:
             return _apart(batch, places), None
-    if triangle is None:
-        found = small_balance.find(a, sums, powers[1], squares[1])
-        return _balanced(batch, found, powers, Findings(squares, True), triangular=False)
-    if triangle == "lower":  # exp(A^T) = exp(A)^T
-        batch = batch.transposed()
-        powers = _start(batch)
-    strong = small_triangular.strongly_coupled(a, sums)
-    found = small_balance.find_triangular(batch.a, strong) if len(strong) else None
-    y, _ = _balanced(batch, found, powers, Findings(squares, True), triangular=True)
-    return y if y is None or triangle == "upper" else y.transpose(0, 2, 1), None
+    balancing = small_balance.find(a, sums, powers[1], squares[1])
+    if balancing is not None:
+        return _balanced(batch, balancing, powers, found, plan)
+    return (None if plan is None else _evaluated(powers, plan, dtype)), found
+
+
+def _triangular(batch: _SmallBatch, triangle: str, powers: AnyArray, plan: _SmallPlan) -> AnyArray | None:
+    """The same of triangular matrices."""
+    if triangle == "upper":
+        return _evaluated(powers, plan, batch.dtype, batch.a)
+    b, n, m = powers.shape[1:]  # exp(A^T) = exp(A)^T
+    parts = powers[:2].reshape(2, b, n, m // n, n)
+    powers[:2] = parts.transpose(0, 1, 4, 3, 2).reshape(2, b, n, m)
+    y = _evaluated(powers, plan, batch.dtype, batch.a.transpose(0, 2, 1))
+    return None if y is None else y.transpose(0, 2, 1)
 
 
 def _balanced(
     batch: _SmallBatch,
-    balancing: small_balance.Balancing | None,
+    balancing: small_balance.Balancing,
     powers: AnyArray,
     found: Findings,
-    *,
-    triangular: bool,
+    plan: _SmallPlan | None,
 ) -> _Result:
     """The same, of balanced matrices where squarings are saved; those that lose digits by it once more.
 
     What was found with another balancing is its adjoint's; the result is None then if this one rounds.
     """
-    a, e, dtype = batch
-    n, derivative = a.shape[1], e is not None
-    if balancing is None:
-        plan = _plan(found.squares, n, derivative, dtype)
-        y = None if plan is None else _evaluated(powers, plan, dtype, a if triangular else None)
-        return y, found
+    n, derivative, dtype = batch.a.shape[1], batch.e is not None, batch.dtype
     squares, gain = found.squares, found.gain
     factors = balancing.factors
     both = np.concatenate([factors, factors], 2) if derivative else factors
-    where: AnyArray | slice = balancing.places if len(balancing.places) < len(a) else slice(None)
+    where: AnyArray | slice = balancing.places if len(balancing.places) < len(batch.a) else slice(None)
     before = powers[:2, where]
     scaled = before * both
     exact = (scaled[0] / both == before[0]).all((1, 2))  # nothing underflows
@@ -196,7 +198,7 @@ def _balanced(
         if not exact.all():
             return None, None
     else:
-        if not np.isfinite(squares).all():  # of A^2 at least
+        if plan is None:  # A^2 may not be finite
             product(scaled[0], scaled[0], scaled[1])
         after = _squares(scaled[:, :, :, :n])
         earlier = np.where(np.isfinite(squares[1, where]), squares[1, where], np.inf)
@@ -205,38 +207,34 @@ def _balanced(
         if not good.all():
             balancing = balancing.at(good)
             if not len(balancing.places):
-                return _balanced(batch, None, powers, found, triangular=triangular)
+                return (None if plan is None else _evaluated(powers, plan, dtype)), found
             where, gain, factors = balancing.places, gain[good], factors[good]
             scaled, after = scaled[:, good], after[:, good]
         squares = squares.copy()
         squares[:, where] = after
     powers[:2, where] = scaled
-    upper = None
-    if triangular:
-        upper = a.copy()
-        upper[where] = scaled[0, :, :, :n]
     plan = _plan(squares, n, derivative, dtype)
-    y = None if plan is None else _evaluated(powers, plan, dtype, upper)
+    y = None if plan is None else _evaluated(powers, plan, dtype)
     if y is None:
-        return _plain(batch, triangular), None
+        return _plain(batch), None
     back = y[where] / factors
     better = small_balance.is_better(y[where], factors, back, gain)
     y[where] = back
     if better.all():
-        return y, Findings(squares, True, balancing, gain)
+        return y, Findings(squares, True, None, balancing, gain)
     worse = balancing.places[~better]
-    rest = _plain(batch.at(worse), triangular)
+    rest = _plain(batch.at(worse))
     if rest is None:
         return None, None
     y[worse] = rest
     return y, None
 
 
-def _plain(batch: _SmallBatch, triangular: bool) -> AnyArray | None:
+def _plain(batch: _SmallBatch) -> AnyArray | None:
     """The same without balancing."""
     powers, n = _start(batch), batch.a.shape[1]
     plan = _plan(_squares(powers[:2, :, :, :n]), n, batch.e is not None, batch.dtype)
-    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+    return None if plan is None else _evaluated(powers, plan, batch.dtype)
 
 
 def _apart(batch: _SmallBatch, special: AnyArray) -> AnyArray | None:
@@ -285,40 +283,60 @@ def _evaluated(
         return y if plan.sure or np.isfinite(y).all() else None
     most, each = plan.most, plan.each
     without = min(most, squarings_without_identity(dtype))
-    diagonals = None
-    if upper is not None and most:
-        diagonals = small_triangular.Diagonals.of(upper, _times(most, each), without)
     if each is not None:
-        scale = np.exp2(-each)
+        scale = np.exp2(-each)[:, None, None]
         powers[0] *= scale
         powers[1] *= scale * scale
     elif most:
         powers[0] *= 0.5**most
         powers[1] *= 0.25**most
     y = polynomial(powers, plan.degree)
-    for k in range(most):
+    order, counts = None, [len(y)] * most
+    if each is not None:  # those with the most squarings first
+        order = np.argsort(-each)
+        y, each = y[order], each[order]
+        counts = np.searchsorted(-each, -np.arange(most)).tolist()
+    diagonals = None
+    if upper is not None and most:
+        upper = upper if order is None else upper[order]
+        diagonals = small_triangular.Diagonals.of(upper, _times(most, each), without)
+    for k, count in enumerate(counts):
         if k == without:
             small_triangular.diagonal(y, 0)[...] += 1
+        active = y[:count]
         if diagonals is not None:
-            diagonals.put(y, k)
-        squared = product(y, y)
+            diagonals.put(active, k)
+        squared = product(active, active)
         if k < without:
-            squared += 2 * y
-        y = squared if each is None else np.where(each > k, squared, y)
+            squared += 2 * active
+        if order is None:
+            y = squared
+        else:
+            active[...] = squared
     if most == without:
         small_triangular.diagonal(y, 0)[...] += 1
     if m > n:
         y = y[:, :, n:]
     elif diagonals is not None:
         diagonals.put(y, most)
+    if order is not None:
+        y, sorted_y = np.empty_like(y), y
+        y[order] = sorted_y
     return y if plan.sure or np.isfinite(y).all() else None
 
 
 def _times(most: int, squarings: AnyArray | None) -> AnyArray:
     """The t of exp(t A) before the first squaring and after each.  -> (most + 1, 1 or b, 1)"""
-    each = np.full((1, 1), float(most)) if squarings is None else squarings[:, :, 0]
+    if squarings is None:
+        return _same_times(most)
+    each = squarings[:, None]
     times: AnyArray = np.exp2(np.minimum(np.arange(most + 1.0)[:, None, None], each) - each)
     return times
+
+
+@lru_cache(maxsize=64)
+def _same_times(most: int) -> AnyArray:
+    return np.exp2(np.arange(-most, 1.0)[:, None, None])
 
 
 def _plan(squares: AnyArray, n: int, derivative: bool, dtype: torch.dtype) -> _SmallPlan | None:
@@ -340,7 +358,7 @@ def _plan(squares: AnyArray, n: int, derivative: bool, dtype: torch.dtype) -> _S
         return _SmallPlan(DEGREES[-1], most, None, sure)
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)
-    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure)
+    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype), sure)
 
 
 def _extremes(squares: AnyArray) -> tuple[float, float, float]:

@@ -26,8 +26,6 @@ _MOST_SWEEPS, _FURTHEST = 20, 256
 _FEW_ROWS = 96  # up to here a sweep goes through all rows
 # Balanced: no row asks for more than this power of two.
 _NEAR = 1.5
-# Couplings up to this size need few squarings, whatever the diagonal is.
-_SMALL = 4.0
 
 
 class Balancing(NamedTuple):
@@ -73,27 +71,6 @@ def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray) -> Balanc
     if not len(places):
         return None
     return _that_changes(places, equalizing_exponents(a if len(places) == len(a) else a[places]))
-
-
-def find_triangular(a: AnyArray, places: AnyArray) -> Balancing | None:
-    """The least scaling that makes the couplings of the upper triangular matrices at these places small.
-
-    D_i / D_j is at least |a_ij| over the largest diagonal entry, or over 4 if that is larger, for all i < j:
-    the longest path from i.
-    """
-    return _that_changes(places, triangular_exponents(a[places]))
-
-
-def triangular_exponents(a: AnyArray) -> AnyArray:
-    """Exponents of that scaling, of upper triangular matrices.  (b, n, n) -> (b, n)"""
-    size = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
-    target = np.maximum(size.diagonal(0, 1, 2).max(1), _SMALL)
-    length = np.ceil(np.log2(size / target[:, None, None]))
-    exponents = np.zeros(a.shape[:2])
-    for j in range(a.shape[1] - 1, 0, -1):  # the exponent of row j is final
-        before = exponents[:, :j]
-        np.maximum(before, length[:, :j, j] + exponents[:, j : j + 1], out=before)
-    return np.minimum(exponents, _FURTHEST, out=exponents)
 
 
 def gain(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:

@@ -1,7 +1,7 @@
 """The exponential of 2 x 2 matrices and its derivative by their formulas, for the matmul path, in NumPy.
 
-Single precision is computed in double. Neither balancing nor exact diagonals are needed: every term
-keeps its relative accuracy when rows and columns are scaled, and a triangular matrix has the exponentials of its
+Single precision is computed in double. Neither balancing nor exact diagonals are needed: every term keeps its
+relative accuracy when rows and columns are scaled, and a triangular matrix has the exponentials of its
 diagonal on the diagonal (docs/theory/expm.md, "Matrices of two rows").
 """
 
