@@ -85,6 +85,83 @@ def test_no_kernel_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 UNIT_ROUNDOFF = 2.0**-53
+TWO_ROWS = {
+    "full": [[3.0, -7.0], [2.0, 5.0]],
+    "small": [[3e-9, -7e-10], [2e-9, 5e-9]],
+    "rotation": [[0.0, -40.0], [40.0, 0.0]],
+    "shifted rotation": [[-50.25, -9.0], [4.0, -50.5]],
+    "nilpotent": [[1.0, 1.0], [-1.0, -1.0]],
+    "coupled": [[-3.0, 1e6], [0.0, -17.0]],
+    "lower": [[-700.0, 0.0], [5.0, 2.0]],
+    "diagonal": [[-40.0, 0.0], [0.0, 1.0]],
+    "badly scaled": [[1.0, 3 * 2.0**40], [5 * 2.0**-40, -2.0]],
+    "almost defective": [[2.0, 1e3], [-1e-12, 2.0 + 1e-9]],
+    "zero": [[0.0, 0.0], [0.0, 0.0]],
+    "complex": [[3 + 1j, -7j], [2 + 2j, 5 - 1j]],
+    "unitary": [[30j, 7 + 2j], [-7 + 2j, -50j]],
+    "complex triangle": [[-1 + 30j, 0], [1e4j, -20.0]],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("name", TWO_ROWS)
+def test_two_rows(name: str, dtype: torch.dtype) -> None:
+    """Value and derivative by their formulas against Arb, alone and all in a batch."""
+    rows = torch.tensor(TWO_ROWS[name])
+    a = torch.tensor(TWO_ROWS[name], dtype=dtype.to_complex() if rows.is_complex() else dtype)
+    e = random_matrix(2, 1.0, 3).to(a.dtype)
+    others = [torch.tensor(x, dtype=a.dtype) for x in TWO_ROWS.values() if not torch.tensor(x).is_complex()]
+    batch = torch.stack([a, *others])
+    unit = UNIT_ROUNDOFF if dtype == torch.float64 else 2.0**-24
+    size = (
+        8 + float(a.abs().max()) if a.dtype.to_real() == torch.float64 else 8
+    )  # where long double is double
+    exact, direction = oracle.to_arb(_real_form(a)), oracle.to_arb(_real_form(e))
+    expected = oracle.exact_exp(exact), oracle.exact_frechet(exact, direction)
+    for company in (a[None], batch):
+        value, derivative = small.expm(company)[0], small.frechet(company, e.expand_as(company))
+        assert value is not None
+        assert derivative is not None
+        assert value.dtype == derivative.dtype == a.dtype
+        for found, wanted in zip((value[0], derivative[0]), expected, strict=True):
+            assert oracle.relative_error(_real_form(found).double(), wanted) <= size * unit
+
+
+@pytest.mark.parametrize("entry", [torch.nan, torch.inf, 1e200, 800.0], ids=str)
+def test_two_rows_that_overflow_are_left_to_the_grouped_path(entry: float) -> None:
+    a = torch.tensor([[[entry, 1.0], [1.0, 0.0]]], dtype=torch.float64)
+    assert small.expm(a)[0] is None
+    assert small.frechet(a, torch.ones_like(a)) is None
+
+
+SCALES = torch.exp2(torch.tensor([0.0, 9.0, -3.0, 20.0, -14.0], dtype=torch.float64))
+FAMILIES = {
+    "full": (torch.ones(5, 5), 1.0),
+    "upper": (torch.ones(5, 5).triu(), 1.0),
+    "lower": (torch.ones(5, 5).tril(), 1.0),
+    "badly scaled": (torch.ones(5, 5), SCALES / SCALES[:, None]),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("norm", [0.3, 3.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_the_backward_pass_by_what_the_forward_pass_found(name: str, norm: float, dtype: torch.dtype) -> None:
+    """L(A^H, G) with the norms, triangles and scalings of A, in the basis in which A is well scaled."""
+    pattern, factors = FAMILIES[name]
+    plain = batch(3, 5, [norm, norm / 9, norm / 2], dtype, seed=11) * pattern
+    adjoints, g = plain.mH.resolve_conj(), batch(3, 5, [1.0], dtype, seed=50)
+    _, found = small.expm((adjoints * factors).mH.resolve_conj())
+    assert found is not None
+    assert (found.balancing is not None) == (name == "badly scaled")
+    assert found.triangle == (name if norm == 30.0 and name in ("upper", "lower") else None)
+    tangents = small.frechet(adjoints * factors, g * factors, found)
+    assert tangents is not None
+    for x, direction, tangent in zip(adjoints, g, tangents / factors, strict=True):
+        exact = oracle.exact_frechet(oracle.to_arb(_real_form(x)), oracle.to_arb(_real_form(direction)))
+        assert oracle.relative_error(_real_form(tangent), exact) <= max(16.0, 2 * norm) * UNIT_ROUNDOFF
+
+
 # Without balancing their largest errors were 7e4 units, of value and derivative.
 BADLY_BALANCED = [name for name in gallery.MATRICES if name.startswith("badly balanced")]
 

@@ -48,7 +48,7 @@ def product(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> Any
     b, n, m = left.shape
     multiply: Any = _by_entry if by_entry(b, n) else np.matmul
     if m == n:
-        return multiply(left, right, out)  # type: ignore[no-any-return]
+        return multiply(left, right, out)
     result: AnyArray = multiply(left[:, :, :n], right, out)
     tangent = result[:, :, n:]
     tangent += multiply(left[:, :, n:], right[:, :, :n])

@@ -8,13 +8,19 @@ diagonal on the diagonal (docs/theory/expm.md, "Matrices of two rows").
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from mlayer.numerics.arrays import AnyArray
 
+# Rounded eigenvalues lose as many units as they are large: with larger entries than this they are
+# kept in long double, of x86 alone, because others are computed in software, many times slower.
+_LARGE = 2.0
+_HAS_64_BITS = np.finfo(np.longdouble).nmant == 63
+_WIDEST = np.longdouble if _HAS_64_BITS else np.float64
+_WIDEST_COMPLEX = np.clongdouble if _HAS_64_BITS else np.complex128
 # Up to |z| = 1 the slope of sinh(sqrt z) / sqrt z is summed, beyond it is a difference that cancels two bits.
 _SERIES = tuple((k + 1) / math.factorial(2 * k + 3) for k in range(9, -1, -1))
 
@@ -36,38 +42,55 @@ class _Parts(NamedTuple):
 
 
 def _parts(a: AnyArray) -> _Parts:
-    a00, upper, lower, a11 = a[:, 0, 0], a[:, 0, 1], a[:, 1, 0], a[:, 1, 1]
+    real = a.dtype.kind != "c"
+    large = np.abs(a).max() > _LARGE
+    wide: Any = a.astype(_WIDEST if real else _WIDEST_COMPLEX) if large else a
+    a00, upper, lower, a11 = wide[:, 0, 0], wide[:, 0, 1], wide[:, 1, 0], wide[:, 1, 1]
     h, product = (a00 - a11) * 0.5, upper * lower
     z = h * h + product
-    real = a.dtype.kind != "c"
     oscillates = real and z.min() < 0
-    root = np.sqrt(z.astype(np.complex128) if oscillates else z)
+    root = np.sqrt(z.astype(np.result_type(z, np.complex64)) if oscillates else z)
     # The root on the side of h: then a00 + g and a11 - g, g = root - h, are eigenvalues without cancellation.
     flip = h < 0 if real else h.real * root.real + h.imag * root.imag < 0
     total = h + np.where(flip, -root, root)
     g = product / (total + (total == 0))
-    first, last = np.exp(a00 + g), np.exp(a11 - g)
+    first, last = _exp(a00 + g), _exp(a11 - g)
+    h, product, z, root, g = (_double(x) for x in (h, product, z, root, g))
     growth = np.where(flip, last, first)
-    twice = -2 * root
     none = root == 0
-    sinh = growth * ((np.expm1(twice) + none) / (twice + none))
+    sinh = growth * ((np.expm1(-2 * root) + none) / (-2 * root + none))
+    if large:  # the root is rounded
+        sinh = np.where(np.abs(root) < 1, sinh, (first - last) / (2 * np.where(flip, -root, root)))
     shift = sinh * g
     cosh = first + last
     first, last = first - shift, last + shift
     if oscillates:  # the imaginary parts cancel
         first, last, sinh, cosh = first.real, last.real, sinh.real, cosh.real
-    return _Parts(h, upper, lower, product, z, root, first, last, 0.5 * cosh, sinh, growth)
+    return _Parts(h, a[:, 0, 1], a[:, 1, 0], product, z, root, first, last, 0.5 * cosh, sinh, growth)
+
+
+def _double(x: AnyArray) -> AnyArray:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
+
+
+def _exp(x: AnyArray) -> AnyArray:
+    """exp(x) in double precision of x in a wider one."""
+    rounded = _double(x)
+    found: AnyArray = np.exp(rounded)
+    if x.dtype != rounded.dtype:
+        found *= 1 + _double(x - rounded)
+    return found
 
 
 def value(a: AnyArray) -> AnyArray | None:
     """exp(A); None if it overflows.  (b, 2, 2) -> (b, 2, 2)"""
-    p = _parts(_wide(a))
+    p = _parts(_double(a))
     return _matrices(a, p.first, p.sinh * p.upper, p.sinh * p.lower, p.last)
 
 
 def derivative(a: AnyArray, e: AnyArray) -> AnyArray | None:
     """L(A, E); None if it overflows.  (b, 2, 2) twice -> (b, 2, 2)"""
-    p, e = _parts(_wide(a)), _wide(e)
+    p, e = _parts(_double(a)), _double(e)
     e00, e01, e10, e11 = e[:, 0, 0], e[:, 0, 1], e[:, 1, 0], e[:, 1, 1]
     # The slope of sinh with z. The other coefficients are divided differences, of first and second order.
     near = np.abs(p.z) < 1
@@ -90,10 +113,6 @@ def derivative(a: AnyArray, e: AnyArray) -> AnyArray | None:
         e10 * p.sinh + p.lower * both,
         e11 * p.last + below * crossed + shift,
     )
-
-
-def _wide(a: AnyArray) -> AnyArray:
-    return a.astype(np.complex128 if a.dtype.kind == "c" else np.float64, copy=False)
 
 
 def _matrices(a: AnyArray, *entries: AnyArray) -> AnyArray | None:
