@@ -113,8 +113,7 @@ def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
     if found is None:
         found = Findings(_squares(powers[:2, :, :, :n]))
     elif found.balancing is not None:
-        y, _ = _balanced(batch, found.balancing.adjoint(), powers, found, None)
-        return (y, None) if y is not None else _best(batch)
+        return _balanced(batch, found.balancing.adjoint(), powers, found, None)
     plan = _plan(found.squares, n, derivative, dtype)
     if found.triangle is not None and plan is not None:
         return _triangular(batch, _OTHER[found.triangle], powers, plan), None
@@ -182,44 +181,30 @@ def _balanced(
     found: Findings,
     plan: _SmallPlan | None,
 ) -> _Result:
-    """The same, of balanced matrices where squarings are saved; those that lose digits by it once more.
+    """The same with as few squarings as D^-1 A D needs; with all once more where digits are lost by that.
 
-    What was found with another balancing is its adjoint's; the result is None then if this one rounds.
+    Scaling by powers of two changes no rounding: A itself gives D exp(D^-1 A D) D^-1 to the last bit.
     """
     n, derivative, dtype = batch.a.shape[1], batch.e is not None, batch.dtype
-    squares, gain = found.squares, found.gain
-    factors = balancing.factors
-    both = np.concatenate([factors, factors], 2) if derivative else factors
+    squares, gain, factors = found.squares, found.gain, balancing.factors
     where: AnyArray | slice = balancing.places if len(balancing.places) < len(batch.a) else slice(None)
-    before = powers[:2, where]
-    scaled = before * both
-    exact = (scaled[0] / both == before[0]).all((1, 2))  # nothing underflows
-    if gain is not None:
-        if not exact.all():
-            return None, None
-    else:
-        if plan is None:  # A^2 may not be finite
-            product(scaled[0], scaled[0], scaled[1])
-        after = _squares(scaled[:, :, :, :n])
+    if gain is None:
+        after = _squares(powers[:2, where, :, :n] * factors)
         earlier = np.where(np.isfinite(squares[1, where]), squares[1, where], np.inf)
         gain = small_balance.gain(earlier, after[1], schedule_for(dtype, derivative).theta[-1])
-        good = exact & (gain >= 2.0**small_balance.WORTH_BALANCING)
+        good = gain >= 2.0**small_balance.WORTH_BALANCING
         if not good.all():
             balancing = balancing.at(good)
             if not len(balancing.places):
                 return (None if plan is None else _evaluated(powers, plan, dtype)), found
-            where, gain, factors = balancing.places, gain[good], factors[good]
-            scaled, after = scaled[:, good], after[:, good]
+            where, gain, factors, after = balancing.places, gain[good], factors[good], after[:, good]
         squares = squares.copy()
         squares[:, where] = after
-    powers[:2, where] = scaled
     plan = _plan(squares, n, derivative, dtype)
-    y = None if plan is None else _evaluated(powers, plan, dtype)
+    y = None if plan is None else _evaluated(powers, plan._replace(sure=False), dtype)
     if y is None:
         return _plain(batch), None
-    back = y[where] / factors
-    better = small_balance.is_better(y[where], factors, back, gain)
-    y[where] = back
+    better = small_balance.is_better(y[where], factors, gain)
     if better.all():
         return y, Findings(squares, True, None, balancing, gain)
     worse = balancing.places[~better]

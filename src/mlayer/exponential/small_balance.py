@@ -1,7 +1,7 @@
 """Balancing by powers of two for the matmul path's small matrices: kernel/balance.h in NumPy.
 
-exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both without rounding
-(docs/theory/expm.md). Only matrices that need many squarings are looked at.
+exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both without rounding (docs/theory/expm.md):
+D tells how many squarings suffice. Only matrices that need many are looked at.
 """
 
 from __future__ import annotations
@@ -179,13 +179,14 @@ def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray
     return found
 
 
-def is_better(balanced: AnyArray, factors: AnyArray, back: AnyArray, gain: AnyArray) -> AnyArray:
-    """Whether errors of a balanced result, scaled back, stay below those of the squarings saved.  -> (b,)
+def is_better(found: AnyArray, factors: AnyArray, gain: AnyArray) -> AnyArray:
+    """Whether errors with the squarings of a balanced matrix stay below those with all squarings.  -> (b,)
 
-    An entry has errors of the size of the largest entry of its row, or of its column if that is smaller.
+    An entry of the balanced result has errors of the size of the largest of its row, or of its column if
+    that is smaller.
     """
-    size = np.abs(balanced)
-    error = np.minimum(size.max(2, keepdims=True), size.max(1, keepdims=True)) / factors
-    largest = np.abs(back).max((1, 2))
-    found: AnyArray = (error.max((1, 2)) <= gain * largest) & (largest < np.inf)
-    return found
+    size = np.abs(found)
+    balanced = size * factors
+    error = np.minimum(balanced.max(2, keepdims=True), balanced.max(1, keepdims=True)) / factors
+    better: AnyArray = error.max((1, 2)) <= gain * size.max((1, 2))
+    return better
