@@ -1,6 +1,6 @@
 """Balancing by powers of two for the matmul path's small matrices: kernel/balance.h in NumPy.
 
-exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both without rounding (docs/theory/expm.md):
+exp(A) = D exp(D^-1 A D) D^-1, L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1 without rounding (docs/theory/expm.md):
 D tells how many squarings suffice. Only matrices that need many are looked at.
 """
 
