@@ -37,7 +37,7 @@ def batch(b: int, n: int, norms: list[float], dtype: torch.dtype, seed: int = 0)
 def test_as_in_torch(b: int, n: int, norms: list[float], dtype: torch.dtype) -> None:
     a, g = batch(b, n, norms, dtype), batch(b, n, [1.0], dtype, seed=1000)
     assert small.takes(a)
-    value, derivative = small.evaluate(a, None), small.evaluate(a, g)
+    value, derivative = small.expm(a)[0], small.frechet(a, g)
     assert value is not None
     assert derivative is not None
     assert value.is_contiguous()
@@ -53,10 +53,10 @@ def test_what_needs_care_is_left_to_the_grouped_path(b: int, poison: float) -> N
     a[1, 0, 0] = poison
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert small.evaluate(a, None) is None
-        assert small.evaluate(a, a.clone().fill_(1.0)) is None
+        assert small.expm(a)[0] is None
+        assert small.frechet(a, a.clone().fill_(1.0)) is None
         if poison not in (200.0, 1e30):  # as a direction these are ordinary
-            assert small.evaluate(batch(b, 3, [2.0], torch.float32), a) is None
+            assert small.frechet(batch(b, 3, [2.0], torch.float32), a) is None
     torch.testing.assert_close(matmul.expm(a), grouped.expm(a), rtol=0, atol=0, equal_nan=True)
 
 
@@ -65,7 +65,7 @@ def test_strictly_triangular_matrices_have_a_finite_series(b: int) -> None:
     a = batch(b, 3, [1.0], torch.float64)
     a[1] = torch.tensor([[0.0, 1e9, 3.0], [0.0, 0.0, 1e9], [0.0, 0.0, 0.0]])
     expected = torch.eye(3, dtype=torch.float64) + a[1] + a[1] @ a[1] / 2
-    values = [small.evaluate(x, None) for x in (a, a[1:2], a.mT)]  # among others, alone, below the diagonal
+    values = [small.expm(x)[0] for x in (a, a[1:2], a.mT)]  # among others, alone, below the diagonal
     for value, wanted in zip(values, (expected, expected, expected.mT), strict=True):
         assert value is not None
         assert torch.equal(value[1 if len(value) > 1 else 0], wanted)
@@ -85,6 +85,88 @@ def test_no_kernel_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 UNIT_ROUNDOFF = 2.0**-53
+TWO_ROWS = {
+    "full": [[3.0, -7.0], [2.0, 5.0]],
+    "small": [[3e-9, -7e-10], [2e-9, 5e-9]],
+    "rotation": [[0.0, -40.0], [40.0, 0.0]],
+    "shifted rotation": [[-50.25, -9.0], [4.0, -50.5]],
+    "nilpotent": [[1.0, 1.0], [-1.0, -1.0]],
+    "coupled": [[-3.0, 1e6], [0.0, -17.0]],
+    "lower": [[-700.0, 0.0], [5.0, 2.0]],
+    "diagonal": [[-40.0, 0.0], [0.0, 1.0]],
+    "badly scaled": [[1.0, 3 * 2.0**40], [5 * 2.0**-40, -2.0]],
+    "almost defective": [[2.0, 1e3], [-1e-12, 2.0 + 1e-9]],
+    "zero": [[0.0, 0.0], [0.0, 0.0]],
+    "complex": [[3 + 1j, -7j], [2 + 2j, 5 - 1j]],
+    "unitary": [[30j, 7 + 2j], [-7 + 2j, -50j]],
+    "complex triangle": [[-1 + 30j, 0], [1e4j, -20.0]],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("name", TWO_ROWS)
+def test_two_rows(name: str, dtype: torch.dtype) -> None:
+    """Value and derivative by their formulas against Arb, alone and all in a batch."""
+    rows = torch.tensor(TWO_ROWS[name])
+    a = torch.tensor(TWO_ROWS[name], dtype=dtype.to_complex() if rows.is_complex() else dtype)
+    e = random_matrix(2, 1.0, 3).to(a.dtype)
+    others = [torch.tensor(x, dtype=a.dtype) for x in TWO_ROWS.values() if not torch.tensor(x).is_complex()]
+    batch = torch.stack([a, *others])
+    unit = UNIT_ROUNDOFF if dtype == torch.float64 else 2.0**-24
+    size = (
+        8 + float(a.abs().max()) if a.dtype.to_real() == torch.float64 else 8
+    )  # where long double is double
+    exact, direction = oracle.to_arb(_real_form(a)), oracle.to_arb(_real_form(e))
+    expected = oracle.exact_exp(exact), oracle.exact_frechet(exact, direction)
+    for company in (a[None], batch):
+        value, derivative = small.expm(company)[0], small.frechet(company, e.expand_as(company))
+        assert value is not None
+        assert derivative is not None
+        assert value.dtype == derivative.dtype == a.dtype
+        for found, wanted in zip((value[0], derivative[0]), expected, strict=True):
+            assert oracle.relative_error(_real_form(found).double(), wanted) <= size * unit
+
+
+@pytest.mark.parametrize("entry", [torch.nan, torch.inf, 1e200, 800.0], ids=str)
+def test_two_rows_that_overflow_are_left_to_the_grouped_path(entry: float) -> None:
+    a = torch.tensor([[[entry, 1.0], [1.0, 0.0]]], dtype=torch.float64)
+    assert small.expm(a)[0] is None
+    assert small.frechet(a, torch.ones_like(a)) is None
+
+
+SCALES = torch.exp2(torch.tensor([0.0, 9.0, -3.0, 20.0, -14.0], dtype=torch.float64))
+FAMILIES = {
+    "full": (torch.ones(5, 5), 1.0),
+    "upper": (torch.ones(5, 5).triu(), 1.0),
+    "lower": (torch.ones(5, 5).tril(), 1.0),
+    "badly scaled": (torch.ones(5, 5), SCALES / SCALES[:, None]),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("norm", [0.3, 3.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_the_backward_pass_by_what_the_forward_pass_found(
+    monkeypatch: pytest.MonkeyPatch, name: str, norm: float, dtype: torch.dtype
+) -> None:
+    """L(A^H, G) with the norms, triangles and scalings of A, in the basis in which A is well scaled."""
+    pattern, factors = FAMILIES[name]
+    plain = batch(3, 5, [norm, norm / 9, norm / 2], dtype, seed=11) * pattern
+    adjoints, g = plain.mH.resolve_conj(), batch(3, 5, [1.0], dtype, seed=50)
+    _, found = small.expm((adjoints * factors).mH.resolve_conj())
+    assert found is not None
+    assert (found.balancing is not None) == (name == "badly scaled")
+    assert found.triangle == (name if norm == 30.0 and name in ("upper", "lower") else None)
+    if found.looked:
+        monkeypatch.setattr(small_balance, "look", lambda *_: pytest.fail("looked again"))
+        monkeypatch.setattr(small, "_plain", lambda *_: pytest.fail("not balanced"))
+    tangents = small.frechet(adjoints * factors, g * factors, found)
+    assert tangents is not None
+    for x, direction, tangent in zip(adjoints, g, tangents / factors, strict=True):
+        exact = oracle.exact_frechet(oracle.to_arb(_real_form(x)), oracle.to_arb(_real_form(direction)))
+        assert oracle.relative_error(_real_form(tangent), exact) <= max(16.0, 2 * norm) * UNIT_ROUNDOFF
+
+
 # Without balancing their largest errors were 7e4 units, of value and derivative.
 BADLY_BALANCED = [name for name in gallery.MATRICES if name.startswith("badly balanced")]
 
@@ -107,7 +189,7 @@ def test_the_derivative_of_a_badly_scaled_matrix(decades: int) -> None:
     plain, e = random_matrix(4, 6.0, 1) / 2, random_matrix(4, 1.0, 2)
     scale = torch.exp2(torch.linspace(0, decades * 10 / 3, 4, dtype=torch.float64).round())
     factors = scale[:, None] / scale
-    found = small.evaluate((plain * factors)[None], (e * factors)[None])
+    found = small.frechet((plain * factors)[None], (e * factors)[None])
     assert found is not None
     exact = oracle.exact_frechet(oracle.to_arb(plain), oracle.to_arb(e))
     assert oracle.relative_error(found[0] / factors, exact) <= 40 * UNIT_ROUNDOFF
@@ -141,7 +223,7 @@ def test_triangular_matrices_have_exact_diagonals(name: str, lower: bool, compan
     others = [random_matrix(len(a), 30.0, 5).to(a.dtype)] if company else []
     batch, directions = torch.stack([a, *others]), torch.stack([e] * (1 + len(others)))
     exact = [oracle.to_arb(_real_form(x)) for x in (a, e)]
-    value, derivative = small.evaluate(batch, None), small.evaluate(batch, directions)
+    value, derivative = small.expm(batch)[0], small.frechet(batch, directions)
     assert value is not None
     assert derivative is not None
     assert oracle.relative_error(_real_form(value[0]), oracle.exact_exp(exact[0])) <= 8 * UNIT_ROUNDOFF
@@ -170,7 +252,7 @@ def test_triangular_matrices_are_computed_once(monkeypatch: pytest.MonkeyPatch, 
     upper = full.triu() * (30 / torch.linalg.matrix_norm(full.triu(), 2))[:, None, None]
     for batch, groups in ((upper, 1), (upper.mT, 1), (torch.cat([upper[:2], full[:2]]), 2)):
         calls["polynomial"] = 0
-        found = small.evaluate(batch, full if derivative else None)
+        found = small.frechet(batch, full) if derivative else small.expm(batch)[0]
         assert found is not None
         assert calls["polynomial"] == groups
         exact = oracle.to_arb(batch[0])
@@ -207,7 +289,7 @@ def test_strong_couplings_are_balanced_without_a_search(
     a = random_matrix(n, 2e4, 3).triu(1) + torch.diag(-torch.linspace(0, 20, n, dtype=torch.float64))
     a = a.mT.contiguous() if lower else a
     e = random_matrix(n, 1.0, 8)
-    value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])
+    value, derivative = small.expm(a[None])[0], small.frechet(a[None], e[None])
     assert value is not None
     assert derivative is not None
     assert oracle.relative_error(value[0], oracle.exact_exp(oracle.to_arb(a))) <= 8 * UNIT_ROUNDOFF
@@ -220,7 +302,7 @@ def test_diagonal_matrices_are_not_squared(monkeypatch: pytest.MonkeyPatch, dtyp
     monkeypatch.setattr(small, "polynomial", lambda *_: pytest.fail("squared"))
     entries = torch.tensor([30.0, -40.0, 30.0, 2.0], dtype=dtype) * (1 + (0.5j if dtype.is_complex else 0))
     a, e = torch.diag(entries), random_matrix(4, 1.0, 8).to(dtype)
-    value, derivative = small.evaluate(a[None], None), small.evaluate(a[None], e[None])
+    value, derivative = small.expm(a[None])[0], small.frechet(a[None], e[None])
     assert value is not None
     assert derivative is not None
     assert torch.equal(value[0].diagonal(), torch.from_numpy(np.exp(entries.numpy())))

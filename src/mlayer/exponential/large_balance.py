@@ -27,6 +27,8 @@ _APART = 16.0  # as in the kernel
 # Squarings from which on a matrix is looked at, and how far exponents of D may go, by bits of a number.
 _WORTH_A_LOOK = {64: small_balance.WORTH_A_LOOK, 32: 2}
 _FURTHEST = {64: 256, 32: 32}
+_STRONG = 64.0  # triangular matrices with couplings up to this many times the diagonal gain nothing; measured
+_SMALL = 4.0  # couplings up to this size need few squarings, whatever the diagonal is
 
 
 class Scaling(NamedTuple):
@@ -152,12 +154,19 @@ def _exponents(a: Tensor) -> AnyArray:
 
 
 def _of_triangular(a: AnyArray) -> AnyArray:
-    """The same of upper triangular ones: zeros unless couplings are far larger than the diagonal."""
-    exponents = np.zeros(a.shape[:2])
+    """The same of upper triangular ones: zeros unless couplings are far larger than the diagonal.
+
+    D_i / D_j is at least |a_ij| over the largest diagonal entry, or over 4 if that is larger, for all i < j:
+    the longest path from i.
+    """
     size = np.abs(a)
-    strong = np.flatnonzero(size.max((1, 2)) > small_triangular.STRONG * size.diagonal(0, 1, 2).max(1))
-    if len(strong):
-        exponents[strong] = small_balance.triangular_exponents(a[strong])
-        # D matters up to a factor: half of the way down, so that neither end leaves the range.
-        exponents -= np.rint(exponents.max(1, keepdims=True) / 2)
+    largest = size.diagonal(0, 1, 2).max(1)
+    length = np.ceil(np.log2(size / np.maximum(largest, _SMALL)[:, None, None]))
+    exponents = np.zeros(a.shape[:2])
+    for j in range(a.shape[1] - 1, 0, -1):  # the exponent of row j is final
+        before = exponents[:, :j]
+        np.maximum(before, length[:, :j, j] + exponents[:, j : j + 1], out=before)
+    exponents *= (size.max((1, 2)) > _STRONG * largest)[:, None]
+    # D matters up to a factor: half of the way down, so that neither end leaves the range.
+    exponents -= np.rint(exponents.max(1, keepdims=True) / 2)
     return exponents

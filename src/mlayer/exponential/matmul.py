@@ -80,12 +80,15 @@ class TritonPlan:
     """The forward pass ran in the Triton kernel, which makes its own plan for the backward pass."""
 
 
+Plan = ProductsPlan | TritonPlan | small.Findings
+
+
 def expm(matrices: Tensor) -> Tensor:
     """exp(A).  (..., n, n) -> (..., n, n), n >= 1"""
     return expm_with_plan(matrices)[0]
 
 
-def expm_with_plan(matrices: Tensor) -> tuple[Tensor, ProductsPlan | TritonPlan | None]:
+def expm_with_plan(matrices: Tensor) -> tuple[Tensor, Plan | None]:
     """exp(A), and the plan with which :func:`frechet` needs no synchronization at A and at its adjoint."""
     if paths.uses_triton(matrices):
         return triton_path.expm(matrices), TritonPlan()
@@ -94,15 +97,15 @@ def expm_with_plan(matrices: Tensor) -> tuple[Tensor, ProductsPlan | TritonPlan 
     if a.numel() == 0:
         return torch.empty_like(matrices, memory_format=torch.contiguous_format), None
     if small.takes(matrices):
-        value = small.evaluate(a, None)
-        if value is not None:
-            return (value if len(shape) == 3 else value.reshape(shape)), None
+        small_value, found = small.expm(a)
+        if small_value is not None:
+            return (small_value if len(shape) == 3 else small_value.reshape(shape)), found
     with full_precision(a):
         value, plan = _computed(a, None, None)
     return value.reshape(shape), plan
 
 
-def frechet(matrices: Tensor, direction: Tensor, plan: ProductsPlan | TritonPlan | None = None) -> Tensor:
+def frechet(matrices: Tensor, direction: Tensor, plan: Plan | None = None) -> Tensor:
     """L(A, E), the derivative of exp at A in direction E; both (..., n, n).
 
     ``plan`` is that of A or of its adjoint, if there is one.
@@ -116,9 +119,11 @@ def frechet(matrices: Tensor, direction: Tensor, plan: ProductsPlan | TritonPlan
     if a.numel() == 0:
         return torch.empty_like(matrices, memory_format=torch.contiguous_format)
     if small.takes(matrices):
-        tangent = small.evaluate(a, e)
+        tangent = small.frechet(a, e, plan if isinstance(plan, small.Findings) else None)
         if tangent is not None:
             return tangent if len(shape) == 3 else tangent.reshape(shape)
+    if isinstance(plan, small.Findings):  # the value was finite, the derivative is not
+        plan = None
     if plan is not None and plan.derivative is None:
         return grouped.frechet(matrices, direction)
     with full_precision(a):

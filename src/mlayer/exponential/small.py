@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlayer.exponential import small_balance, small_triangular
+from mlayer.exponential import small_balance, small_triangular, two_rows
 from mlayer.exponential.arguments import materialized
 from mlayer.exponential.schedule import DEGREES, exact_degree, schedule_for, squarings_without_identity
 from mlayer.exponential.small_polynomial import by_entry, empty, polynomial, product
@@ -45,22 +45,30 @@ class _SmallBatch(NamedTuple):
     def at(self, places: AnyArray) -> _SmallBatch:
         return _SmallBatch(self.a[places], None if self.e is None else self.e[places], self.dtype)
 
-    def times(self, factors: AnyArray) -> _SmallBatch:
-        return _SmallBatch(self.a * factors, None if self.e is None else self.e * factors, self.dtype)
-
-    def transposed(self) -> _SmallBatch:
-        a, e = self.a.transpose(0, 2, 1), None if self.e is None else self.e.transpose(0, 2, 1)
-        return _SmallBatch(a, e, self.dtype)
-
 
 class _SmallPlan(NamedTuple):
     """One polynomial for a batch, and squarings."""
 
     degree: int
     most: int  # squarings of the matrix that needs most
-    each: AnyArray | None  # squarings of each matrix where they differ by more than one, (b, 1, 1)
+    each: AnyArray | None  # squarings of each matrix where they differ by more than one, (b,)
     sure: bool  # whether an overflow is ruled out
-    squares: AnyArray  # ||A^2||^2 in the Frobenius norm, (b,)
+
+
+class Findings(NamedTuple):
+    """What was found at A and holds at its adjoint, for the backward pass."""
+
+    squares: AnyArray  # ||A||^2 and ||A^2||^2 in the Frobenius norm, after balancing, (2, b)
+    looked: bool = False  # for matrices to balance
+    triangle: str | None = (
+        None  # of all of them: "upper" or "lower", which is transposed before it is balanced
+    )
+    balancing: small_balance.Balancing | None = None
+    gain: AnyArray | None = None  # by balancing
+
+
+_OTHER = {"upper": "lower", "lower": "upper"}
+_Result = tuple["AnyArray | None", Findings | None]
 
 
 def takes(matrices: Tensor) -> bool:
@@ -76,129 +84,142 @@ def takes(matrices: Tensor) -> bool:
 
 
 @np.errstate(all="ignore")
-def evaluate(matrices: Tensor, direction: Tensor | None) -> Tensor | None:
-    """exp(A), or L(A, E) with a direction, of (b, n, n); None where `grouped` must decide."""
-    a, dtype = _array(matrices), matrices.dtype
-    if direction is None:
-        y = _best(_SmallBatch(a, None, dtype))
-        return None if y is None else torch.from_numpy(np.ascontiguousarray(y))
-    e = _array(direction)
+def expm(matrices: Tensor) -> tuple[Tensor | None, Findings | None]:
+    """exp(A) of (b, n, n), None where `grouped` must decide; and what :func:`frechet` need not seek again."""
+    a = _array(matrices)
+    y, found = (two_rows.value(a), None) if a.shape[1] == 2 else _best(_SmallBatch(a, None, matrices.dtype))
+    return None if y is None else torch.from_numpy(np.ascontiguousarray(y)), found
+
+
+@np.errstate(all="ignore")
+def frechet(matrices: Tensor, direction: Tensor, found: Findings | None = None) -> Tensor | None:
+    """L(A, E) of (b, n, n), None where `grouped` must decide."""
+    a, e, dtype = _array(matrices), _array(direction), matrices.dtype
     # L is linear in E: at the size of 1 it overflows only where the result does.
     largest = np.abs(e).max((1, 2), keepdims=True)
     if not np.isfinite(largest).all():
         return None
-    size = np.exp2(np.floor(np.log2(np.maximum(largest, _FINFO[dtype].tiny))))
-    y = _best(_SmallBatch(a, e / size, dtype))
+    size = np.ldexp(largest.dtype.type(1), np.frexp(largest)[1] - 1)
+    e = e / size
+    y = two_rows.derivative(a, e) if a.shape[1] == 2 else _best(_SmallBatch(a, e, dtype), found)[0]
     return None if y is None else torch.from_numpy(np.ascontiguousarray(y * size))
 
 
-def _best(batch: _SmallBatch) -> AnyArray | None:
+def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
     """exp(A), or L(A, E), balanced where that is better, with exact diagonals if triangular."""
     a, e, dtype = batch
+    n, derivative = a.shape[1], e is not None
     powers = _start(batch)
-    plan = _plan(powers, dtype)
+    if found is None:
+        found = Findings(_squares(powers[:2, :, :, :n]))
+    elif found.balancing is not None:
+        return _balanced(batch, found.balancing.adjoint(), powers, found, None)
+    plan = _plan(found.squares, n, derivative, dtype)
+    if found.triangle is not None and plan is not None:
+        return _triangular(batch, _OTHER[found.triangle], powers, plan), None
     double = _FINFO[dtype].bits == _DOUBLE
     if plan is None:  # perhaps not so large once they are balanced
         worth_a_look = double and bool(np.isfinite(a).all())
     else:
-        if plan.most and small_triangular.may_be_strict(powers[1, :, :, : a.shape[1]]):
+        if plan.most and small_triangular.may_be_strict(powers[1, :, :, :n]):
             strict = small_triangular.find(a, strictly=True)
-            degree = exact_degree(a.shape[1] - 1, e is not None)
+            degree = exact_degree(n - 1, derivative)
             if strict is not None and degree is not None:
                 if len(strict) < len(a):
-                    return _apart(batch, strict)
+                    return _apart(batch, strict), None
                 plan = plan._replace(degree=degree, most=0, each=None, sure=False)  # a finite series
-        worth_a_look = double and plan.most >= small_balance.WORTH_A_LOOK
-    sums = small_balance.look(a) if worth_a_look else None
-    if sums is not None:
-        return _imbalanced(batch, sums, powers, plan)
-    return None if plan is None else _evaluated(powers, plan, dtype)
+        worth_a_look = double and not found.looked and plan.most >= small_balance.WORTH_A_LOOK
+    if worth_a_look:
+        sums = small_balance.look(a)
+        if sums is not None:
+            return _imbalanced(batch, sums, powers, found.squares, plan)
+        found = found._replace(looked=True)
+    return (None, None) if plan is None else (_evaluated(powers, plan, dtype), found)
 
 
 def _imbalanced(
-    batch: _SmallBatch, sums: small_balance.Sums, powers: AnyArray, plan: _SmallPlan | None
-) -> AnyArray | None:
+    batch: _SmallBatch,
+    sums: small_balance.Sums,
+    powers: AnyArray,
+    squares: AnyArray,
+    plan: _SmallPlan | None,
+) -> _Result:
     """The same, of matrices of which some have a row far larger than its column."""
-    a, e, _ = batch
-    if not sums[0].any():
-        return small_triangular.of_diagonal(a, e)
-    triangle = small_triangular.triangle(a)
-    if triangle is None:
+    a, e, dtype = batch
+    found = Findings(squares, True)
+    if not small_triangular.have_corners(a):
+        if not sums[0].any():
+            return small_triangular.of_diagonal(a, e), None
+        triangle = small_triangular.triangle(a)
+        if triangle is not None:
+            found = found._replace(triangle=triangle)
+            return (None if plan is None else _triangular(batch, triangle, powers, plan)), found
         places = small_triangular.find(a)
         if places is not None:
-            return _apart(batch, places)
-        places = small_balance.find(sums)
-        if plan is not None:
-            places = places[_may_save(powers[1], plan, places)]
-        found = small_balance.balance(a, e, places) if len(places) else None
-        return _balanced(batch, found, powers, plan, triangular=False)
-    if triangle == "lower":  # exp(A^T) = exp(A)^T
-        batch = batch.transposed()
-        powers = _start(batch)
-    if e is None and a.shape[1] == 2:  # the diagonals are all there is
-        y = small_triangular.of_two(batch.a)
-    else:
-        strong = small_triangular.strongly_coupled(a, sums)
-        found = small_balance.balance_triangular(batch.a, batch.e, strong) if len(strong) else None
-        y = _balanced(batch, found, powers, plan, triangular=True)
-    return y if y is None or triangle == "upper" else y.transpose(0, 2, 1)
+            return _apart(batch, places), None
+    balancing = small_balance.find(a, sums, powers[1], squares[1])
+    if balancing is not None:
+        return _balanced(batch, balancing, powers, found, plan)
+    return (None if plan is None else _evaluated(powers, plan, dtype)), found
+
+
+def _triangular(batch: _SmallBatch, triangle: str, powers: AnyArray, plan: _SmallPlan) -> AnyArray | None:
+    """The same of triangular matrices."""
+    if triangle == "upper":
+        return _evaluated(powers, plan, batch.dtype, batch.a)
+    b, n, m = powers.shape[1:]  # exp(A^T) = exp(A)^T
+    parts = powers[:2].reshape(2, b, n, m // n, n)
+    powers[:2] = parts.transpose(0, 1, 4, 3, 2).reshape(2, b, n, m)
+    y = _evaluated(powers, plan, batch.dtype, batch.a.transpose(0, 2, 1))
+    return None if y is None else y.transpose(0, 2, 1)
 
 
 def _balanced(
     batch: _SmallBatch,
-    found: small_balance.Balancing | None,
+    balancing: small_balance.Balancing,
     powers: AnyArray,
+    found: Findings,
     plan: _SmallPlan | None,
-    *,
-    triangular: bool,
-) -> AnyArray | None:
-    """The same, of balanced matrices where squarings are saved; those that lose digits by it once more."""
-    if found is not None:
-        places, factors, kappa = found
-        after = batch.at(places).times(factors)
-        other = _start(after)
-        squares = _squares(other[:2, :, :, : factors.shape[1]])[1]
-        derivative = batch.e is not None
-        count = np.inf if plan is None else _count(plan.squares[places], batch.dtype, derivative)
-        saved = count - _count(squares, batch.dtype, derivative)
-        good = saved >= small_balance.WORTH_BALANCING
+) -> _Result:
+    """The same with as few squarings as D^-1 A D needs; with all once more where digits are lost by that.
+
+    Scaling by powers of two changes no rounding: A itself gives D exp(D^-1 A D) D^-1 to the last bit.
+    """
+    n, derivative, dtype = batch.a.shape[1], batch.e is not None, batch.dtype
+    squares, gain, factors = found.squares, found.gain, balancing.factors
+    where: AnyArray | slice = balancing.places if len(balancing.places) < len(batch.a) else slice(None)
+    if gain is None:
+        after = _squares(powers[:2, where, :, :n] * factors)
+        earlier = np.where(np.isfinite(squares[1, where]), squares[1, where], np.inf)
+        gain = small_balance.gain(earlier, after[1], schedule_for(dtype, derivative).theta[-1])
+        good = gain >= 2.0**small_balance.WORTH_BALANCING
         if not good.all():
-            places, factors, kappa, saved = places[good], factors[good], kappa[good], saved[good]
-            other, after = other[:, good], after.at(good)
-        if len(places):
-            powers[:2, places] = other[:2]
-            upper = None
-            if triangular:
-                upper = batch.a.copy()
-                upper[places] = after.a
-            mixed = _plan(powers, batch.dtype)
-            y = None if mixed is None else _evaluated(powers, mixed, batch.dtype, upper)
-            if y is not None:
-                back = y[places] / factors
-                worse = places[~small_balance.is_better(back, y[places], kappa, saved)]
-                y[places] = back
-                if len(worse):
-                    rest = _plain(batch.at(worse), triangular)
-                    if rest is None:
-                        return None
-                    y[worse] = rest
-                return y
-            return None if plan is None else _plain(batch, triangular)
-    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+            balancing = balancing.at(good)
+            if not len(balancing.places):
+                return (None if plan is None else _evaluated(powers, plan, dtype)), found
+            where, gain, factors, after = balancing.places, gain[good], factors[good], after[:, good]
+        squares = squares.copy()
+        squares[:, where] = after
+    plan = _plan(squares, n, derivative, dtype)
+    y = None if plan is None else _evaluated(powers, plan._replace(sure=False), dtype)
+    if y is None:
+        return _plain(batch), None
+    better = small_balance.is_better(y[where], factors, gain)
+    if better.all():
+        return y, Findings(squares, True, None, balancing, gain)
+    worse = balancing.places[~better]
+    rest = _plain(batch.at(worse))
+    if rest is None:
+        return None, None
+    y[worse] = rest
+    return y, None
 
 
-def _may_save(square: AnyArray, plan: _SmallPlan, places: AnyArray) -> AnyArray:
-    """Whether balancing may save more than one squaring; it does not change the diagonal of A^2."""
-    least = (np.abs(square.diagonal(0, 1, 2)[places]) ** 2).sum(1)
-    found: AnyArray = plan.squares[places] > 2.0 ** (4 * (small_balance.WORTH_BALANCING - 1)) * least
-    return found
-
-
-def _plain(batch: _SmallBatch, triangular: bool) -> AnyArray | None:
+def _plain(batch: _SmallBatch) -> AnyArray | None:
     """The same without balancing."""
-    powers = _start(batch)
-    plan = _plan(powers, batch.dtype)
-    return None if plan is None else _evaluated(powers, plan, batch.dtype, batch.a if triangular else None)
+    powers, n = _start(batch), batch.a.shape[1]
+    plan = _plan(_squares(powers[:2, :, :, :n]), n, batch.e is not None, batch.dtype)
+    return None if plan is None else _evaluated(powers, plan, batch.dtype)
 
 
 def _apart(batch: _SmallBatch, special: AnyArray) -> AnyArray | None:
@@ -208,18 +229,11 @@ def _apart(batch: _SmallBatch, special: AnyArray) -> AnyArray | None:
     is_lower = small_triangular.is_lower(batch.a[special])
     for places in (special[is_lower], special[~is_lower], others):
         if len(places):
-            part = _best(batch.at(places))
+            part, _ = _best(batch.at(places))
             if part is None:
                 return None
             result[places] = part
     return result
-
-
-def _count(squares: AnyArray, dtype: torch.dtype, derivative: bool) -> AnyArray:
-    """Squarings of each matrix from ||A^2||^2.  -> (b,)"""
-    theta = schedule_for(dtype, derivative).theta[-1]
-    count: AnyArray = np.ceil(np.log2(np.maximum(squares, theta**4)) / 4 - math.log2(theta))
-    return count
 
 
 def _array(matrices: Tensor) -> AnyArray:
@@ -254,50 +268,67 @@ def _evaluated(
         return y if plan.sure or np.isfinite(y).all() else None
     most, each = plan.most, plan.each
     without = min(most, squarings_without_identity(dtype))
-    diagonals = None
-    if upper is not None and most:
-        diagonals = small_triangular.Diagonals.of(upper, _times(most, each), without)
     if each is not None:
-        scale = np.exp2(-each)
+        scale = np.exp2(-each)[:, None, None]
         powers[0] *= scale
         powers[1] *= scale * scale
     elif most:
         powers[0] *= 0.5**most
         powers[1] *= 0.25**most
     y = polynomial(powers, plan.degree)
-    for k in range(most):
+    order, counts = None, [len(y)] * most
+    if each is not None:  # those with the most squarings first
+        order = np.argsort(-each)
+        y, each = y[order], each[order]
+        counts = np.searchsorted(-each, -np.arange(most)).tolist()
+    diagonals = None
+    if upper is not None and most:
+        upper = upper if order is None else upper[order]
+        diagonals = small_triangular.Diagonals.of(upper, _times(most, each), without)
+    for k, count in enumerate(counts):
         if k == without:
             small_triangular.diagonal(y, 0)[...] += 1
+        active = y[:count]
         if diagonals is not None:
-            diagonals.put(y, k)
-        squared = product(y, y)
+            diagonals.put(active, k)
+        squared = product(active, active)
         if k < without:
-            squared += 2 * y
-        y = squared if each is None else np.where(each > k, squared, y)
+            squared += 2 * active
+        if order is None:
+            y = squared
+        else:
+            active[...] = squared
     if most == without:
         small_triangular.diagonal(y, 0)[...] += 1
     if m > n:
         y = y[:, :, n:]
     elif diagonals is not None:
         diagonals.put(y, most)
+    if order is not None:
+        y, sorted_y = np.empty_like(y), y
+        y[order] = sorted_y
     return y if plan.sure or np.isfinite(y).all() else None
 
 
 def _times(most: int, squarings: AnyArray | None) -> AnyArray:
     """The t of exp(t A) before the first squaring and after each.  -> (most + 1, 1 or b, 1)"""
-    each = np.full((1, 1), float(most)) if squarings is None else squarings[:, :, 0]
+    if squarings is None:
+        return _same_times(most)
+    each = squarings[:, None]
     times: AnyArray = np.exp2(np.minimum(np.arange(most + 1.0)[:, None, None], each) - each)
     return times
 
 
-def _plan(powers: AnyArray, dtype: torch.dtype) -> _SmallPlan | None:
+@lru_cache(maxsize=64)
+def _same_times(most: int) -> AnyArray:
+    return np.exp2(np.arange(-most, 1.0)[:, None, None])
+
+
+def _plan(squares: AnyArray, n: int, derivative: bool, dtype: torch.dtype) -> _SmallPlan | None:
     """One degree, the most squarings, and each matrix's own where they differ; see `matmul._look`.
 
-    None if norms are not finite.
+    From ||A||^2 and ||A^2||^2, (2, b); None if they are not finite.
     """
-    n = powers.shape[-2]
-    derivative = powers.shape[-1] > n
-    squares = _squares(powers[:2, :, :, :n])
     size2, norm2, least2 = _extremes(squares)
     if not (math.isfinite(norm2) and math.isfinite(size2)):
         return None
@@ -306,13 +337,13 @@ def _plan(powers: AnyArray, dtype: torch.dtype) -> _SmallPlan | None:
     table = schedule_for(dtype, derivative)
     theta = table.theta[-1]
     if d <= theta or n == 1:
-        return _SmallPlan(table.degree(d, size), 0, None, sure, squares[1])
+        return _SmallPlan(table.degree(d, size), 0, None, sure)
     most, fewest = _squarings(norm2, theta, dtype), _squarings(least2, theta, dtype)
     if most <= fewest + 1:  # one squaring more than needed costs less than separate numbers for the matrices
-        return _SmallPlan(DEGREES[-1], most, None, sure, squares[1])
+        return _SmallPlan(DEGREES[-1], most, None, sure)
     excess = np.log2(np.maximum(squares[1], _FINFO[dtype].tiny).astype(np.float64)) / 4 - math.log2(theta)
     each = np.ceil(excess + 8 * _FINFO[dtype].eps).clip(0, most)
-    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype)[:, None, None], sure, squares[1])
+    return _SmallPlan(DEGREES[-1], most, each.astype(squares.dtype), sure)
 
 
 def _extremes(squares: AnyArray) -> tuple[float, float, float]:

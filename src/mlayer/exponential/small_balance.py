@@ -1,7 +1,7 @@
 """Balancing by powers of two for the matmul path's small matrices: kernel/balance.h in NumPy.
 
-exp(A) = D exp(D^-1 A D) D^-1 and L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1, both without rounding
-(docs/theory/expm.md). Only matrices that need many squarings are looked at.
+exp(A) = D exp(D^-1 A D) D^-1, L(A, E) = D L(D^-1 A D, D^-1 E D) D^-1 without rounding (docs/theory/expm.md):
+D tells how many squarings suffice. Only matrices that need many are looked at.
 """
 
 from __future__ import annotations
@@ -26,16 +26,25 @@ _MOST_SWEEPS, _FURTHEST = 20, 256
 _FEW_ROWS = 96  # up to here a sweep goes through all rows
 # Balanced: no row asks for more than this power of two.
 _NEAR = 1.5
-# Couplings up to this size need few squarings, whatever the diagonal is.
-_SMALL = 4.0
 
 
 class Balancing(NamedTuple):
-    """Matrices of a batch that balancing changes, without rounding."""
+    """Matrices of a batch that balancing changes."""
 
-    places: AnyArray  # in the batch
-    factors: AnyArray  # D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry
-    kappa: AnyArray  # largest ratio of two entries of D, (k,)
+    places: AnyArray  # in the batch, (k,)
+    exponents: AnyArray  # of D, (k, n)
+
+    def adjoint(self) -> Balancing:
+        return Balancing(self.places, -self.exponents)
+
+    def at(self, places: AnyArray) -> Balancing:
+        return Balancing(self.places[places], self.exponents[places])
+
+    @property
+    def factors(self) -> AnyArray:
+        """D_j / D_i of each, (k, n, n): D^-1 A D is the product entry by entry."""
+        found: AnyArray = np.exp2(self.exponents[:, None, :] - self.exponents[:, :, None])
+        return found
 
 
 def look(a: AnyArray) -> Sums | None:
@@ -48,49 +57,33 @@ def look(a: AnyArray) -> Sums | None:
     return (row, column) if apart.any() else None
 
 
-def find(sums: Sums) -> AnyArray:
-    """The places of matrices with a row that is much larger than its column, or much smaller."""
-    row, column = sums
-    return np.flatnonzero(((row > _APART * column) | (column > _APART * row)).any(1))
+def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray) -> Balancing | None:
+    """The scaling that gives rows and columns nearly equal sums; None if none changes a matrix.  (b, n, n)
 
-
-def balance(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
-    """The scaling that gives rows and columns nearly equal sums; None where nothing is gained.  (b, n, n)"""
-    return _exact(a, e, places, equalizing_exponents(a[places]))
-
-
-def balance_triangular(a: AnyArray, e: AnyArray | None, places: AnyArray) -> Balancing | None:
-    """The least scaling that makes the couplings of the upper triangular matrices at these places small.
-
-    D_i / D_j is at least |a_ij| over the largest diagonal entry, or over 4 if that is larger, for all i < j:
-    the longest path from i.
+    A^2 and ||A^2||^2, (b,), tell in which it may save squarings.
     """
-    return _exact(a, e, places, triangular_exponents(a[places]))
+    row, column = sums
+    diagonal = square.diagonal(0, 1, 2)  # that of D^-1 A^2 D too
+    least = np.vecdot(diagonal, diagonal).real
+    may_save = ~(squares <= 2.0 ** (4 * (WORTH_BALANCING - 1)) * least)  # if they are not finite too
+    apart = (row > _APART * column) | (column > _APART * row)
+    places = np.flatnonzero(apart.any(1) & may_save)
+    if not len(places):
+        return None
+    return _that_changes(places, equalizing_exponents(a if len(places) == len(a) else a[places]))
 
 
-def triangular_exponents(a: AnyArray) -> AnyArray:
-    """Exponents of that scaling, of upper triangular matrices.  (b, n, n) -> (b, n)"""
-    size = np.abs(a) if a.dtype.kind != "c" else np.abs(a.real) + np.abs(a.imag)
-    target = np.maximum(size.diagonal(0, 1, 2).max(1), _SMALL)
-    length = np.ceil(np.log2(size / target[:, None, None]))
-    exponents = np.zeros(a.shape[:2])
-    for i in range(a.shape[1] - 2, -1, -1):
-        exponents[:, i] = np.maximum((length[:, i, i + 1 :] + exponents[:, i + 1 :]).max(1), 0)
-    found: AnyArray = np.minimum(exponents, _FURTHEST)
+def gain(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:
+    """How many times smaller balancing makes d, as far as that saves squarings, from ||A^2||^2.  -> (b,)"""
+    found: AnyArray = np.sqrt(np.sqrt(before / np.maximum(after, theta**4)))
     return found
 
 
-def _exact(a: AnyArray, e: AnyArray | None, places: AnyArray, exponents: AnyArray) -> Balancing | None:
-    """The scaling of the matrices that it changes, and to the last bit: nothing underflows."""
-    factors = np.exp2(exponents[:, None, :] - exponents[:, :, None])
-    spread = exponents.max(1) - exponents.min(1)
-    good = spread > 0
-    for x in (a,) if e is None else (a, e):
-        part = x[places]
-        good &= (part * factors / factors == part).all((1, 2))
-    if good.all():
-        return Balancing(places, factors, np.exp2(spread))
-    return Balancing(places[good], factors[good], np.exp2(spread[good])) if good.any() else None
+def _that_changes(places: AnyArray, exponents: AnyArray) -> Balancing | None:
+    changed = exponents.any(1)
+    if changed.all():
+        return Balancing(places, exponents)
+    return Balancing(places[changed], exponents[changed]) if changed.any() else None
 
 
 def _sums(a: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -121,11 +114,18 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
     An empty row or column counts as small compared with the diagonal, so that triangular matrices are
     balanced too.
     """
+    size = _sizes_off_diagonal(a)
+    n = a.shape[1]
+    exponents = _geometric_exponents(size)
+    if exponents is None:
+        exponents = np.zeros(a.shape[:2])
+    else:
+        size *= np.exp2(exponents[:, None, :] - exponents[:, :, None])
+        ratio = size.sum(2) / size.sum(1)
+        if ratio.max() <= 4**_NEAR and ratio.min() >= 4**-_NEAR:
+            return exponents
     diagonal = np.abs(np.einsum("bii->bi", a)).max(1)
     floor = np.where(diagonal > 0, diagonal / 16, np.abs(a).max((1, 2)) * 2.0**-20)
-    size = _sizes_off_diagonal(a)
-    exponents = np.zeros(a.shape[:2])
-    n = a.shape[1]
     before = np.inf
     # All rows at once, which settles full matrices in a few steps. None becomes smaller than the floor.
     for _ in range(_MOST_SWEEPS):
@@ -161,6 +161,14 @@ def equalizing_exponents(a: AnyArray) -> AnyArray:
     return exponents
 
 
+def _geometric_exponents(size: AnyArray) -> AnyArray | None:
+    """Exponents that give rows and columns equal geometric means; None with zeros.  (b, n, n) -> (b, n)"""
+    logs = np.log2(size)
+    np.einsum("bii->bi", logs)[...] = 0
+    found: AnyArray = np.rint((logs.sum(2) - logs.sum(1)) / (2 * size.shape[1]))
+    return found if np.abs(found).max() <= _FURTHEST else None  # NaN is not
+
+
 def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray) -> AnyArray:
     """The steps of exponents that make a row and its column alike; 0 where little is gained."""
     row, column = np.maximum(row, floor), np.maximum(column, floor)
@@ -171,9 +179,14 @@ def _shift(row: AnyArray, column: AnyArray, floor: AnyArray, exponents: AnyArray
     return found
 
 
-def is_better(scaled_back: AnyArray, before: AnyArray, kappa: AnyArray, saved: AnyArray) -> AnyArray:
-    """Whether errors of a balanced result, scaled back, stay below those of the squarings saved.  -> (b,)"""
-    largest = np.abs(scaled_back).max((1, 2))
-    harmless = kappa * np.abs(before).max((1, 2)) <= np.exp2(np.minimum(saved, 1000)) * largest
-    found: AnyArray = harmless & np.isfinite(largest)
-    return found
+def is_better(found: AnyArray, factors: AnyArray, gain: AnyArray) -> AnyArray:
+    """Whether errors with the squarings of a balanced matrix stay below those with all squarings.  -> (b,)
+
+    An entry of the balanced result has errors of the size of the largest of its row, or of its column if
+    that is smaller.
+    """
+    size = np.abs(found)
+    balanced = size * factors
+    error = np.minimum(balanced.max(2, keepdims=True), balanced.max(1, keepdims=True)) / factors
+    better: AnyArray = error.max((1, 2)) <= gain * size.max((1, 2))
+    return better

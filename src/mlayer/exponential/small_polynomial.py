@@ -45,20 +45,19 @@ def empty(b: int, n: int, m: int, dtype: Any) -> AnyArray:
 
 def product(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
     """Product; tangents, to the right, by the product rule.  (b, n, m) -> (b, n, m), m = n or 2 n"""
-    n = left.shape[1]
-    if left.shape[2] == n:
-        return _multiply(left, right, out)
-    result = _multiply(left[:, :, :n], right, out)
-    result[:, :, n:] += _multiply(left[:, :, n:], right[:, :, :n])
+    b, n, m = left.shape
+    multiply: Any = _by_entry if by_entry(b, n) else np.matmul
+    if m == n:
+        return multiply(left, right, out)
+    result: AnyArray = multiply(left[:, :, :n], right, out)
+    tangent = result[:, :, n:]
+    tangent += multiply(left[:, :, n:], right[:, :, :n])
     return result
 
 
-def _multiply(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
-    b, n, _ = left.shape
-    if not by_entry(b, n):
-        return np.matmul(left, right, out=out)
+def _by_entry(left: AnyArray, right: AnyArray, out: AnyArray | None = None) -> AnyArray:
     total = np.multiply(left[:, :, :1], right[:, :1], out=out)
-    for k in range(1, n):
+    for k in range(1, left.shape[1]):
         total += left[:, :, k : k + 1] * right[:, k : k + 1]
     return total
 

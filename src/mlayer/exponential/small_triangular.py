@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from mlayer.exponential.small_balance import Sums
     from mlayer.numerics.arrays import AnyArray
-
-# Triangular matrices with couplings up to this many times the diagonal gain nothing from balancing; measured.
-STRONG = 64.0
 
 
 def may_be_strict(a2: AnyArray) -> bool:
     """Whether some of these squares have an empty diagonal, as of strictly triangular matrices."""
     return not a2[:, 0, 0].all() and not a2.diagonal(0, 1, 2).any(1).all()
+
+
+def have_corners(a: AnyArray) -> bool:
+    """Whether all have entries in both corners, which no triangular matrix has.  (b, n, n)"""
+    return bool(a[:, -1, 0].all() and a[:, 0, -1].all())
 
 
 def triangle(a: AnyArray) -> str | None:
@@ -38,7 +39,7 @@ def triangle(a: AnyArray) -> str | None:
 
 def find(a: AnyArray, *, strictly: bool = False) -> AnyArray | None:
     """The places of triangular matrices in a batch, or None.  (b, n, n) -> (k,)"""
-    if a[:, -1, 0].all() and a[:, 0, -1].all():  # a corner distinguishes most matrices from triangular ones
+    if have_corners(a):
         return None
     b, n, _ = a.shape
     flat = a.reshape(b, n * n)
@@ -69,13 +70,6 @@ def _halves(n: int, diagonal: bool) -> tuple[AnyArray, AnyArray]:
     return np.flatnonzero(row > column), np.flatnonzero(row < column)
 
 
-def strongly_coupled(a: AnyArray, sums: Sums) -> AnyArray:
-    """The places of triangular matrices with couplings far larger than their diagonal, if it has one."""
-    largest = np.abs(a.diagonal(0, 1, 2)).max(1)
-    found: AnyArray = np.flatnonzero((np.maximum(*sums).max(1) > STRONG * largest) & (largest > 0))
-    return found
-
-
 def diagonal(x: AnyArray, k: int) -> AnyArray:
     """A view of the k-th diagonal, on or above the first, of (b, n, n or more).  -> (b, n - k)"""
     b, n, m = x.shape
@@ -89,52 +83,60 @@ def diagonal(x: AnyArray, k: int) -> AnyArray:
 def of_diagonal(a: AnyArray, e: AnyArray | None) -> AnyArray | None:
     """exp(A), or L(A, E), of diagonal matrices; None if it overflows.  (b, n, n) -> (b, n, n)"""
     entries = a.diagonal(0, 1, 2)
+    powers = np.exp(entries)
     if e is None:
         y = np.zeros(a.shape, a.dtype)
-        diagonal(y, 0)[...] = np.exp(entries)
+        diagonal(y, 0)[...] = powers
     else:
-        y = e * _divided_difference(entries[:, :, None], entries[:, None, :])
-    return y if np.isfinite(y).all() else None
-
-
-def of_two(a: AnyArray) -> AnyArray | None:
-    """exp(A) of upper triangular matrices of two rows; None if it overflows."""
-    entries = a.diagonal(0, 1, 2)
-    y = np.zeros(a.shape, a.dtype)
-    diagonal(y, 0)[...] = np.exp(entries)
-    y[:, 0, 1] = a[:, 0, 1] * _divided_difference(entries[:, 0], entries[:, 1])
+        y = e * _divided_difference(
+            entries[:, :, None], entries[:, None, :], powers[:, :, None], powers[:, None, :]
+        )
     return y if np.isfinite(y).all() else None
 
 
 class Diagonals(NamedTuple):
     """The two diagonals of exp(t A) for upper triangular matrices A and several t."""
 
-    on: AnyArray  # (k, b, n)
-    above: AnyArray  # (k, b, n - 1)
+    values: AnyArray  # first the diagonal, then the one above, (k, b, 2 n - 1)
 
     @classmethod
     def of(cls, a: AnyArray, times: AnyArray, without: int) -> Diagonals:
         """For these t, (k, 1 or b, 1); the first ``without`` of exp(t A) - I."""
         exponents = times * a.diagonal(0, 1, 2)
-        on = np.exp(exponents)
-        on[:without] = np.expm1(exponents[:without])
+        powers = np.exp(exponents)
         above = times * a.diagonal(1, 1, 2)
-        return cls(on, above * _divided_difference(exponents[:, :, :-1], exponents[:, :, 1:]))
+        above *= _divided_difference(
+            exponents[:, :, :-1], exponents[:, :, 1:], powers[:, :, :-1], powers[:, :, 1:]
+        )
+        if without:
+            powers[:without] = np.expm1(exponents[:without])
+        return cls(np.concatenate([powers, above], 2))
 
     def put(self, x: AnyArray, k: int) -> None:
-        """Into exp(t A) for the k-th t.  x: (b, n, n), or with tangents to the right"""
-        diagonal(x, 0)[...] = self.on[k]
-        diagonal(x, 1)[...] = self.above[k]
+        """Into exp(t A) of the first of them for the k-th t.  x: (b, n, n), or with tangents to the right"""
+        b, n, m = x.shape
+        if x.flags.c_contiguous:
+            x.reshape(b, n * m)[:, _two_diagonals(n, m)] = self.values[k, :b]
+        else:
+            diagonal(x, 0)[...] = self.values[k, :b, :n]
+            diagonal(x, 1)[...] = self.values[k, :b, n:]
 
 
-def _divided_difference(x: AnyArray, y: AnyArray) -> AnyArray:
+@lru_cache(maxsize=64)
+def _two_diagonals(n: int, m: int) -> AnyArray:
+    """Places of the diagonal and of the one above in a flat matrix of n rows and m columns."""
+    rows = np.arange(n) * (m + 1)
+    return np.concatenate([rows, rows[:-1] + 1])
+
+
+def _divided_difference(x: AnyArray, y: AnyArray, exp_x: AnyArray, exp_y: AnyArray) -> AnyArray:
     """(exp(x) - exp(y)) / (x - y), from the one with the larger real part: right to a few units."""
-    if x.dtype.kind == "c":
-        swap = y.real > x.real
-        larger = np.where(swap, y, x)
-        step = np.where(swap, x, y) - larger
+    step = x - y
+    if step.dtype.kind == "c":
+        swap = step.real < 0
+        step, larger = np.where(swap, step, -step), np.where(swap, exp_y, exp_x)
     else:
-        larger, step = np.maximum(x, y), -np.abs(x - y)
-    quotient = np.divide(np.expm1(step), step, out=np.ones_like(step), where=step != 0)
-    found: AnyArray = np.exp(larger) * quotient
+        step, larger = -np.abs(step), np.maximum(exp_x, exp_y)
+    equal = step == 0
+    found: AnyArray = larger * ((np.expm1(step) + equal) / (step + equal))
     return found
