@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from mlayer.certificates.boxes.directions import Directions
+from mlayer.certificates.boxes.directions import Directions, FeatureDirections
 from mlayer.certificates.boxes.enclosed import (
     Enclosed,
     frobenius,
@@ -82,14 +82,21 @@ class Expansion:
     """f and its derivatives at the centers of boxes, for readouts W and biases b, with bounds of the errors.
 
     Args:
-        directions: of the layer.
-        center: (rows, m).
+        directions: of the layer's inputs, or of its features.
+        center: (rows, m); (rows, d) for features.
         reach: (rows, m), r.
         W: (k, n, n).
         b: (k,).
     """
 
-    def __init__(self, directions: Directions, center: Tensor, reach: Tensor, W: Tensor, b: Tensor) -> None:
+    def __init__(
+        self,
+        directions: Directions | FeatureDirections,
+        center: Tensor,
+        reach: Tensor,
+        W: Tensor,
+        b: Tensor,
+    ) -> None:
         self.directions, self.reach = directions, reach
         M = directions.matrix(center)
         found = jet(M, W, directions.T)
