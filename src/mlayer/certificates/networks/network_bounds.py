@@ -13,7 +13,7 @@ from mlayer.certificates.boxes.output_bounds import Finished, Plane, joined
 from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed, through
-from mlayer.certificates.networks.steps import Affine
+from mlayer.certificates.networks.steps import AffineStep
 
 # Boxes taken at once, to limit memory; points are cheaper.
 _BOXES, _POINTS = 32, 256
@@ -48,7 +48,7 @@ class NetworkBounds:
         return joined(parts)
 
     def _rows_at_once(self, k: int) -> int:
-        widths = [max(step.A.shape) for step in self.network.steps if isinstance(step, Affine)]
+        widths = [max(step.inputs, step.outputs) for step in self.network.steps if isinstance(step, AffineStep)]
         slopes = _PLANES * max(k, 1) * max([self.network.in_features, *widths])
         return max(1, min(_BOXES, self.behind.rows_at_once(k), _ENTRIES // slopes))
 

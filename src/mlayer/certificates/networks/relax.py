@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates.linalg import UNIT, VANISHED
-from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+from mlayer.certificates.networks.steps import AffineStep, MaxPool, Relu, Step
 
 # More than what a product, or a factor of it, may lose by vanishing, denormal numbers taken as 0 or not.
 TINY = 2.0**-1020
@@ -44,6 +44,16 @@ def relative_rounding(terms: int) -> float:
     return 2 * (terms + 4) * UNIT
 
 
+def positive_part(A: Tensor) -> Tensor:
+    """The positive entries, and 0 for the others."""
+    return A.clamp_min(0)
+
+
+def negative_part(A: Tensor) -> Tensor:
+    """The negative entries, and 0 for the others."""
+    return A.clamp_max(0)
+
+
 def through(step: Step, box: Box) -> Box:
     """Interval arithmetic, rounded outward."""
     if isinstance(step, Relu):
@@ -54,11 +64,11 @@ def through(step: Step, box: Box) -> Box:
             padded = torch.cat([end, end.new_full((len(end), 1), -torch.inf)], 1)
             ends.append(padded[:, step.windows].amax(-1))
         return Box(*ends)
-    positive, negative = step.A.clamp_min(0), step.A.clamp_max(0)
-    error = (relative_rounding(step.A.shape[1]) + 2 * step.relative) * (box.size @ step.A.abs().mT + step.b.abs())
+    error = relative_rounding(step.inputs) + 2 * step.relative
+    error = error * (step.ahead(box.size, torch.abs) + step.b.abs())
     error = error + 2 * step.error + VANISHED
-    low = box.low @ positive.mT + box.high @ negative.mT + step.b - error
-    high = box.high @ positive.mT + box.low @ negative.mT + step.b + error
+    low = step.ahead(box.low, positive_part) + step.ahead(box.high, negative_part) + step.b - error
+    high = step.ahead(box.high, positive_part) + step.ahead(box.low, negative_part) + step.b + error
     return Box(low, high)
 
 
@@ -82,26 +92,26 @@ class Functional:
 
 def back(step: Step, behind: Functional, before: Box) -> Functional:
     """A functional of a step's output as one of its input, valid where the input is in its box."""
-    if isinstance(step, Affine):
+    if isinstance(step, AffineStep):
         return _back_affine(step, behind, before)
     if isinstance(step, Relu):
         return _back_relu(behind, before)
     return _back_max(step, behind, before)
 
 
-def affine_before(step: Affine, behind: Functional, before: Box) -> tuple[Functional, Tensor]:
+def affine_before(step: AffineStep, behind: Functional, before: Box) -> tuple[Functional, Tensor]:
     """A functional of a step's output as one of its input, and a bound of its error on the box.  (rows, q)"""
     size = behind.slopes.abs()
-    moved = behind.slopes @ step.A
-    relative = relative_rounding(len(step.A)) + 2 * step.relative
-    error = relative * ((size @ step.A.abs()) * before.size[:, None]).sum(-1)
+    moved = step.behind(behind.slopes, torch.positive)
+    relative = relative_rounding(step.outputs) + 2 * step.relative
+    error = relative * (step.behind(size, torch.abs) * before.size[:, None]).sum(-1)
     error = error + relative * (size @ step.b.abs()) + 2 * (size @ step.error) + VANISHED
     # Slopes that vanish may stand before large numbers.
-    error = error + TINY * (len(step.A) + size.sum(-1)) * before.size.sum(-1, keepdim=True)
+    error = error + TINY * (step.outputs + size.sum(-1)) * before.size.sum(-1, keepdim=True)
     return Functional(moved, behind.constant + behind.slopes @ step.b), error
 
 
-def _back_affine(step: Affine, behind: Functional, before: Box) -> Functional:
+def _back_affine(step: AffineStep, behind: Functional, before: Box) -> Functional:
     moved, error = affine_before(step, behind, before)
     return Functional(moved.slopes, moved.constant - error - 4 * UNIT * moved.constant.abs())
 
@@ -185,7 +195,7 @@ class Relaxed:
             behind = through(step, self.boxes[-1])
             # Interval arithmetic is exact after the first affine map; further on, carry back.
             needed = (carry and k > 0) and (
-                isinstance(step, Affine) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
+                isinstance(step, AffineStep) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
             )
             if needed:
                 behind = behind.intersect(self._carried(k, behind.low.shape[1]))

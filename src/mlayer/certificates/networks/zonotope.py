@@ -24,7 +24,7 @@ from mlayer.certificates.networks.relax import (
     through,
     windows_of,
 )
-from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+from mlayer.certificates.networks.steps import AffineStep, MaxPool, Relu, Step
 
 _SMALLEST = 1e-70  # smaller entries become errors: products of a few of them vanish
 
@@ -52,7 +52,7 @@ class _Carried:
 
     def back(self, step: Step, before: Box) -> None:
         """In front of one step more, whose inputs are in the box."""
-        if isinstance(step, Affine):
+        if isinstance(step, AffineStep):
             self.now, error = affine_before(step, self.now, before)
             self.error = self.error + error + 4 * UNIT * self.now.constant.abs()
         elif isinstance(step, Relu):
