@@ -1,4 +1,4 @@
-"""Convolutions that keep their weights are the dense matrices of the same convolutions, and so certified."""
+"""Convolutions and averages that keep their weights are the dense matrices of the same convolutions, and so certified."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"kernel_size": (4, 3), "stride": 2, "padding": 1},
     {"kernel_size": (2, 3), "stride": (3, 2), "dilation": (3, 2), "padding": (2, 0)},
     {"kernel_size": 3, "groups": 2, "stride": (2, 1), "bias": False},
+    {"kernel_size": (5, 3), "stride": (3, 2), "count_include_pad": False},
+    {"kernel_size": 3, "padding": 1, "count_include_pad": True},
 ]
 
 
@@ -35,9 +37,10 @@ def made(front: list[nn.Module], monkeypatch: pytest.MonkeyPatch, dense: int) ->
 @pytest.mark.parametrize("normalized", [False, True])
 def test_the_same_map(options: dict[str, Any], normalized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    front: list[nn.Module] = [nn.Conv2d(4, 6, **options)]
+    averages = "count_include_pad" in options
+    front: list[nn.Module] = [nn.AvgPool2d(**options) if averages else nn.Conv2d(4, 6, **options)]
     if normalized:
-        norm = nn.BatchNorm2d(6)
+        norm = nn.BatchNorm2d(4 if averages else 6)
         for tensor in (norm.running_mean, norm.weight.data, norm.bias.data):
             assert tensor is not None
             tensor.normal_()

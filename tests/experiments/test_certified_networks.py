@@ -22,9 +22,10 @@ from mlayer.experiments.certified_networks import EXPECTED, SCALES
 from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCrossEntropy, as_images
 from mlayer.experiments.shared.interval_network import HEADS, interval_network
-from mlayer.experiments.shared.interval_training import IntervalRecipe, train_network
+from mlayer.experiments.shared.interval_recipe import IntervalRecipe
 from mlayer.experiments.shared.kept_network import certify_again
 from mlayer.experiments.shared.network_accuracy import network_tally
+from mlayer.experiments.shared.network_training import train_network
 from mlayer.files.network_file import load_network, save_network
 
 SHAPE = (4, 4, 1)  # height, width, colors

@@ -26,7 +26,7 @@ from mlayer.certificates.result import Certificates
 
 METHOD = "relaxation"
 # "intervals": boxes by interval arithmetic, margins over the box of features. "margins": the margins are
-# carried back to the inputs. "zonotopes": the features are. "boxes": the margins and the boxes of all neurons.
+# carried back to the inputs. "zonotopes": the features are. "boxes": margins and the boxes of all neurons.
 Effort = Literal["intervals", "margins", "zonotopes", "boxes"]
 EFFORTS: tuple[Effort, ...] = ("intervals", "margins", "zonotopes", "boxes")
 # Rows bounded in one batch, to limit memory.
@@ -118,16 +118,8 @@ class NetworkCertifier:
 
     def _lower(self, effort: Effort, relaxed: Relaxed, C: Tensor) -> Tensor:
         if effort == "zonotopes":
-            layer = self.network.layer
-            U, u = layer.embedding, layer.embedding_bias
-            d = layer.generators.shape[0]
-            found = zonotope(
-                relaxed.steps,
-                relaxed.boxes,
-                torch.eye(d, dtype=torch.float64) if U is None else U.detach(),
-                torch.zeros(d, dtype=torch.float64) if u is None else u.detach(),
-            )
-            return self._bounds.behind.least_over(found.center, found.directions, found.reach, C)
+            held = zonotope(relaxed.steps, relaxed.boxes, *self._bounds.embedding)
+            return self._bounds.behind.least_over(held.center, held.directions, held.reach, C)
         features = relaxed.features
         best = torch.full((len(features.low), len(C)), -torch.inf, dtype=torch.float64)
         for plane in self._bounds.behind.lower_planes(features.low, features.high, C):

@@ -1,4 +1,4 @@
-"""A convolution as an affine map that keeps its weights: its dense matrix would be large and mostly zeros."""
+"""Convolutions and averages that keep their weights: their dense matrices would be large and mostly zeros."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d
 
+from mlayer.certificates.linalg import UNIT
 from mlayer.certificates.networks.windows import pair
 
 Part = Callable[[Tensor], Tensor]  # of a map, entry by entry: its sizes, or the positive entries
@@ -16,7 +17,7 @@ Part = Callable[[Tensor], Tensor]  # of a map, entry by entry: its sizes, or the
 
 @dataclass(frozen=True)
 class Convolved:
-    """A h + b for the matrix A of a convolution with padding by zeros; what it says of errors is as for `Affine`.
+    """A h + b for the matrix A of a convolution with padding by zeros; errors are stated as for `Affine`.
 
     Its float64 sums are those of torch's convolution on the CPU, which adds products in some order, as a
     matrix product does: there are no transforms of the weights.
@@ -34,9 +35,7 @@ class Convolved:
     groups: int
 
     @classmethod
-    def of(
-        cls, module: nn.Conv2d, b: Tensor, shape: tuple[int, ...], size: tuple[int, int]
-    ) -> Convolved:
+    def of(cls, module: nn.Conv2d, b: Tensor, shape: tuple[int, ...], size: tuple[int, int]) -> Convolved:
         """The map of a module for inputs of this shape."""
         assert not isinstance(module.padding, str)
         return cls(
@@ -52,6 +51,24 @@ class Convolved:
             module.groups,
         )
 
+    @classmethod
+    def averaging(cls, module: nn.AvgPool2d, shape: tuple[int, ...], size: tuple[int, int]) -> Convolved:
+        """The map of averages with one divisor, each channel by itself."""
+        kernel = pair(module.kernel_size)
+        zero = torch.zeros(shape[0] * size[0] * size[1], dtype=torch.float64)
+        return cls(
+            torch.full((shape[0], 1, *kernel), 1 / (kernel[0] * kernel[1]), dtype=torch.float64),
+            zero,
+            2 * UNIT,
+            zero,
+            shape,
+            size,
+            pair(module.kernel_size if module.stride is None else module.stride),
+            pair(module.padding),
+            (1, 1),
+            shape[0],
+        )
+
     @property
     def outputs(self) -> int:
         """The number of rows of A."""
@@ -63,7 +80,7 @@ class Convolved:
         return int(torch.Size(self.shape).numel())
 
     def ahead(self, h: Tensor, part: Part) -> Tensor:
-        """h times the transpose of a part of A.  (rows, in) -> (rows, out)"""
+        """H times the transpose of a part of A.  (rows, in) -> (rows, out)"""
         weights = part(self.weights)
         return conv2d(
             h.reshape(-1, *self.shape), weights, None, self.stride, self.padding, self.dilation, self.groups

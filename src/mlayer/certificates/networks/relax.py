@@ -64,9 +64,8 @@ def through(step: Step, box: Box) -> Box:
             padded = torch.cat([end, end.new_full((len(end), 1), -torch.inf)], 1)
             ends.append(padded[:, step.windows].amax(-1))
         return Box(*ends)
-    error = relative_rounding(step.inputs) + 2 * step.relative
-    error = error * (step.ahead(box.size, torch.abs) + step.b.abs())
-    error = error + 2 * step.error + VANISHED
+    relative = relative_rounding(step.inputs) + 2 * step.relative
+    error = relative * (step.ahead(box.size, torch.abs) + step.b.abs()) + 2 * step.error + VANISHED
     low = step.ahead(box.low, positive_part) + step.ahead(box.high, negative_part) + step.b - error
     high = step.ahead(box.high, positive_part) + step.ahead(box.low, negative_part) + step.b + error
     return Box(low, high)
@@ -195,7 +194,8 @@ class Relaxed:
             behind = through(step, self.boxes[-1])
             # Interval arithmetic is exact after the first affine map; further on, carry back.
             needed = (carry and k > 0) and (
-                isinstance(step, AffineStep) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
+                isinstance(step, AffineStep)
+                and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
             )
             if needed:
                 behind = behind.intersect(self._carried(k, behind.low.shape[1]))

@@ -47,7 +47,7 @@ class Affine:
         return self.A.shape[1]
 
     def ahead(self, h: Tensor, part: Part) -> Tensor:
-        """h times the transpose of a part of A.  (rows, in) -> (rows, out)"""
+        """H times the transpose of a part of A.  (rows, in) -> (rows, out)"""
         return h @ part(self.A).mT
 
     def behind(self, slopes: Tensor, part: Part) -> Tensor:
@@ -248,6 +248,9 @@ def _average(
         raise _unknown(module, "ceil_mode and divisor_override are not known.")
     places, size = windows(shape, module.kernel_size, module.stride, module.padding, 1)
     channels, area, count = shape[0], shape[1] * shape[2], size[0] * size[1]
+    equal = module.count_include_pad or not any(pair(module.padding))  # divisors
+    if channels**2 * count * area > _DENSE and equal:
+        return [*steps, Convolved.averaging(module, shape, size)], (channels, *size)
     A = _dense(channels * count, channels * area)
     inside = places >= 0
     width, height = pair(module.kernel_size)

@@ -63,7 +63,7 @@ class _Carried:
             self._back_max(step, before)
 
     def _replace(self, moved: Tensor, middle: Tensor, half: Tensor, before: Box) -> None:
-        """h = (what is moved) + middle + half t, coordinate by coordinate."""
+        """H = (what is moved) + middle + half t, coordinate by coordinate."""
         parts = self.now.slopes * half[:, None]  # (rows, d, n)
         offset = self.now.slopes * middle[:, None]
         sizes = offset.abs().sum(-1) + self.now.constant.abs()
