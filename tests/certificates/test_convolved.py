@@ -1,4 +1,4 @@
-"""Convolutions and averages that keep their weights are the dense matrices of the same convolutions, and so certified."""
+"""Convolutions and averages that keep their weights are the maps of the dense matrices of the same modules."""
 
 from __future__ import annotations
 

@@ -6,12 +6,12 @@
 
     mlayer certify-images results/models/mnist_0.1-M-layer-0.safetensors     certifies a kept network again
 
-Sets whose files are not there are left out and named. Each task trains the same front with several heads, by the
-same recipe from the same seeds: for MNIST with an M-layer, a ReLU head of the same number of parameters and a
-linear head (`interval_network`) on interval bounds through the front (`interval_loss`); for CIFAR-10 with an
-M-layer and a linear head (`pooled_network`) under attack, with what the certificates lose added to the loss
-(`relaxed_loss`). Then every test image is certified and attacked (`network_accuracy`). The last 5,000 training
-images choose the epoch on MNIST and nothing on CIFAR-10; the test images choose nothing.
+Sets whose files are not there are left out and named. Each task trains the same front with several heads,
+by the same recipe from the same seeds: for MNIST with an M-layer, a ReLU head of the same number of
+parameters and a linear head (`interval_network`) on interval bounds through the front (`interval_loss`); for
+CIFAR-10 with an M-layer and a linear head (`pooled_network`) under attack, with what the certificates lose
+added to the loss (`relaxed_loss`). Then every test image is certified and attacked (`network_accuracy`). The
+last 5,000 training images choose the epoch on MNIST and the recipe; the test images choose nothing.
 
 Expected (not in the paper): our goals are 95% certified at 98% clean for MNIST at 0.1, 80% at 95% for
 MNIST at 0.3, and 56% at 68% for CIFAR-10 at 2/255. The published figures are of larger networks that were
