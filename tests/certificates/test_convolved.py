@@ -1,4 +1,4 @@
-"""Convolutions and averages that keep their weights are the maps of the dense matrices of the same modules."""
+"""Convolutions and averages that keep their weights are the maps of their dense matrices."""
 
 from __future__ import annotations
 

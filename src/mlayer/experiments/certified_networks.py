@@ -103,6 +103,9 @@ def run(config: Config, context: RunContext) -> Results:
                 images = task.images(context, results)
                 if images is None:
                     continue
+                part = f"{task.name}-{head}-{seed}"
+                if not context.wanted(task.name, part):
+                    continue
                 train = partial(
                     train_network,
                     images=images,
@@ -113,7 +116,7 @@ def run(config: Config, context: RunContext) -> Results:
                     context=context,
                     test_images=config.test_images,
                 )
-                row = context.part(f"{task.name}-{head}-{seed}", train)
+                row = context.part(part, train)
                 results["rows"].append({"task": task.name, "radius": task.radius} | row)
                 context.keep(results)
     return results

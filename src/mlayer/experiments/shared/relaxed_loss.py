@@ -13,14 +13,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv_transpose2d, cross_entropy
+from torch.nn.functional import conv_transpose2d, cross_entropy, pad
 
 from mlayer.certificates.loss import pair_norms, top_of_product
 from mlayer.experiments.shared.interval_loss import as_images
 from mlayer.experiments.shared.robust_loss import box_of
 from mlayer.nn import MLayer
-
-_MATRICES = 32  # of a batch, whose largest eigenvalues enter the rest
 
 
 class PooledModel(nn.Module):
@@ -85,6 +83,7 @@ class RelaxedCrossEntropy:
     ramp: int = 0  # training batches over which the radius grows from 0
     chords: float = 1.0  # times what the chords of the ReLUs lose
     rest: float = 1.0  # times the rest of third order
+    some: int = 4  # the chords of one image in so many, at the front of a batch, stand for all of them
     rest_every: int = 4  # batches; the rest moves slowly, and costs as much as the loss itself
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,17 +98,19 @@ class RelaxedCrossEntropy:
         model.batches += 1
         low, high = box_of(x, eps)
         middle = ((low + high) / 2).requires_grad_(True)
-        before = model.before(middle)
-        h = before.relu()
+        h = model.before(middle).relu()
         loss = cross_entropy(model.behind(h), y, reduction="sum")
-        toward, weights = torch.autograd.grad(loss, [middle, h], retain_graph=True)
+        toward, weights = torch.autograd.grad(loss, [middle, h])
         outputs = model(torch.where(toward > 0, high, low))
         losses = cross_entropy(outputs, y, reduction="none")
+        some = -(-len(x) // self.some)
+        before = model.before(middle[:some].detach())
         if self.chords:
-            losses = losses + self.chords * self._of_chords(model, before, weights, eps)
+            lost = self._of_chords(model, before, weights[:some], eps)
+            losses = losses + pad(self.chords * len(x) / some * lost, [0, len(x) - some])
         if self.rest and done % self.rest_every == 0 and isinstance(model.network[-1], MLayer):
             wrong = 1 - torch.softmax(outputs.detach(), 1).gather(1, y[:, None])[:, 0]
-            losses = losses + self.rest * self.rest_every * wrong * self._rest(model, before, middle, eps)
+            losses = losses + self.rest * self.rest_every * wrong * self._rest(model, before, eps)
         return outputs, losses
 
     def _of_chords(self, model: PooledModel, before: Tensor, weights: Tensor, eps: float) -> Tensor:
@@ -122,7 +123,7 @@ class RelaxedCrossEntropy:
         chord = least * torch.maximum(reach - before, reach + before) / (2 * reach)
         return (weights.abs() * torch.where(weights > 0, chord, least)).flatten(1).sum(1)
 
-    def _rest(self, model: PooledModel, before: Tensor, middle: Tensor, eps: float) -> Tensor:
+    def _rest(self, model: PooledModel, before: Tensor, eps: float) -> Tensor:
         """||W||_2 e^mu (e^q - 1 - q - q^2 / 2), with the q of the first image, the mean mu and W.
 
         q is that of theorem 1 of docs/theory/certificates-boxes.md for the zonotope of features.
@@ -136,7 +137,7 @@ class RelaxedCrossEntropy:
             sizes = ((flat @ flat.mT @ directions) * directions).sum(0).clamp_min(0).sqrt() + 1e-9
             weights = sizes / sizes.sum()
         q = top_of_product(flat, (directions / weights) @ directions.mT).clamp_min(1e-12).sqrt()
-        M = layer.matrix(model.network[1:-1](before[:_MATRICES].detach()))
+        M = layer.matrix(model.network[1:-1](before.detach()))
         mu = torch.linalg.eigvalsh((M + M.mT) / 2)[:, -1]
         norms = pair_norms(layer.readout)
         norm = norms.sum() / (len(norms) * (len(norms) - 1))
