@@ -65,7 +65,7 @@ DIGITS = IntervalRecipe(
 )
 MNIST = IntervalRecipe(epochs=40, ramp=0.4, stretch=1.1, efforts=("intervals", "margins", "boxes"))
 MNIST_LARGE = IntervalRecipe(epochs=16)
-CIFAR10 = RelaxedRecipe(augmentation=Augmentation(shift=3, flip=True))
+CIFAR10 = RelaxedRecipe(augmentation=Augmentation(shift=3, flip=True, distortion=0.1, recoloring=0.1))
 TASKS = (
     NetworkTask("mnist", "0.1", MNIST),
     NetworkTask("mnist", "0.3", MNIST_LARGE),

@@ -27,7 +27,7 @@ class RelaxedRecipe:
     embedding_size: int = 64  # d of the M-layer
     epochs: int = 40  # of one cycle of the learning rate
     learning_rate: float = 3e-4  # its largest, of Muon
-    weight_decay: float = 0.0
+    weight_decay: float = 0.3  # of the optimizer
     batch_size: int = 128  # of the optimizer
     ramp: float = 0.1  # the part of the training over which the radius grows from 0
     chords: float = 0.5  # weight of what the ReLUs' chords lose
