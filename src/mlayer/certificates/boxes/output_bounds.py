@@ -157,6 +157,8 @@ class BoxBounds:
     def least_over(self, center: Tensor, directions: Tensor, reach: Tensor, C: Tensor) -> Tensor:
         """Lower bounds of C p where the features are center + sum_i t_i reach_i directions_i, |t_i| <= 1.
 
+        Those that first order proves positive are not tightened further.
+
         (rows, d), (rows, m, d), (rows, m), (k, c) -> (rows, k)
         """
         W, b, W_error, b_error = self._readout(C)
@@ -164,12 +166,24 @@ class BoxBounds:
         center, directions, reach = (
             torch.where(trusted.view(-1, *[1] * (v.dim() - 1)), v, 0.0) for v in (center, directions, reach)
         )
-        here = Expansion(self._directions.of_features(directions), center, reach, W, b)
-        best = here.below()
-        value = best.value - _unread(here, W_error, b_error) - 2 * UNIT * best.value.abs()
-        least = Planes(value, best.slopes).least()
-        proved = trusted[:, None] & _in_range(W.flatten(1)) & self._in_range & least.isfinite()
-        return torch.where(proved, least, -torch.inf)
+        usable = _in_range(W.flatten(1)) & self._in_range  # (k,)
+
+        def least(rows: slice, columns: Tensor, curved: bool) -> Tensor:
+            along = self._directions.of_features(directions[rows])
+            here = Expansion(along, center[rows], reach[rows], W[columns], b[columns], curved)
+            best = here.below() if curved else here.first_order()
+            unread = _unread(here, W_error[columns], b_error[columns])
+            value = best.value - unread - 2 * UNIT * best.value.abs()
+            found = Planes(value, best.slopes).least()
+            return torch.where(usable[columns] & found.isfinite(), found, -torch.inf)
+
+        found = least(slice(None), torch.arange(len(W)), False)
+        for row, columns in enumerate(found <= 0):  # only these may gain a sign
+            if columns.any():
+                places = columns.nonzero()[:, 0]
+                again = least(slice(row, row + 1), places, True)[0]
+                found[row, places] = torch.maximum(found[row, places], again)
+        return torch.where(trusted[:, None], found, -torch.inf)
 
 
 def _unread(here: Expansion, W_error: Tensor, b_error: Tensor) -> Tensor:

@@ -87,6 +87,7 @@ class Expansion:
         reach: (rows, m), r.
         W: (k, n, n).
         b: (k,).
+        curved: whether the second derivative is computed, which costs d times as much as the gradient.
     """
 
     def __init__(
@@ -96,16 +97,19 @@ class Expansion:
         reach: Tensor,
         W: Tensor,
         b: Tensor,
+        curved: bool = True,
     ) -> None:
         self.directions, self.reach = directions, reach
         M = directions.matrix(center)
-        found = jet(M, W, directions.T)
+        T = directions.T
+        found = jet(M, W, T if curved else Enclosed(T.mid[:0], T.error[:0]))
         self.U = reach[..., None] * directions.U  # (rows, m, d), each entry right to half a unit
         self.f, self.f_error = _value(found.e, W, b)  # (rows, k)
         self.g, self.g_error = trace_products(directions.T, found.l)  # (rows, k, d)
-        H, error = trace_products(directions.T, found.lb)  # (rows, k, d, d), of twice P_2
-        self.H = (H + H.mT) / 4
-        self.H_error = (error + error.mT) / 4 + UNIT * (H.abs() + H.mT.abs())
+        if curved:
+            H, error = trace_products(directions.T, found.lb)  # (rows, k, d, d), of twice P_2
+            self.H = (H + H.mT) / 4
+            self.H_error = (error + error.mT) / 4 + UNIT * (H.abs() + H.mT.abs())
         mu = _growth_rate(M)
         self._ellipsoid(directions.T)
         self.size = torch.exp(mu)[:, None] * torch.minimum(top_singular(W), spectral(W)) * _MORE  # (rows, k)

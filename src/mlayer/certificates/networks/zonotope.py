@@ -43,7 +43,10 @@ class Zonotope:
 
 
 class _Carried:
-    """z_a = slopes_a . h + constant_a + sum_i t_i terms_i,a, within ``error``_a, h in front of some steps."""
+    """z_a = slopes_a . h + constant_a + sum_i t_i terms_i,a, within ``error``_a, h in front of some steps.
+
+    What is the same for all rows may have one row.
+    """
 
     def __init__(self, slopes: Tensor, constant: Tensor) -> None:
         self.now = Functional(slopes, constant)  # (rows, d, n), (rows, d)
@@ -63,7 +66,7 @@ class _Carried:
             self._back_max(step, before)
 
     def _replace(self, moved: Tensor, middle: Tensor, half: Tensor, before: Box) -> None:
-        """H = (what is moved) + middle + half t, coordinate by coordinate."""
+        """With h = (what is moved) + middle + half t, coordinate by coordinate."""
         parts = self.now.slopes * half[:, None]  # (rows, d, n)
         offset = self.now.slopes * middle[:, None]
         sizes = offset.abs().sum(-1) + self.now.constant.abs()
@@ -105,8 +108,9 @@ class _Carried:
         shift = slopes * middle[:, None]
         center = constant + shift.sum(-1)
         error = self.error + relative_rounding(shift.shape[-1]) * (shift.abs().sum(-1) + constant.abs())
-        terms = torch.cat(self.terms, 1) if self.terms else slopes.new_zeros(len(slopes), 0, slopes.shape[1])
-        directions = torch.cat([slopes.mT, terms], 1)
+        rows = len(box.low)
+        terms = torch.cat(self.terms, 1) if self.terms else slopes.new_zeros(rows, 0, slopes.shape[1])
+        directions = torch.cat([slopes.mT.expand(rows, -1, -1), terms], 1)
         reach = torch.cat([reach, torch.ones(terms.shape[:2], dtype=torch.float64)], 1)
         small = directions.abs() < _SMALLEST
         directions = torch.where(small, 0.0, directions)
@@ -128,8 +132,8 @@ def zonotope(steps: list[Step], boxes: list[Box], slopes: Tensor, constant: Tens
         slopes: (d, features), exact.
         constant: (d,), exact.
     """
-    rows = len(boxes[0].low)
-    carried = _Carried(slopes.expand(rows, -1, -1), constant.expand(rows, -1))
+    # One row, which stands for all until a step depends on the box.
+    carried = _Carried(slopes[None], constant[None])
     for step, before in zip(reversed(steps), reversed(boxes[: len(steps)]), strict=True):
         carried.back(step, before)
     return carried.over(boxes[0])
