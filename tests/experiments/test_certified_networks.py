@@ -26,6 +26,7 @@ from mlayer.experiments.shared.interval_recipe import IntervalRecipe
 from mlayer.experiments.shared.kept_network import certify_again
 from mlayer.experiments.shared.network_accuracy import network_tally
 from mlayer.experiments.shared.network_training import train_network
+from mlayer.experiments.shared.relaxed_recipe import RelaxedRecipe
 from mlayer.files.network_file import load_network, save_network
 
 SHAPE = (4, 4, 1)  # height, width, colors
@@ -258,6 +259,7 @@ def test_tasks_and_goals_have_published_figures() -> None:
     assert {task.name for task in SCALES["full"].tasks} == set(EXPECTED)
     assert all(task.recipe.validation == 5000 for task in SCALES["full"].tasks)
     assert isinstance(SCALES["full"].tasks[0].recipe, IntervalRecipe)
+    assert isinstance(SCALES["full"].tasks[-1].recipe, RelaxedRecipe)
 
 
 def test_smoke_run_writes_results_picture_and_models(
@@ -270,7 +272,9 @@ def test_smoke_run_writes_results_picture_and_models(
         assert kinds == sorted(kinds)
     assert (tmp_path / "certified_networks.smoke.png").stat().st_size > 5000
     files = sorted(path.name for path in (tmp_path / "models.smoke").iterdir())
-    assert files == sorted(f"digits_0.05-{head}-0.safetensors" for head in HEADS)
+    relaxed = [f"digits_0.03-{head}-0.safetensors" for head in ("M-layer", "linear")]
+    assert files == sorted([*relaxed, *(f"digits_0.05-{head}-0.safetensors" for head in HEADS)])
+    assert record["results"]["rows"][1]["certified_by"]["zonotopes"] > 0
     for head in HEADS:
         network, notes = load_network(tmp_path / "models.smoke" / f"digits_0.05-{head}-0.safetensors")
         assert notes["head"] == head

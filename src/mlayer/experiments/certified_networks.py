@@ -63,6 +63,9 @@ NetworkTask = RadiusTask[NetworkRecipe]
 DIGITS = IntervalRecipe(
     (4, 8), 24, matrix_size=5, embedding_size=8, epochs=8, learning_rate=0.02, batch_size=32, validation=200
 )
+DIGITS_RELAXED = RelaxedRecipe(
+    8, 3, (2, 1), matrix_size=5, embedding_size=8, epochs=3, learning_rate=5e-3, batch_size=32, validation=200
+)
 MNIST = IntervalRecipe(epochs=40, ramp=0.4, stretch=1.1, efforts=("intervals", "margins", "boxes"))
 MNIST_LARGE = IntervalRecipe(epochs=16)
 CIFAR10 = RelaxedRecipe(augmentation=Augmentation(shift=3, flip=True, distortion=0.1, recoloring=0.1))
@@ -85,7 +88,13 @@ class Config:
 
 
 SCALES = {
-    "smoke": Config(tasks=(NetworkTask("digits", "0.05", replace(DIGITS, epochs=3)),), test_images=60),
+    "smoke": Config(
+        tasks=(
+            NetworkTask("digits", "0.05", replace(DIGITS, epochs=3)),
+            NetworkTask("digits", "0.03", DIGITS_RELAXED),
+        ),
+        test_images=60,
+    ),
     "default": Config(),
     "full": Config(seeds=3),
 }

@@ -170,7 +170,7 @@ class BoxBounds:
 
         def least(rows: slice, columns: Tensor, curved: bool) -> Tensor:
             along = self._directions.of_features(directions[rows])
-            here = Expansion(along, center[rows], reach[rows], W[columns], b[columns], curved)
+            here = Expansion(along, center[rows], reach[rows], W[columns], b[columns], curved=curved)
             best = here.below() if curved else here.first_order()
             unread = _unread(here, W_error[columns], b_error[columns])
             value = best.value - unread - 2 * UNIT * best.value.abs()

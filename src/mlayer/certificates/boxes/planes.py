@@ -97,6 +97,7 @@ class Expansion:
         reach: Tensor,
         W: Tensor,
         b: Tensor,
+        *,
         curved: bool = True,
     ) -> None:
         self.directions, self.reach = directions, reach

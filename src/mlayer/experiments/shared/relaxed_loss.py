@@ -169,7 +169,7 @@ def _zonotope(model: PooledModel, U: Tensor, before: Tensor, eps: float) -> Tens
     half = (reach - before).relu() * (reach + before).relu() / (4 * reach)  # of the chords' heights
     # U behind averages, as a map of the ReLUs: the transpose of averaging.
     zero = torch.zeros(len(U), *places, requires_grad=True)
-    (spread,) = torch.autograd.grad(model.network[2:-1](zero), zero, U, create_graph=torch.is_grad_enabled())
+    (spread,) = torch.autograd.grad(model.network[2:-1](zero), zero, U, create_graph=True)
     height, width = model.shape[:2]
     unread = [
         full - first.kernel_size[0] - first.stride[0] * (out - 1)
