@@ -14,6 +14,7 @@ import mlayer
 from mlayer.certificates import certify
 from mlayer.certificates.networks.relax import Box, Functional, back
 from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+from mlayer.certificates.networks.zonotope import zonotope
 
 Random = np.random.Generator
 Numbers = list[Fraction]
@@ -75,6 +76,40 @@ def test_below_the_functional_at_every_corner(make: Callable[[Random], Step]) ->
             h = [Fraction(v) for v in torch.where(corner, box.low[0], box.high[0]).tolist()]
             below = value(found.slopes[0, 0], found.constant[0, 0], h)
             assert below <= value(slopes, behind.constant[0, 0], exact(step, h)), seed
+
+
+@pytest.mark.parametrize("make", [affine, relu, largest])
+def test_between_the_sides_of_a_zonotope_at_every_corner(make: Callable[[Random], Step]) -> None:
+    """From both sides, because what is carried back is the feature itself."""
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        step = make(random)
+        out = WIDTH if isinstance(step, Relu) else OUT
+        middle, reach = (
+            random.standard_normal(WIDTH) * 1e8,
+            random.uniform(0, 10.0 ** random.uniform(-9, 8), WIDTH),
+        )
+        box = Box(*(torch.from_numpy(end)[None] for end in (middle - reach, middle + reach)))
+        slopes = torch.from_numpy(random.choice([1.0, -1.0, -1.0 / 3], (2, out)))
+        constant = torch.from_numpy(random.standard_normal(2))
+        found = zonotope([step], [box], slopes, constant)
+        along, far = found.directions[0, :WIDTH], found.reach[0, :WIDTH]
+        width = [
+            sum((abs(Fraction(v)) for v in column), Fraction(0))
+            for column in (found.directions * found.reach[..., None])[0, WIDTH:].T.tolist()
+        ]
+        start = box.low[0] + (box.high[0] - box.low[0]) / 2
+        for _ in range(6):
+            corner = torch.from_numpy(random.random(WIDTH) < 0.5)
+            h = [Fraction(v) for v in torch.where(corner, box.low[0], box.high[0]).tolist()]
+            moved = [v - Fraction(m) for v, m in zip(h, start.tolist(), strict=True)]
+            assert all(abs(v) <= Fraction(r) for v, r in zip(moved, far.tolist(), strict=True))
+            for a in range(2):
+                truth = value(slopes[a], constant[a], exact(step, h))
+                off = truth - value(along[:, a], found.center[0, a], moved)
+                assert abs(off) <= width[a] * (1 + Fraction(1, 10**15)), seed
+        sizes = (box.high - box.low).sum()  # and not far away
+        assert make is not relu or float(found.directions[0, WIDTH:].abs().sum()) <= 4 * float(sizes) + 1e-3
 
 
 def test_upper_ends_that_cancel() -> None:

@@ -22,9 +22,11 @@ from mlayer.experiments.certified_networks import EXPECTED, SCALES
 from mlayer.experiments.running.protocol import RunContext
 from mlayer.experiments.shared.interval_loss import BoundedNetwork, IntervalCrossEntropy, as_images
 from mlayer.experiments.shared.interval_network import HEADS, interval_network
-from mlayer.experiments.shared.interval_training import IntervalRecipe, train_network
+from mlayer.experiments.shared.interval_recipe import IntervalRecipe
 from mlayer.experiments.shared.kept_network import certify_again
 from mlayer.experiments.shared.network_accuracy import network_tally
+from mlayer.experiments.shared.network_training import train_network
+from mlayer.experiments.shared.relaxed_recipe import RelaxedRecipe
 from mlayer.files.network_file import load_network, save_network
 
 SHAPE = (4, 4, 1)  # height, width, colors
@@ -257,6 +259,7 @@ def test_tasks_and_goals_have_published_figures() -> None:
     assert {task.name for task in SCALES["full"].tasks} == set(EXPECTED)
     assert all(task.recipe.validation == 5000 for task in SCALES["full"].tasks)
     assert isinstance(SCALES["full"].tasks[0].recipe, IntervalRecipe)
+    assert isinstance(SCALES["full"].tasks[-1].recipe, RelaxedRecipe)
 
 
 def test_smoke_run_writes_results_picture_and_models(
@@ -269,7 +272,9 @@ def test_smoke_run_writes_results_picture_and_models(
         assert kinds == sorted(kinds)
     assert (tmp_path / "certified_networks.smoke.png").stat().st_size > 5000
     files = sorted(path.name for path in (tmp_path / "models.smoke").iterdir())
-    assert files == sorted(f"digits_0.05-{head}-0.safetensors" for head in HEADS)
+    relaxed = [f"digits_0.03-{head}-0.safetensors" for head in ("M-layer", "linear")]
+    assert files == sorted([*relaxed, *(f"digits_0.05-{head}-0.safetensors" for head in HEADS)])
+    assert record["results"]["rows"][1]["certified_by"]["zonotopes"] > 0
     for head in HEADS:
         network, notes = load_network(tmp_path / "models.smoke" / f"digits_0.05-{head}-0.safetensors")
         assert notes["head"] == head

@@ -22,8 +22,9 @@ def network(**options: Any) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(2, 3, (4, 3), stride=2, padding=1, bias=False),
         nn.ReLU(),
+        nn.AvgPool2d(2, 1),
         nn.Flatten(),
-        nn.Linear(18, 5),
+        nn.Linear(6, 5),
         mlayer.MLayer(5, 4, 3, **({"embedding_size": 2} | options)),
     )
 
@@ -58,12 +59,27 @@ def _spoil(module: nn.Module) -> None:
         (nn.Conv2d(1, 1, 3, padding="same"), ArgumentError),
         (nn.Conv2d(1, 1, 3, stride=(1, 2)), ArgumentError),
         (nn.Conv2d(2, 2, 3, groups=2), ArgumentError),
+        (nn.AvgPool2d((2, 3)), ArgumentError),
+        (nn.AvgPool2d(2, padding=1), ArgumentError),
+        (nn.AvgPool2d(2, divisor_override=3), ArgumentError),
         (nn.Flatten(2), ArgumentError),
         (mlayer.MLayer(2, 2, 3, structure="skew"), ArgumentError),
         (nn.Linear(2, 2).bfloat16(), ArgumentError),
         (nn.Linear(2, 2).requires_grad_(False).apply(_spoil), ArgumentError),
     ],
-    ids=["tanh", "same", "strides", "groups", "flatten", "skew", "bfloat16", "infinite"],
+    ids=[
+        "tanh",
+        "same",
+        "strides",
+        "groups",
+        "sizes",
+        "pool padding",
+        "divisor",
+        "flatten",
+        "skew",
+        "bfloat16",
+        "infinite",
+    ],
 )
 def test_what_the_file_cannot_hold_is_refused(module: nn.Module, error: Any, tmp_path: Path) -> None:
     with pytest.raises(error, match="network must be"):
@@ -86,6 +102,8 @@ FORGED: dict[str, tuple[Any, dict[str, torch.Tensor]]] = {
     "stride": ([["Conv2d", 0, 0]], {"0.weight": torch.ones(1, 1, 2, 2)}),
     "padding": ([["Conv2d", 1, 10**9]], {"0.weight": torch.ones(1, 1, 2, 2)}),
     "text": ([["Conv2d", "1", 0]], {"0.weight": torch.ones(1, 1, 2, 2)}),
+    "pool": ([["AvgPool2d", 2, 0]], {}),
+    "pool without a stride": ([["AvgPool2d", 2]], {}),
     "entry": ([7], {}),
     "layer": ([["MLayer"]], {"0.generators": torch.ones(2, 3, 3), "0.readout": torch.ones(2, 4, 4)}),
     "half a layer": ([["MLayer"]], {"0.generators": torch.ones(2, 3, 3)}),

@@ -151,6 +151,9 @@ def run(config: Config, context: RunContext) -> Results:
             continue
         for seed in range(config.seed, config.seed + config.seeds):
             for model in ("M-layer", "linear"):
+                part = f"{task.name}-{model}-{seed}"
+                if not context.wanted(task.name, part):
+                    continue
                 train = partial(
                     train_robustly,
                     images=images,
@@ -162,7 +165,7 @@ def run(config: Config, context: RunContext) -> Results:
                     test_images=config.test_images,
                     fit_steps=config.fit_steps,
                 )
-                row = context.part(f"{task.name}-{model}-{seed}", train)
+                row = context.part(part, train)
                 rows.append({"task": task.name, "radius": task.radius} | row)
                 context.keep(results)
     return results

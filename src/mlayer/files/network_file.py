@@ -3,7 +3,8 @@
 The metadata have a digest of every byte (`mlayer.tensorfile`) and one entry "mlayer_network", a JSON object:
 
     format     version of this layout, an integer: 1
-    modules    in order: ["Conv2d", stride, padding], ["Linear"], ["ReLU"], ["Flatten"], ["MLayer"]
+    modules    in order: ["Conv2d", stride, padding], ["AvgPool2d", size, stride], ["Linear"], ["ReLU"],
+               ["Flatten"], ["MLayer"]
     notes      what the writer wants to keep with the network, a JSON object
 
 Tensors are named by the module's place and their own name. Sizes are those of the tensors, so that no false
@@ -54,7 +55,7 @@ def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Ma
     """Write a network to one file. A crash leaves an old file at ``path`` whole.
 
     Args:
-        network: made of Conv2d, Linear, ReLU, Flatten and M-layers.
+        network: made of Conv2d, AvgPool2d, Linear, ReLU, Flatten and M-layers.
         path: where to; usually ending in ``.safetensors``.
         notes: a JSON object to keep with it.
 
@@ -145,6 +146,14 @@ def _described(module: nn.Module) -> list[Any]:
                 "network", "of plain Conv2d", str(module), "One stride and padding for both directions."
             )
         return ["Conv2d", stride, padding[0]]
+    if isinstance(module, nn.AvgPool2d) and kind is nn.AvgPool2d:
+        sizes = [module.kernel_size, module.stride, module.padding]
+        plain = all(type(n) is int for n in sizes) and module.padding == 0 and not module.ceil_mode
+        if not plain or module.divisor_override is not None:
+            raise ArgumentError(
+                "network", "of plain AvgPool2d", str(module), "One size and one stride, without padding."
+            )
+        return ["AvgPool2d", *sizes[:2]]
     if isinstance(module, MLayer) and kind is MLayer:
         if module.structure.name != "full":
             raise ArgumentError(
@@ -160,7 +169,10 @@ def _described(module: nn.Module) -> list[Any]:
         )
     if kind not in (nn.Linear, nn.ReLU, nn.Flatten):
         raise ArgumentTypeError(
-            "network", "made of Conv2d, Linear, ReLU, Flatten, MLayer", kind.__name__, "Replace it."
+            "network",
+            "made of Conv2d, AvgPool2d, Linear, ReLU, Flatten, MLayer",
+            kind.__name__,
+            "Replace it.",
         )
     return [kind.__name__]
 
@@ -188,13 +200,17 @@ def _modules(entries: Any) -> list[list[Any]]:
 
 def _built(entry: list[Any], tensors: dict[str, Tensor]) -> nn.Module:
     kind, *numbers = entry
-    if len(numbers) != (2 if kind == "Conv2d" else 0):
+    if len(numbers) != (2 if kind in {"Conv2d", "AvgPool2d"} else 0):
         raise DamagedError(f"the module {str(entry)[:60]}")
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES or not bool(tensor.isfinite().all()):
             raise DamagedError(f"{name[:60]} that is not of finite numbers")
     if kind in ("ReLU", "Flatten"):
         return nn.ReLU() if kind == "ReLU" else nn.Flatten()
+    if kind == "AvgPool2d":
+        if not all(type(n) is int and 1 <= n <= _LARGEST_STRIDE for n in numbers):
+            raise DamagedError(f"the module {str(entry)[:60]}")
+        return nn.AvgPool2d(*numbers)
     if kind == "MLayer":
         weights = {name: tensors[name] for name in _WEIGHTS if name in tensors}
         generators, readout = weights.pop("generators"), weights.pop("readout")

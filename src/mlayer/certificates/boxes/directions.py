@@ -48,3 +48,28 @@ class Directions:
         M = (features @ flat).reshape(-1, *self.B.shape) + self.B
         total = (size @ flat_size).reshape(-1, *self.B.shape) + self.B.abs()
         return Enclosed(M, 2 * gamma(m + d + 4) * frobenius(total) + VANISHED)
+
+    def of_features(self, directions: Tensor) -> FeatureDirections:
+        """The same for the features z_a themselves, which move along these directions.  (rows, m, d)"""
+        return FeatureDirections(self, directions)
+
+
+class FeatureDirections:
+    """N(z - center) = sum_a (z - center)_a T_a where z - center = sum_i t_i directions_i, of each row others.
+
+    The attributes are those of `Directions`; U: (rows, m, d), input_norms: (rows, m).
+    """
+
+    def __init__(self, layer: Directions, directions: Tensor) -> None:
+        self.T, self.U, self.degree = exact(layer.T0), directions, layer.degree
+        self._B = layer.B
+        flat = layer.T0.flatten(1)
+        gram = flat @ flat.mT
+        self.input_norms = ((directions @ gram) * directions).sum(-1).clamp_min(0).sqrt()
+
+    def matrix(self, z: Tensor) -> Enclosed:
+        """M at features z.  (rows, d) -> (rows, n, n)"""
+        flat, d = self.T.mid.flatten(1), z.shape[1]
+        M = (z @ flat).reshape(-1, *self._B.shape) + self._B
+        total = (z.abs() @ flat.abs()).reshape(-1, *self._B.shape) + self._B.abs()
+        return Enclosed(M, 2 * gamma(d + 4) * frobenius(total) + VANISHED)

@@ -150,10 +150,45 @@ class BoxBounds:
         # A wider box holds this one; below there is no relative error.
         reach = torch.where(reach > 0, reach.clamp_min(_SMALLEST), reach)
         here = Expansion(self._directions, center, reach, W, b)
-        unread = torch.where(W_error > 0, here.unread[:, None] * W_error, 0.0) + b_error
-        unread = unread * (1 + 1e-6)
+        unread = _unread(here, W_error, b_error)
         trusted = _in_range(reach)[:, None] & _in_range(W.flatten(1)) & self._in_range  # (rows, k)
         return here, partial(_finished, unread=unread, trusted=trusted, center=center, reach=reach)
+
+    def least_over(self, center: Tensor, directions: Tensor, reach: Tensor, C: Tensor) -> Tensor:
+        """Lower bounds of C p where the features are center + sum_i t_i reach_i directions_i, |t_i| <= 1.
+
+        Those that first order proves positive are not tightened further.
+
+        (rows, d), (rows, m, d), (rows, m), (k, c) -> (rows, k)
+        """
+        W, b, W_error, b_error = self._readout(C)
+        trusted = _in_range(reach) & _in_range(directions.flatten(1)) & center.isfinite().all(1)
+        center, directions, reach = (
+            torch.where(trusted.view(-1, *[1] * (v.dim() - 1)), v, 0.0) for v in (center, directions, reach)
+        )
+        usable = _in_range(W.flatten(1)) & self._in_range  # (k,)
+
+        def least(rows: slice, columns: Tensor, curved: bool) -> Tensor:
+            along = self._directions.of_features(directions[rows])
+            here = Expansion(along, center[rows], reach[rows], W[columns], b[columns], curved=curved)
+            best = here.below() if curved else here.first_order()
+            unread = _unread(here, W_error[columns], b_error[columns])
+            value = best.value - unread - 2 * UNIT * best.value.abs()
+            found = Planes(value, best.slopes).least()
+            return torch.where(usable[columns] & found.isfinite(), found, -torch.inf)
+
+        found = least(slice(None), torch.arange(len(W)), False)
+        for row, columns in enumerate(found <= 0):  # only these may gain a sign
+            if columns.any():
+                places = columns.nonzero()[:, 0]
+                again = least(slice(row, row + 1), places, True)[0]
+                found[row, places] = torch.maximum(found[row, places], again)
+        return torch.where(trusted[:, None], found, -torch.inf)
+
+
+def _unread(here: Expansion, W_error: Tensor, b_error: Tensor) -> Tensor:
+    """What the errors of C S and C V can do.  (rows, k)"""
+    return (torch.where(W_error > 0, here.unread[:, None] * W_error, 0.0) + b_error) * (1 + 1e-6)
 
 
 def _in_range(values: Tensor) -> Tensor:

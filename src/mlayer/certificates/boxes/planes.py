@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from mlayer.certificates.boxes.directions import Directions
+from mlayer.certificates.boxes.directions import Directions, FeatureDirections
 from mlayer.certificates.boxes.enclosed import (
     Enclosed,
     frobenius,
@@ -83,23 +83,35 @@ class Expansion:
     """f and its derivatives at the centers of boxes, for readouts W and biases b, with bounds of the errors.
 
     Args:
-        directions: of the layer.
-        center: (rows, m).
+        directions: of the layer's inputs, or of its features.
+        center: (rows, m); (rows, d) for features.
         reach: (rows, m), r.
         W: (k, n, n).
         b: (k,).
+        curved: whether the second derivative is computed, which costs d times as much as the gradient.
     """
 
-    def __init__(self, directions: Directions, center: Tensor, reach: Tensor, W: Tensor, b: Tensor) -> None:
+    def __init__(
+        self,
+        directions: Directions | FeatureDirections,
+        center: Tensor,
+        reach: Tensor,
+        W: Tensor,
+        b: Tensor,
+        *,
+        curved: bool = True,
+    ) -> None:
         self.directions, self.reach = directions, reach
         M = directions.matrix(center)
-        found = jet(M, W, directions.T)
+        T = directions.T
+        found = jet(M, W, T if curved else Enclosed(T.mid[:0], T.error[:0]))
         self.U = reach[..., None] * directions.U  # (rows, m, d), each entry right to half a unit
         self.f, self.f_error = _value(found.e, W, b)  # (rows, k)
         self.g, self.g_error = trace_products(directions.T, found.l)  # (rows, k, d)
-        H, error = trace_products(directions.T, found.lb)  # (rows, k, d, d), of twice P_2
-        self.H = (H + H.mT) / 4
-        self.H_error = (error + error.mT) / 4 + UNIT * (H.abs() + H.mT.abs())
+        if curved:
+            H, error = trace_products(directions.T, found.lb)  # (rows, k, d, d), of twice P_2
+            self.H = (H + H.mT) / 4
+            self.H_error = (error + error.mT) / 4 + UNIT * (H.abs() + H.mT.abs())
         mu = _growth_rate(M)
         self._ellipsoid(directions.T)
         self.size = _growth(mu)[:, None] * torch.minimum(top_singular(W), spectral(W)) * _MORE  # (rows, k)

@@ -20,16 +20,17 @@ from mlayer.certificates.linalg import VANISHED
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.network_bounds import NetworkBounds
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed
+from mlayer.certificates.networks.zonotope import zonotope
 from mlayer.certificates.problem.region import Region
 from mlayer.certificates.result import Certificates
 
 METHOD = "relaxation"
 # "intervals": boxes by interval arithmetic, margins over the box of features. "margins": the margins are
-# carried back to the inputs. "boxes": the boxes of all neurons, too.
-Effort = Literal["intervals", "margins", "boxes"]
-EFFORTS: tuple[Effort, ...] = ("intervals", "margins", "boxes")
+# carried back to the inputs. "zonotopes": the features are. "boxes": margins and the boxes of all neurons.
+Effort = Literal["intervals", "margins", "zonotopes", "boxes"]
+EFFORTS: tuple[Effort, ...] = ("intervals", "margins", "zonotopes", "boxes")
 # Rows bounded in one batch, to limit memory.
-ROWS = {"intervals": 256, "margins": 64, "boxes": 32}
+ROWS = {"intervals": 256, "margins": 64, "zonotopes": 16, "boxes": 32}
 # Steps of the search for a radius: 2^40 spans twelve decades; 12 halvings are below the tolerance.
 _DOUBLINGS = 40
 _BISECTIONS = 12
@@ -116,6 +117,9 @@ class NetworkCertifier:
         return relaxed.margins(labels, self.network.out_features, partial(self._lower, effort))
 
     def _lower(self, effort: Effort, relaxed: Relaxed, C: Tensor) -> Tensor:
+        if effort == "zonotopes":
+            held = zonotope(relaxed.steps, relaxed.boxes, *self._bounds.embedding)
+            return self._bounds.behind.least_over(held.center, held.directions, held.reach, C)
         features = relaxed.features
         best = torch.full((len(features.low), len(C)), -torch.inf, dtype=torch.float64)
         for plane in self._bounds.behind.lower_planes(features.low, features.high, C):

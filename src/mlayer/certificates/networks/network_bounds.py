@@ -13,7 +13,7 @@ from mlayer.certificates.boxes.output_bounds import Finished, Plane, joined
 from mlayer.certificates.modules import check_agreement
 from mlayer.certificates.networks.network import Network
 from mlayer.certificates.networks.relax import Box, Functional, Relaxed, through
-from mlayer.certificates.networks.steps import Affine
+from mlayer.certificates.networks.steps import AffineStep
 
 # Boxes taken at once, to limit memory; points are cheaper.
 _BOXES, _POINTS = 32, 256
@@ -28,10 +28,18 @@ class NetworkBounds:
 
     Attributes:
         behind: the bounds of the M-layer.
+        embedding: its U and u, the identity and 0 where it has none.
     """
 
     def __init__(self, network: Network) -> None:
         self.network, self.behind = network, BoxBounds(network.layer)
+        layer = network.layer
+        d = len(layer.generators)
+        U, u = layer.embedding, layer.embedding_bias
+        self.embedding = (
+            torch.eye(d, dtype=torch.float64) if U is None else U.detach(),
+            torch.zeros(d, dtype=torch.float64) if u is None else u.detach(),
+        )
 
     def __call__(self, low: Tensor, high: Tensor, C: Tensor | None = None) -> OutputBounds:
         """Bounds over boxes (rows, m) of flat inputs; C as for a layer (`BoxBounds`)."""
@@ -48,7 +56,9 @@ class NetworkBounds:
         return joined(parts)
 
     def _rows_at_once(self, k: int) -> int:
-        widths = [max(step.A.shape) for step in self.network.steps if isinstance(step, Affine)]
+        widths = [
+            max(step.inputs, step.outputs) for step in self.network.steps if isinstance(step, AffineStep)
+        ]
         slopes = _PLANES * max(k, 1) * max([self.network.in_features, *widths])
         return max(1, min(_BOXES, self.behind.rows_at_once(k), _ENTRIES // slopes))
 

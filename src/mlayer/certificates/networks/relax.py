@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from mlayer.certificates.linalg import UNIT, VANISHED
-from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
+from mlayer.certificates.networks.steps import AffineStep, MaxPool, Relu, Step
 
 # More than what a product, or a factor of it, may lose by vanishing, denormal numbers taken as 0 or not.
-_TINY = 2.0**-1020
+TINY = 2.0**-1020
 _CHUNK = 256  # neurons carried back at once, to limit memory
 
 
@@ -39,9 +39,19 @@ class Box:
         return Box(torch.maximum(self.low, other.low), torch.minimum(self.high, other.high))
 
 
-def _gamma(terms: int) -> float:
+def relative_rounding(terms: int) -> float:
     """Relative error of a sum of this many products, twice: the bound itself is rounded, too."""
     return 2 * (terms + 4) * UNIT
+
+
+def positive_part(A: Tensor) -> Tensor:
+    """The positive entries, and 0 for the others."""
+    return A.clamp_min(0)
+
+
+def negative_part(A: Tensor) -> Tensor:
+    """The negative entries, and 0 for the others."""
+    return A.clamp_max(0)
 
 
 def through(step: Step, box: Box) -> Box:
@@ -54,11 +64,10 @@ def through(step: Step, box: Box) -> Box:
             padded = torch.cat([end, end.new_full((len(end), 1), -torch.inf)], 1)
             ends.append(padded[:, step.windows].amax(-1))
         return Box(*ends)
-    positive, negative = step.A.clamp_min(0), step.A.clamp_max(0)
-    error = (_gamma(step.A.shape[1]) + 2 * step.relative) * (box.size @ step.A.abs().mT + step.b.abs())
-    error = error + 2 * step.error + VANISHED
-    low = box.low @ positive.mT + box.high @ negative.mT + step.b - error
-    high = box.high @ positive.mT + box.low @ negative.mT + step.b + error
+    relative = relative_rounding(step.inputs) + 2 * step.relative
+    error = relative * (step.ahead(box.size, torch.abs) + step.b.abs()) + 2 * step.error + VANISHED
+    low = step.ahead(box.low, positive_part) + step.ahead(box.high, negative_part) + step.b - error
+    high = step.ahead(box.high, positive_part) + step.ahead(box.low, negative_part) + step.b + error
     return Box(low, high)
 
 
@@ -76,29 +85,34 @@ class Functional:
         """A lower bound over the box.  (rows, q)"""
         low, high = box.low[:, None], box.high[:, None]
         terms = torch.minimum(self.slopes * low, self.slopes * high)
-        error = _gamma(terms.shape[-1]) * (terms.abs().sum(-1) + self.constant.abs()) + VANISHED
+        error = relative_rounding(terms.shape[-1]) * (terms.abs().sum(-1) + self.constant.abs()) + VANISHED
         return terms.sum(-1) + self.constant - error
 
 
 def back(step: Step, behind: Functional, before: Box) -> Functional:
     """A functional of a step's output as one of its input, valid where the input is in its box."""
-    if isinstance(step, Affine):
+    if isinstance(step, AffineStep):
         return _back_affine(step, behind, before)
     if isinstance(step, Relu):
         return _back_relu(behind, before)
     return _back_max(step, behind, before)
 
 
-def _back_affine(step: Affine, behind: Functional, before: Box) -> Functional:
+def affine_before(step: AffineStep, behind: Functional, before: Box) -> tuple[Functional, Tensor]:
+    """A functional of a step's output as one of its input, and a bound of its error on the box.  (rows, q)"""
     size = behind.slopes.abs()
-    moved = behind.slopes @ step.A
-    relative = _gamma(len(step.A)) + 2 * step.relative
-    error = relative * ((size @ step.A.abs()) * before.size[:, None]).sum(-1)
+    moved = step.behind(behind.slopes, torch.positive)
+    relative = relative_rounding(step.outputs) + 2 * step.relative
+    error = relative * (step.behind(size, torch.abs) * before.size[:, None]).sum(-1)
     error = error + relative * (size @ step.b.abs()) + 2 * (size @ step.error) + VANISHED
     # Slopes that vanish may stand before large numbers.
-    error = error + _TINY * (len(step.A) + size.sum(-1)) * before.size.sum(-1, keepdim=True)
-    constant = behind.constant + behind.slopes @ step.b
-    return Functional(moved, constant - error - 4 * UNIT * constant.abs())
+    error = error + TINY * (step.outputs + size.sum(-1)) * before.size.sum(-1, keepdim=True)
+    return Functional(moved, behind.constant + behind.slopes @ step.b), error
+
+
+def _back_affine(step: AffineStep, behind: Functional, before: Box) -> Functional:
+    moved, error = affine_before(step, behind, before)
+    return Functional(moved.slopes, moved.constant - error - 4 * UNIT * moved.constant.abs())
 
 
 def chord(box: Box) -> tuple[Tensor, Tensor]:
@@ -125,14 +139,17 @@ def _back_relu(behind: Functional, before: Box) -> Functional:
     moved = positive * alpha + negative * slope[:, None]
     offset = (negative * height[:, None]).sum(-1)
     error = 4 * UNIT * (moved.abs() * before.size[:, None]).sum(-1)
-    error = error + _TINY * before.size.sum(-1, keepdim=True)
-    error = error + _gamma(moved.shape[-1]) * (offset.abs() + behind.constant.abs()) + VANISHED
+    error = error + TINY * before.size.sum(-1, keepdim=True)
+    error = error + relative_rounding(moved.shape[-1]) * (offset.abs() + behind.constant.abs()) + VANISHED
     return Functional(moved, behind.constant + offset - error)
 
 
-def _back_max(step: MaxPool, behind: Functional, before: Box) -> Functional:
-    rows, q, _ = behind.slopes.shape
-    n = before.low.shape[1]
+def windows_of(step: MaxPool, before: Box) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each window: whether one entry is the largest throughout, its place, and the largest upper end.
+
+    (rows, out) each. Where none is, the place is that of the largest lower end.
+    """
+    rows = len(before.low)
     pad = before.low.new_full((rows, 1), -torch.inf)
     # Of numbers that overflowed, too, an entry is taken and no padding.
     ends = before.low.clamp_min(torch.finfo(before.low.dtype).min)
@@ -140,18 +157,24 @@ def _back_max(step: MaxPool, behind: Functional, before: Box) -> Functional:
     high = torch.cat([before.high, pad], 1)[:, step.windows]
     least, choice = low.max(-1)
     others = high.scatter(-1, choice[..., None], -torch.inf).amax(-1)
-    sure = least >= others  # one entry of the window is the largest throughout
-    place = step.windows.expand(rows, -1, -1).gather(-1, choice[..., None])[..., 0]  # (rows, out)
+    place = step.windows.expand(rows, -1, -1).gather(-1, choice[..., None])[..., 0]
+    return least >= others, place, high.amax(-1)
+
+
+def _back_max(step: MaxPool, behind: Functional, before: Box) -> Functional:
+    rows, q, _ = behind.slopes.shape
+    n = before.low.shape[1]
+    sure, place, largest = windows_of(step, before)
     positive, negative = behind.slopes.clamp_min(0), behind.slopes.clamp_max(0)
     kept = positive + torch.where(sure[:, None], negative, 0.0)
     moved, size = (
         torch.zeros(rows, q, n, dtype=kept.dtype).scatter_add(-1, place[:, None].expand_as(kept), part)
         for part in (kept, kept.abs())
     )
-    offsets = torch.where(sure[:, None], 0.0, negative * high.amax(-1)[:, None])
+    offsets = torch.where(sure[:, None], 0.0, negative * largest[:, None])
     # The upper ends have both signs: their sum may cancel.
     sizes = (size * before.size[:, None]).sum(-1) + offsets.abs().sum(-1) + behind.constant.abs()
-    error = _gamma(behind.slopes.shape[-1]) * sizes + VANISHED
+    error = relative_rounding(behind.slopes.shape[-1]) * sizes + VANISHED
     return Functional(moved, behind.constant + offsets.sum(-1) - error)
 
 
@@ -171,7 +194,8 @@ class Relaxed:
             behind = through(step, self.boxes[-1])
             # Interval arithmetic is exact after the first affine map; further on, carry back.
             needed = (carry and k > 0) and (
-                isinstance(step, Affine) and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
+                isinstance(step, AffineStep)
+                and (k + 1 == len(steps) or isinstance(steps[k + 1], Relu | MaxPool))
             )
             if needed:
                 behind = behind.intersect(self._carried(k, behind.low.shape[1]))

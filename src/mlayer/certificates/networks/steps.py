@@ -1,7 +1,7 @@
 """The modules in front of an M-layer, read as affine maps, ReLUs and maxima of windows.
 
 An affine map is a dense float64 matrix whose entries are exact, or right to a known relative error (averages,
-batch normalization).
+batch normalization); a large convolution keeps its weights (`convolved.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from mlayer.certificates.linalg import UNIT
+from mlayer.certificates.networks.convolved import Convolved, Part
 from mlayer.certificates.networks.windows import pair, windows
 from mlayer.errors import ArgumentError, ArgumentTypeError, in_one_line
 
 _LARGEST = 64_000_000  # entries of a dense matrix: half a gigabyte
+_DENSE = 16_000_000  # entries of the matrix of a convolution, which is cheaper than the convolution if small
 # Below it a number may be denormal, or taken as 0: right to no relative error.
 _LEAST = 2.0**-1000
 
@@ -28,6 +30,33 @@ class Affine:
     b: Tensor  # (out,)
     relative: float
     error: Tensor  # (out,)
+
+    @property
+    def weights(self) -> Tensor:
+        """All entries."""
+        return self.A
+
+    @property
+    def outputs(self) -> int:
+        """The number of rows."""
+        return self.A.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """The number of columns."""
+        return self.A.shape[1]
+
+    def ahead(self, h: Tensor, part: Part) -> Tensor:
+        """H times the transpose of a part of A.  (rows, in) -> (rows, out)"""
+        return h @ part(self.A).mT
+
+    def behind(self, slopes: Tensor, part: Part) -> Tensor:
+        """Slopes times a part of A.  (rows, q, out) -> (rows, q, in)"""
+        return slopes @ part(self.A)
+
+    def scaled(self, scale: Tensor, b: Tensor, error: Tensor, relative: float) -> Affine:
+        """The rows times a scale, with another b."""
+        return Affine(scale[:, None] * self.A, b, relative, error)
 
 
 @dataclass(frozen=True)
@@ -42,7 +71,8 @@ class MaxPool:
     windows: Tensor
 
 
-Step = Affine | Relu | MaxPool
+AffineStep = Affine | Convolved
+Step = AffineStep | Relu | MaxPool
 KNOWN: tuple[type[nn.Module], ...] = (
     nn.Identity,
     nn.Dropout,
@@ -67,7 +97,7 @@ def read_front(front: list[nn.Module], shape: tuple[int, ...], features: int) ->
         _check_shape(module, shape, found)
         shape = found
     for step in steps:
-        if isinstance(step, Affine) and not bool(step.A.isfinite().all() & step.b.isfinite().all()):
+        if isinstance(step, AffineStep) and not bool(step.weights.isfinite().all() & step.b.isfinite().all()):
             raise ArgumentError(
                 "model",
                 "of finite maps",
@@ -181,7 +211,7 @@ def _dense(rows: int, columns: int) -> Tensor:
 def _convolution(
     module: nn.Conv2d, steps: list[Step], shape: tuple[int, ...]
 ) -> tuple[list[Step], tuple[int, ...]]:
-    """Weights written into a dense matrix, one by one: no arithmetic, no rounding."""
+    """Weights written into a dense matrix, one by one, if it is small: no arithmetic, no rounding."""
     if module.padding_mode != "zeros" or isinstance(module.padding, str):
         raise _unknown(module, "Padding by zeros, given as numbers, is known.")
     channels, area = shape[0], shape[1] * shape[2]
@@ -191,6 +221,11 @@ def _convolution(
         )
     places, size = windows(shape, module.kernel_size, module.stride, module.padding, module.dilation)
     count = size[0] * size[1]
+    bias = module.weight.new_zeros(module.out_channels) if module.bias is None else module.bias.detach()
+    b = bias.repeat_interleave(count)
+    if module.out_channels * count * channels * area > _DENSE:
+        found = Convolved.of(module, b, shape, size)
+        return [*steps, found], (module.out_channels, *size)
     A = _dense(module.out_channels * count, channels * area)
     own, group = channels // module.groups, module.out_channels // module.groups
     weight = module.weight.detach().flatten(2)  # (out, own channels, window)
@@ -202,8 +237,7 @@ def _convolution(
                 place = places[:, k]
                 inside = place >= 0
                 A[out * count + here[inside], source + place[inside]] = weight[out, c, k]
-    bias = module.weight.new_zeros(module.out_channels) if module.bias is None else module.bias.detach()
-    step = Affine(A, bias.repeat_interleave(count), 0.0, torch.zeros(len(A), dtype=torch.float64))
+    step = Affine(A, b, 0.0, torch.zeros(len(A), dtype=torch.float64))
     return [*steps, step], (module.out_channels, *size)
 
 
@@ -214,6 +248,9 @@ def _average(
         raise _unknown(module, "ceil_mode and divisor_override are not known.")
     places, size = windows(shape, module.kernel_size, module.stride, module.padding, 1)
     channels, area, count = shape[0], shape[1] * shape[2], size[0] * size[1]
+    equal = module.count_include_pad or not any(pair(module.padding))  # divisors
+    if channels**2 * count * area > _DENSE and equal:
+        return [*steps, Convolved.averaging(module, shape, size)], (channels, *size)
     A = _dense(channels * count, channels * area)
     inside = places >= 0
     width, height = pair(module.kernel_size)
@@ -254,21 +291,17 @@ def _normalized(
     area = int(torch.Size(shape[1:]).numel())
     scale, b, error = (v.repeat_interleave(area) for v in (scale, b, error))
     before = steps[-1] if steps else None
-    if isinstance(before, Affine) and not _vanishes(scale, before.A):
+    if isinstance(before, AffineStep) and not _vanishes(scale, before):
         old = scale * before.b
-        folded = Affine(
-            scale[:, None] * before.A,
-            old + b,
-            before.relative + 8 * UNIT,
-            (error + scale.abs() * before.error + 8 * UNIT * (old.abs() + b.abs())) * (1 + 1e-9) + 1e-300,
-        )
-        return [*steps[:-1], folded]
+        error = (error + scale.abs() * before.error + 8 * UNIT * (old.abs() + b.abs())) * (1 + 1e-9) + 1e-300
+        return [*steps[:-1], before.scaled(scale, old + b, error, before.relative + 8 * UNIT)]
     if len(scale) ** 2 > _LARGEST:
         _dense(len(scale), len(scale))
     return [*steps, Affine(torch.diag(scale), b, 8 * UNIT, error + 1e-300)]
 
 
-def _vanishes(scale: Tensor, A: Tensor) -> bool:
+def _vanishes(scale: Tensor, before: AffineStep) -> bool:
     """Whether a product of the two is too small for its relative error to be known."""
-    product = scale[:, None] * A
-    return bool(((product.abs() < _LEAST) & (scale[:, None] != 0) & (A != 0)).any())
+    product = before.scaled(scale, before.b, before.error, 0.0).weights
+    unscaled = before.scaled((scale != 0).to(scale), before.b, before.error, 0.0).weights
+    return bool(((product.abs() < _LEAST) & (unscaled != 0)).any())

@@ -23,6 +23,9 @@ from mlayer.cli.options import FILE, Mistake, common
     "-o", "--out", type=FILE, default=Path("results"), show_default=True, help="Folder of the results."
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Seed instead of the experiment's own.")
+@click.option(
+    "--task", "tasks", multiple=True, help="Only this task of the experiment, for example cifar10_2_255."
+)
 @click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted run.")
 @common
 def command(  # noqa: PLR0917 - click gives them by name
@@ -32,6 +35,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     download: bool,
     out: Path,
     seed: int | None,
+    tasks: tuple[str, ...],
     anew: bool,
     quiet: bool,
     as_json: bool,
@@ -50,6 +54,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     from mlayer.experiments.running.runner import reproduce, reproduce_all
     from mlayer.report.reproduction import SMOKE
 
+    if name == "all" and tasks:
+        raise Mistake("--task is for one experiment, not for all")
     if name != "all":
         experiment(name)  # a wrong name is an error before anything is written
     if download:
@@ -57,7 +63,9 @@ def command(  # noqa: PLR0917 - click gives them by name
     with show.bar(name, quiet) as bar:
         how: dict[str, Any] = {"scale": scale or "default", "data": data, "out": out, "seed": seed}
         how |= {"progress": show.by_part(bar), "resume": not anew}
-        records = reproduce_all(**how) if name == "all" else {name: reproduce(name, **how)}
+        records = (
+            reproduce_all(**how) if name == "all" else {name: reproduce(name, tasks=tasks or None, **how)}
+        )
     page = out / ("report.smoke.html" if scale == "smoke" else "report.html")
     if as_json:
         show.emit_json({key: record.get("headline", record) for key, record in records.items()})

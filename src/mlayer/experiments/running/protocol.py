@@ -58,6 +58,7 @@ class RunContext:
     report: Report | None = None  # called with what is being done
     keeper: Callable[[Results], None] | None = None  # called with what is finished so far, see :meth:`keep`
     models: Path | None = None  # the folder for trained models that are kept, or None
+    tasks: tuple[str, ...] | None = None  # the names of the configuration's tasks to be worked on; None: all
 
     def checkpoint(self, part: str) -> Path | None:
         """The folder for one training of the experiment."""
@@ -75,6 +76,12 @@ class RunContext:
         if file is not None:
             write_part(file, made)
         return made
+
+    def wanted(self, task: str, part: str) -> bool:
+        """Whether a part of a task belongs into the results now: it was asked for, or is finished."""
+        if self.tasks is None or task in self.tasks:
+            return True
+        return self.parts is not None and (self.parts / f"{part}.json").exists()
 
     def say(self, what: str, fraction: float | None = None) -> None:
         """Report what is being done."""

@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -52,6 +53,7 @@ def reproduce(
     data: PathLike | None = None,
     out: PathLike = "results",
     seed: int | None = None,
+    tasks: Sequence[str] | None = None,
     progress: Report | None = None,
     resume: bool = True,
     page: bool = True,
@@ -64,6 +66,8 @@ def reproduce(
         data: the folder of the real data sets; ``$MLAYER_DATA`` if None.
         out: the folder for results.
         seed: instead of the configuration's.
+        tasks: the names of the experiment's tasks to be worked on now; None: all. Where some are left, what
+            is finished is kept for the call that makes them.
         progress: called with what is being done and the part of it that is done, or None.
         resume: continue a run that was stopped. False starts again.
         page: also write OUT/report.html, from all results that are there (OUT/report.smoke.html from smoke
@@ -81,6 +85,7 @@ def reproduce(
     if seed is not None:
         integer("seed", seed, 0)
         config = replace(config, seed=seed)
+    chosen = None if tasks is None else _chosen(name, config, tasks)
     data_folder(data)
     folder = file_path("out", out)
     if folder.exists() and not folder.is_dir():
@@ -113,7 +118,7 @@ def reproduce(
             return {
                 "name": name,
                 "title": module.TITLE,
-                "command": command(name, scale, seed),
+                "command": command(name, scale, seed, chosen),
                 "scale": scale,
                 "complete": complete,
                 "seed": config.seed,
@@ -135,15 +140,17 @@ def reproduce(
             report=None if progress is None else _timed(progress, checkpoints, spent),
             keeper=None if scale == "smoke" else lambda part: _keep(folder, record_of(part, False), module),
             models=folder / ("models.smoke" if scale == "smoke" else "models"),
+            tasks=chosen,
         )
         try:
             results = module.run(config, context)
         finally:
             _note_seconds(checkpoints, spent + time.monotonic() - started)
-        record = record_of(results, True)
+        record = record_of(results, chosen is None)
         _keep(folder, record, module)
         shutil.rmtree(checkpoints)
-        shutil.rmtree(parts, ignore_errors=True)
+        if chosen is None:
+            shutil.rmtree(parts, ignore_errors=True)
     for emptied in (checkpoints.parent, parts.parent):
         _remove_if_empty(emptied)
     if page:
@@ -193,10 +200,26 @@ def _of_all(progress: Report, which: str) -> Report:
     return lambda what, part: progress(f"{which}: {what}", part)
 
 
-def command(name: str, scale: Scale, seed: int | None) -> str:
-    """The command line that does the same."""
+def command(name: str, scale: Scale, seed: int | None, tasks: Sequence[str] | None = None) -> str:
+    """The command line that does the same.
+
+    >>> command("certified", "full", 7, ["mnist_0.1"])
+    'mlayer reproduce certified --full --seed 7 --task mnist_0.1'
+    """
     flag = "" if scale == "default" else f" --{scale}"
-    return f"mlayer reproduce {name}{flag}" + ("" if seed is None else f" --seed {seed}")
+    chosen = "".join(f" --task {task}" for task in tasks or ())
+    return f"mlayer reproduce {name}{flag}" + ("" if seed is None else f" --seed {seed}") + chosen
+
+
+def _chosen(name: str, config: Any, tasks: Sequence[str]) -> tuple[str, ...]:
+    """The names of tasks; an error if the configuration has no such task."""
+    known = [task.name for task in getattr(config, "tasks", ())]
+    wrong = [task for task in tasks if task not in known]
+    if wrong or not tasks:
+        must_be = f"tasks of {name} at this scale" if known else f"None: {name} has no tasks to choose from"
+        hint = f"Its tasks: {', '.join(known)}." if known else "Leave it out."
+        raise ArgumentError("tasks", must_be, ", ".join(map(repr, wrong)) or "none", hint)
+    return tuple(tasks)
 
 
 def _keep(folder: Path, record: dict[str, Any], module: Experiment) -> None:

@@ -45,6 +45,10 @@ class BoundedNetwork(nn.Module):
         outputs: Tensor = self.network(as_images(x, self.shape))
         return outputs
 
+    def plain(self) -> nn.Sequential:
+        """The network itself, of images."""
+        return self.network
+
     def margins(self, x: Tensor, y: Tensor, eps: float) -> Tensor:
         """Lower bounds of output[label] - output[j] within eps and [0, 1]; 0 for j = label.  (b, classes)"""
         low, high = box_of(as_images(x, self.shape), eps)
