@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas
 import pytest
+import scipy.sparse
 import torch
 
 import mlayer
@@ -202,12 +203,17 @@ def test_a_structure_that_is_assigned() -> None:
         ([torch.zeros(2), torch.zeros(2)], r"torch\.stack\(x\)"),
         (torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 2)]), r"Give x\.data"),
         (pandas.DataFrame([[1.0, 2.0]]), r"torch\.as_tensor\(x\.to_numpy\(\)\)"),
+        (scipy.sparse.eye(2), r"torch\.as_tensor\(x\.toarray\(\)\)"),
         (None, r"returned nothing"),
     ],
 )
 def test_what_comes_in_place_of_a_tensor(value: Any, hint: str) -> None:
     with pytest.raises(ArgumentTypeError, match=rf"x must be a torch\.Tensor; got .*{hint}"):
         MLayer(2, 1)(value)
+    with pytest.raises(ArgumentTypeError, match=rf"x must be a torch\.Tensor; got .*{hint}"):
+        mlayer.certify(MLayer(2, 2), value, torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(ArgumentTypeError, match=rf"A must be .*; got .*{hint.replace('x', 'A')}"):
+        mlayer.expm(value)
 
 
 def test_rows_of_one_input() -> None:

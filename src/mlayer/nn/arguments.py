@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.exponential.arguments import HALVES, check_not_nested
+from mlayer.exponential.arguments import HALVES, check_not_nested, conversion
 from mlayer.exponential.sharding import is_sharded
 
 # torch's other types of floating point store numbers, but nothing is computed in them.
@@ -174,7 +174,7 @@ def check_replaced(
     """Raise if the parameters are not those of one layer after some, or its sizes, were assigned.
 
     Args:
-        parameters: of the layer. One that is computed from others, as by a parametrization, is not among them.
+        parameters: of the layer, without those that are computed from others, as by a parametrization.
         shapes: by the sizes of the layer.
         embedded: whether there must be an embedding.
     """
@@ -234,17 +234,7 @@ def _to_a_tensor(argument: str, value: object) -> str:
             "torch.fx.symbolic_trace cannot follow the exponential: use torch.export, or a torch.fx.Tracer "
             "whose is_leaf_module(module, name) is True for an MLayer."
         )
-    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
-        return f"Give {argument}.data, which has a row for each step of each sequence."
-    if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
-        return f"Give one of its parts: {argument}[0] is the output of nn.LSTM and nn.MultiheadAttention."
-    if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
-        return f"Join its parts with torch.stack({argument})."
-    if hasattr(value, "to_numpy"):  # tables of pandas and polars
-        return f"Convert it with torch.as_tensor({argument}.to_numpy())."
-    if value is None:
-        return "The function that should give it returned nothing."
-    return f"Convert it with torch.as_tensor({argument})."
+    return conversion(argument, value)
 
 
 def check_stored(layer: nn.Module, purpose: str) -> None:
