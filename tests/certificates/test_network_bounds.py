@@ -284,7 +284,7 @@ def model_of(*modules: nn.Module) -> nn.Sequential:
         ({"layer": model_of(nn.Tanh())}, "model must be made of modules with bounds"),
         ({"layer": model_of(nn.BatchNorm1d(2)).train()}, "model must be in evaluation mode"),
         ({"layer": model_of(nn.Dropout(0.5)).train()}, "model must be in evaluation mode"),
-        ({"layer": model_of(nn.Linear(3, 2))}, "a Linear on vectors of 3"),
+        ({"layer": model_of(nn.Linear(3, 2))}, "gets vectors of that length; got rows of shape"),
         ({"layer": model_of(nn.Conv2d(1, 1, 1))}, "images .* before Conv2d"),
         ({"low": torch.zeros(2), "high": torch.ones(2)}, r"low must be a batch.*low\[None\]"),
         ({"low": [[0.0, 0.0]]}, "low must be a floating point tensor"),

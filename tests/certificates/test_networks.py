@@ -264,9 +264,16 @@ def model_of(*modules: nn.Module) -> nn.Sequential:
     ("model", "options", "message"),
     [
         (model_of(nn.Tanh()), {}, r"model must be made of modules with bounds.*Known: .*\bUnflatten\b"),
-        (nn.Sequential(nn.Linear(2, 2)), {}, "a Sequential that ends in an MLayer"),
+        (model_of(nn.LayerNorm(2)), {}, r"certify\(model\[-1\], model\[:-1\]\(x\), labels\)"),
+        (nn.Sequential(nn.Linear(2, 2)), {}, "a Sequential that ends in an MLayer.*Put an MLayer last"),
+        (nn.Sequential(MLayer(2, 2), nn.Softmax(-1)), {}, "ends in Softmax. Leave it out: the largest"),
         (nn.Sequential(MLayer(2, 1, matrix_size=2)), {}, "a classifier with at least 2 outputs"),
-        (model_of(nn.Linear(3, 2)), {}, "a Linear on vectors of 3"),
+        (
+            model_of(nn.Linear(3, 2)),
+            {},
+            r"Linear\(3, ...\) gets.*rows of shape \(2,\)\. .*a Linear\(2, ...\)",
+        ),
+        (model_of(nn.Linear(4, 2)), IMAGE, r"Linear\(4, ...\) gets .*shape \(1, 2, 2\)\. Flatten first"),
         (model_of(nn.Linear(2, 3)), {}, r"front ends in \(2,\)"),
         (
             model_of(nn.Conv2d(1, 1, 1)),

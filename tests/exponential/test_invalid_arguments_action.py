@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 
 import pytest
+import scipy.sparse
 import torch
 
 import mlayer
@@ -23,6 +24,10 @@ WRONG: Cases = [
     (
         lambda: mlayer.expm_action([[1.0]], EYE),  # type: ignore[arg-type]
         "A must be a tensor (..., n, n), a sparse tensor (n, n) or a l",
+    ),
+    (
+        lambda: mlayer.expm_action(scipy.sparse.eye(3), EYE),  # type: ignore[arg-type]
+        "C = A.tocoo(), then torch.sparse_coo_tensor(numpy.stack([C.row, C.col]), C.data, C.shape)",
     ),
     (lambda: mlayer.expm_action(EYE, [1.0]), "V must be a torch.Tensor; got of type list"),  # type: ignore[arg-type]
     (

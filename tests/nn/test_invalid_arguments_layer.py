@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas
 import pytest
+import scipy.sparse
 import torch
 
+import mlayer
 from mlayer import MLayer, MLayerError
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.nn import activity_of, trajectory
@@ -145,6 +148,72 @@ def test_a_parameter_replaced_by_one_of_another_shape(name: str, shape: tuple[in
         layer(torch.zeros(5, 2))
     assert f"{name} must be of shape {right}" in str(caught.value)
     assert f"got shape {shape}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("matrix_size", 5, r"readout must be of shape \(2, 5, 5\), .*; got shape \(2, 4, 4\)"),
+        ("in_features", 3, r"embedding must be of shape \(3, 3\), .*; got shape \(3, 2\)"),
+        ("out_features", 3, r"readout must be of shape \(3, 4, 4\), .*; got shape \(2, 4, 4\)"),
+        ("structure", mlayer.nn.Full(4), r"free_generators must be of shape \(3, 4, 4\)"),
+        ("readout", None, r"readout must be a parameter of the layer; got None\. Assign .*\(2, 4, 4\)"),
+        ("embedding", None, r"embedding must be a parameter of the layer; got None"),
+    ],
+)
+def test_sizes_and_parameters_that_do_not_belong_together(name: str, value: Any, words: str) -> None:
+    layer = MLayer(2, 2, matrix_size=4, embedding_size=3, structure="nilpotent")
+    setattr(layer, name, value)
+    with pytest.raises(MLayerError, match=words):
+        layer(torch.zeros(5, 2))
+
+
+@pytest.mark.parametrize("name", ["embedding", "embedding_bias", "free_matrix_bias", "output_bias"])
+def test_a_parameter_of_another_dtype(name: str) -> None:
+    layer = MLayer(2, 2, matrix_size=4, embedding_size=3)
+    setattr(layer, name, torch.nn.Parameter(getattr(layer, name).double()))
+    with pytest.raises(ArgumentTypeError, match=rf"{name} must be of the dtype of readout, torch.float32"):
+        layer(torch.zeros(5, 2))
+
+
+def test_parameters_of_another_kind_that_belong_together() -> None:
+    """Another readout with its bias, no biases, generators in half precision, all by assigned tensors."""
+    layer = MLayer(2, 2, matrix_size=4, embedding_size=3)
+    layer.out_features, layer.output_bias = 5, None
+    layer.readout = torch.nn.Parameter(torch.zeros(5, 4, 4))
+    layer.embedding_bias = None
+    layer.free_generators = torch.nn.Parameter(layer.free_generators.bfloat16())
+    assert layer(torch.zeros(7, 2)).shape == (7, 5)
+    weights = {name: tensor.double() for name, tensor in layer.state_dict().items()}
+    layer.load_state_dict(weights, assign=True)
+    assert layer(torch.zeros(7, 2).double()).dtype == torch.float64
+
+
+def test_a_structure_that_is_assigned() -> None:
+    layer = MLayer(2, 2, matrix_size=4)
+    for value, got in (("skew", "'skew'"), (torch.nn.Tanh(), "Tanh")):
+        with pytest.raises(ArgumentTypeError, match=rf"got {got}\. .*layer\.with_structure"):
+            layer.structure = value  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (torch.nn.LSTM(3, 2)(torch.zeros(4, 3)), r"x\[0\] is the output of nn\.LSTM"),
+        ([torch.zeros(2), torch.zeros(2)], r"torch\.stack\(x\)"),
+        (torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 2)]), r"Give x\.data"),
+        (pandas.DataFrame([[1.0, 2.0]]), r"torch\.as_tensor\(x\.to_numpy\(\)\)"),
+        (scipy.sparse.eye(2), r"torch\.as_tensor\(x\.toarray\(\)\)"),
+        (None, r"returned nothing"),
+    ],
+)
+def test_what_comes_in_place_of_a_tensor(value: Any, hint: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=rf"x must be a torch\.Tensor; got .*{hint}"):
+        MLayer(2, 1)(value)
+    with pytest.raises(ArgumentTypeError, match=rf"x must be a torch\.Tensor; got .*{hint}"):
+        mlayer.certify(MLayer(2, 2), value, torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(ArgumentTypeError, match=rf"A must be .*; got .*{hint.replace('x', 'A')}"):
+        mlayer.expm(value)
 
 
 def test_rows_of_one_input() -> None:

@@ -88,3 +88,27 @@ def test_jit_script_is_refused_with_advice(inside: bool) -> None:
     layer = MLayer(2, 1, matrix_size=2)
     with pytest.raises(ArgumentError, match=r"must be torch\.export .* got torch\.jit\.script"):
         torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 2), layer) if inside else layer)
+
+
+class _Penalties(torch.nn.Module):
+    def __init__(self, layer: MLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.layer.forward_with_activity(x)[1], self.layer.activity(x, "l1")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_export_of_penalties_with_a_dynamic_batch() -> None:
+    """They divide by the size of the batch, and once fixed it to that of the example."""
+    layer = _make(matrix_size=3, embedding_size=2, init="balanced")
+    program = torch.export.export(
+        _Penalties(layer), (torch.zeros(2, 5),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
+    exported = program.module()
+    for count in (0, 1, 7):
+        x = torch.randn(count, 5, generator=torch.Generator().manual_seed(count))
+        E = layer.exponential(x).detach().double()
+        expected = torch.stack([E.square().sum(), E.abs().sum()]) / max(1, count)
+        torch.testing.assert_close(torch.stack(exported(x)).double(), expected, rtol=1e-5, atol=0.0)

@@ -85,7 +85,7 @@ def as_float64(argument: str, x: Tensor) -> Tensor:
 
 def check_inputs(layer: MLayer, x: Any, argument: str = "x") -> None:
     """Raise unless ``x`` is a finite floating point tensor of shape (rows, m)."""
-    check_tensor(argument, x, "Convert it with torch.as_tensor.")
+    check_tensor(argument, x)
     check_plain(argument, x)
     if not x.is_floating_point():
         raise ArgumentTypeError(
@@ -156,7 +156,7 @@ def as_combinations(layer: HasOutputs, C: Any, rows: int) -> Tensor:
 
 def as_labels(layer: HasOutputs, labels: Any, rows: int) -> Tensor:
     """Labels as a copy in int64 on the CPU, (rows,)."""
-    check_tensor("labels", labels, "Convert with torch.as_tensor(labels).")
+    check_tensor("labels", labels)
     check_plain("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ArgumentTypeError("labels", "of an integer dtype", str(labels.dtype), "One class per row.")

@@ -19,9 +19,7 @@ _DTYPES = frozenset((*HALVES, torch.float32, torch.float64, torch.complex64, tor
 def check_matrices(A: Tensor, argument: str = "A") -> None:
     """Raise unless ``A`` is a dense tensor of square matrices of a floating point or complex dtype."""
     if not isinstance(A, Tensor):
-        raise ArgumentTypeError(
-            argument, "a torch.Tensor", type(A).__name__, f"Convert it with torch.as_tensor({argument})."
-        )
+        raise ArgumentTypeError(argument, "a torch.Tensor", type(A).__name__, conversion(argument, A))
     check_not_nested(A, argument)
     shape = A.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
@@ -36,6 +34,25 @@ def check_matrices(A: Tensor, argument: str = "A") -> None:
         raise ArgumentTypeError(
             argument, "a dense tensor", str(A.layout), f"Convert it with {argument}.to_dense()."
         )
+
+
+def conversion(argument: str, value: object) -> str:
+    """The advice for what is given in place of a tensor.
+
+    >>> conversion("x", [1.0, 2.0])
+    'Convert it with torch.as_tensor(x).'
+    """
+    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
+        return f"Give {argument}.data, which has a row for each step of each sequence."
+    if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
+        return f"Give one of its parts: {argument}[0] is the output of nn.LSTM and nn.MultiheadAttention."
+    if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
+        return f"Join its parts with torch.stack({argument})."
+    if value is None:
+        return "The function that should give it returned nothing."
+    # Tables of pandas and polars; sparse matrices of SciPy.
+    method = next((f".{name}()" for name in ("to_numpy", "toarray") if hasattr(value, name)), "")
+    return f"Convert it with torch.as_tensor({argument}{method})."
 
 
 def check_dtype(tensor: Tensor, argument: str) -> None:

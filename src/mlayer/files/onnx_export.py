@@ -1,4 +1,4 @@
-"""ONNX export: plain matrix products and one loop, any batch size."""
+"""ONNX export: plain matrix products and one loop, any batch of one row or more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def export_onnx(
     output_name: str = "p",
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write ``layer`` as an ONNX model from (batch, in_features) to (batch, out_features), any batch size.
+    """Write ``layer`` as an ONNX model from (batch, in_features) to (batch, out_features), one row or more.
 
     The exponential is part of the graph, as matrix products and a loop over its squarings: large inputs are
     as accurate as in torch, but a result that overflows may hold NaN in addition to infinities. A structure

@@ -38,9 +38,13 @@ def activity_of(exponentials: Tensor, kind: ActivityKind = "frobenius") -> Tenso
     """
     _check_kind(kind)
     check_matrices(exponentials, "exponentials")
-    batch = max(1, exponentials.shape[:-2].numel())
     if exponentials.dtype in HALVES:  # a sum of squares soon has no place in float16
         exponentials = exponentials.float()
+    if torch.compiler.is_compiling():  # A comparison with the size of the batch would fix it in the program.
+        entries = exponentials.abs() if kind == "l1" else (exponentials * exponentials.conj()).real
+        sums = entries.sum((-2, -1))
+        return sums.sum() / torch.ones_like(sums).sum().clamp(min=1)
+    batch = max(1, exponentials.shape[:-2].numel())
     # Not torch.linalg.vector_norm: in float32 it loses digits of a sum over many matrices, and its backward
     # pass takes more operations.
     if kind == "l1":

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
-from mlayer.exponential.arguments import HALVES, check_not_nested
+from mlayer.exponential.arguments import HALVES, check_not_nested, conversion
 from mlayer.exponential.sharding import is_sharded
 
 # torch's other types of floating point store numbers, but nothing is computed in them.
 _REAL = frozenset((*HALVES, torch.float32, torch.float64))
+# Attributes of a layer that set the shapes of its parameters.
+_SIZES = ("in_features", "out_features", "matrix_size", "embedding_size", "structure")
 
 
 def as_dtype(dtype: torch.dtype | None) -> torch.dtype:
@@ -131,8 +133,7 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
             str(x.device),
             "Move it with x.to(device), or the layer with layer.to(device).",
         )
-    castable = all(d == torch.float32 or d in HALVES for d in (x.dtype, weights.dtype))
-    if x.dtype != weights.dtype and not (castable and autocasts(x.device.type)):
+    if x.dtype != weights.dtype and not (_castable(x.dtype, weights.dtype) and autocasts(x.device.type)):
         raise ArgumentTypeError(
             "x",
             f"of the dtype of the layer, {weights.dtype}",
@@ -141,17 +142,77 @@ def check_input(x: Tensor, in_features: int, weights: Tensor) -> None:
         )
 
 
-def check_shapes(parameters: Mapping[str, Tensor | None], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise if a parameter of the layer was replaced by one of another shape, as another layer's may be."""
+def check_assigned(name: str, value: object) -> None:
+    """Raise if an attribute of the layer may not have this value."""
+    if name in ("generators", "matrix_bias"):
+        raise AttributeError(
+            f"{name} is computed from the parameter free_{name} by the structure and cannot be assigned. "
+            f"To tie it to another layer: layer.free_{name} = other.free_{name}. To set its values: "
+            f"layer.free_{name}.data.copy_(layer.structure.free(matrices)). To learn it in another form: "
+            "MLayer(..., structure=...)."
+        )
+    if name == "structure" and not hasattr(value, "parameter_shape"):
+        raise ArgumentTypeError(
+            "structure",
+            "an mlayer.nn.Structure, to be assigned",
+            brief(value) if isinstance(value, str) else type(value).__name__,
+            "A layer in another structure is layer.with_structure(...).",
+        )
+
+
+def changes_sizes(layer: nn.Module, name: str, value: object) -> bool:
+    """Whether setting this attribute may leave parameters that do not belong together."""
+    parameters = layer.__dict__.get("_parameters", {})
+    if name not in parameters:
+        return name in _SIZES and hasattr(layer, name)
+    return any(getattr(parameters[name], a, None) != getattr(value, a, None) for a in ("shape", "dtype"))
+
+
+def check_replaced(
+    parameters: Mapping[str, Tensor | None], shapes: Mapping[str, tuple[int, ...]], embedded: bool
+) -> None:
+    """Raise if the parameters are not those of one layer after some, or its sizes, were assigned.
+
+    Args:
+        parameters: of the layer, without those that are computed from others, as by a parametrization.
+        shapes: by the sizes of the layer.
+        embedded: whether there must be an embedding.
+    """
+    needed = ("free_generators", "readout", "embedding")[: 3 if embedded else 2]
+    readout = parameters.get("readout")
     for name, shape in shapes.items():
         parameter = parameters.get(name)
-        if parameter is not None and parameter.shape != shape:
+        if parameter is None:
+            if name in needed and name in parameters:
+                raise ArgumentTypeError(
+                    name, "a parameter of the layer", "None", f"Assign a parameter of shape {shape}."
+                )
+            continue
+        if parameter.shape != shape:
             raise ArgumentError(
                 name,
                 f"of shape {shape}, by the sizes of the layer",
                 f"shape {tuple(parameter.shape)}",
                 "Make an MLayer of other sizes, or assign a parameter of this shape.",
             )
+        if readout is None or parameter.dtype == readout.dtype:
+            continue
+        # What the exponential and the readout take is widened to float32, all by autocast.
+        if _castable(parameter.dtype, readout.dtype) and (
+            not name.startswith("embedding") or autocasts(parameter.device.type)
+        ):
+            continue
+        raise ArgumentTypeError(
+            name,
+            f"of the dtype of readout, {readout.dtype}",
+            str(parameter.dtype),
+            f"Convert all weights: layer.to({readout.dtype}).",
+        )
+
+
+def _castable(*dtypes: torch.dtype) -> bool:
+    """Whether autocast takes each of these types for another."""
+    return all(dtype == torch.float32 or dtype in HALVES for dtype in dtypes)
 
 
 def _reshape(shape: tuple[int, ...], in_features: int) -> str:
@@ -173,7 +234,7 @@ def _to_a_tensor(argument: str, value: object) -> str:
             "torch.fx.symbolic_trace cannot follow the exponential: use torch.export, or a torch.fx.Tracer "
             "whose is_leaf_module(module, name) is True for an MLayer."
         )
-    return f"Convert it with torch.as_tensor({argument})."
+    return conversion(argument, value)
 
 
 def check_stored(layer: nn.Module, purpose: str) -> None:

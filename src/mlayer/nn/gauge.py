@@ -275,7 +275,7 @@ def _signs(columns: Tensor) -> Tensor:
 
 
 def _invertible(argument: str, matrix: Tensor, size: int) -> Tensor:
-    check_tensor(argument, matrix, "Convert it with torch.as_tensor.")
+    check_tensor(argument, matrix)
     if matrix.shape != (size, size):
         raise ArgumentError(
             argument, f"of shape ({size}, {size})", f"shape {tuple(matrix.shape)}", "Give one square matrix."

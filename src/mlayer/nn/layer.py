@@ -24,9 +24,11 @@ from mlayer.nn.activity import ActivityKind, activity_of
 from mlayer.nn.arguments import (
     as_dtype,
     autocasts,
+    changes_sizes,
+    check_assigned,
     check_device,
     check_input,
-    check_shapes,
+    check_replaced,
     check_stored,
     check_weights,
     new_weights,
@@ -93,7 +95,7 @@ class MLayer(nn.Module):
     watcher: Callable[[Tensor], None] | None = None
     # The default also serves layers pickled before there was this option.
     on_overflow: OnOverflow = "ignore"
-    _replaced = False  # whether a parameter of another shape was assigned: forward passes check
+    _replaced = False  # whether a size or a parameter of another kind was assigned: forward passes check
 
     def __init__(  # noqa: PLR0917 - as in the paper's order, and as torch's own modules
         self,
@@ -159,15 +161,8 @@ class MLayer(nn.Module):
         """Set an attribute as every module does, but refuse matrices that the structure computes."""
         if name == "on_overflow":
             value = check_on_overflow(value)
-        if name in ("generators", "matrix_bias"):
-            raise AttributeError(
-                f"{name} is computed from the parameter free_{name} by the structure and cannot be assigned. "
-                f"To tie it to another layer: layer.free_{name} = other.free_{name}. To set its values: "
-                f"layer.free_{name}.data.copy_(layer.structure.free(matrices)). To learn it in another form: "
-                "MLayer(..., structure=...)."
-            )
-        parameters = self.__dict__.get("_parameters", {})
-        if name in parameters and getattr(parameters[name], "shape", None) != getattr(value, "shape", None):
+        check_assigned(name, value)
+        if changes_sizes(self, name, value):
             self.__dict__["_replaced"] = True
         super().__setattr__(name, value)
 
@@ -288,9 +283,9 @@ class MLayer(nn.Module):
 
     def matrix(self, x: Tensor) -> Tensor:
         """M(x).  (..., in_features) -> (..., n, n)"""
-        check_input(x, self.in_features, self.readout)
         if self._replaced:
-            check_shapes(self._parameters, self._shapes())
+            check_replaced(self._parameters, self._shapes(), self.embedding_size is not None)
+        check_input(x, self.in_features, self.readout)
         n = self.matrix_size
         features = x if self.embedding is None else linear(x, self.embedding, self.embedding_bias)
         with self._full_precision(x):

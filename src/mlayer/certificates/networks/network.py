@@ -51,7 +51,9 @@ class Network(nn.Module):
                 "model",
                 "a Sequential that ends in an MLayer",
                 f"one that ends in {type(layer).__name__}",
-                "Put an MLayer last.",
+                "Leave it out: the largest output stays the largest."
+                if isinstance(layer, nn.Softmax | nn.LogSoftmax)
+                else "Put an MLayer last.",
             )
         if classes and layer.out_features < 2:
             raise ArgumentError(

@@ -124,9 +124,15 @@ def _read(module: nn.Module, steps: list[Step], shape: tuple[int, ...]) -> tuple
         return [*steps, Relu()], shape
     if isinstance(module, nn.Linear):
         if len(shape) != 1 or shape[0] != module.in_features:
-            raise ArgumentError(
-                "model", f"a Linear on vectors of {module.in_features}", f"shape {shape}", "Flatten first."
+            numbers = int(torch.Size(shape).numel())
+            fits = len(shape) != 1 and numbers == module.in_features
+            hint = (
+                "Flatten first."
+                if fits
+                else f"Give x with other rows, or the model a Linear({numbers}, ...)."
             )
+            must_be = f"one whose Linear({module.in_features}, ...) gets vectors of that length"
+            raise ArgumentError("model", must_be, f"rows of shape {shape}", hint)
         return [*steps, _exact(module.weight, module.bias)], (module.out_features,)
     if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
         return _normalized(module, steps, shape), shape
@@ -187,7 +193,9 @@ def _check_shape(module: nn.Module, shape: tuple[int, ...], found: tuple[int, ..
 def check_known(module: nn.Module) -> None:
     """Raise for a module without bounds."""
     if not isinstance(module, KNOWN):
-        raise _unknown(module, f"Known: {', '.join(kind.__name__ for kind in KNOWN)}.")
+        known = ", ".join(kind.__name__ for kind in KNOWN)
+        alone = "Certify the M-layer alone on what reaches it: certify(model[-1], model[:-1](x), labels)."
+        raise _unknown(module, f"{alone} Known: {known}.")
 
 
 def _unknown(module: nn.Module, hint: str) -> ArgumentTypeError:

@@ -26,6 +26,7 @@ from mlayer.exponential.arguments import (
     check_dtype,
     check_matrices,
     check_not_nested,
+    conversion,
     is_plain,
     transforms_active,
 )
@@ -210,7 +211,11 @@ def _nothing(empty: Tensor, *arguments: Tensor) -> Tensor:
 def _check_function(A: object, V: Tensor, adjoint: object, norm: float | None) -> None:
     if not callable(A):
         must_be = "a tensor (..., n, n), a sparse tensor (n, n) or a linear function"
-        raise ArgumentTypeError("A", must_be, brief(A), "Convert it with torch.as_tensor(A).")
+        hint = conversion("A", A)
+        if hasattr(A, "tocoo"):  # sparse matrices of SciPy
+            entries = "torch.sparse_coo_tensor(numpy.stack([C.row, C.col]), C.data, C.shape)"
+            hint = f"Convert it: C = A.tocoo(), then {entries}."
+        raise ArgumentTypeError("A", must_be, brief(A), hint)
     function("adjoint", adjoint, "x -> A^H x")
     if norm is not None:
         number("norm", norm, least=0.0)
@@ -258,7 +263,7 @@ def _of_function(
 
 def _check_vectors(V: Tensor) -> None:
     if not isinstance(V, Tensor):
-        raise ArgumentTypeError("V", "a torch.Tensor", brief(V), "Convert it with torch.as_tensor(V).")
+        raise ArgumentTypeError("V", "a torch.Tensor", brief(V), conversion("V", V))
     check_not_nested(V, "V")
     check_dtype(V, "V")
     if V.layout != torch.strided:
