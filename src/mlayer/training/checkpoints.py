@@ -27,7 +27,7 @@ from mlayer.disk import has_locks, make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError, in_one_line
 from mlayer.tensorfile import DamagedError, check_seal, distinct, read_header, sealed, tensors_in
 
-FORMAT = 7  # 3 had other digests of the data, 4 to 6 of what callables and loaders hold
+FORMAT = 8  # 3 had other digests of the data, 4 to 7 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
 _LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"
