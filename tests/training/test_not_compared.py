@@ -1,4 +1,4 @@
-"""Whatever a run holds is compared whole, or named when the run is resumed: there is no third kind."""
+"""All that a run holds is compared whole, or named when the run is resumed: there is no third kind."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_loader_of_a_library_is_named() -> None:
 
 
 def test_nothing_else_is_named(tmp_path: Path) -> None:
-    """Of all that the other tests of fingerprints hold, and what people hold besides."""
+    """None of what the other tests of fingerprints hold, and of what people hold besides."""
     found = {
         name: marks_in(model_fingerprint(own) if what == "model" else plain(own))
         for name, (what, own, _) in KINDS.items()

@@ -34,7 +34,7 @@ def script_parts(value: Any) -> list[Any] | None:
 
 
 def _graph(graph: Any) -> list[Any]:
-    """What a graph computes, in words, and its constant tensors, for which the words have a sign."""
+    """The words of a graph with all it calls, and its constant tensors, for which they have a sign."""
     whole = graph.copy()
     torch._C._jit_pass_inline(whole)
     constants = whole.findAllNodes("prim::Constant")

@@ -279,7 +279,7 @@ class _ObjectWalk:
         return [members, [self.read(base) for base in (*kind.__bases__, type(kind))]]
 
     def _module_of_the_run(self, module: ModuleType) -> list[Any]:
-        """What a module that is no library holds, and the functions and classes that it defines."""
+        """The contents of a module that is no library, without functions and classes from elsewhere."""
         file = getattr(module, "__file__", None)
         if module.__name__.partition(".")[0] in sys.stdlib_module_names or (file and is_library_file(file)):
             return []
@@ -317,7 +317,7 @@ class _ObjectWalk:
         return [*(self.read(part) for part in (make, arguments, kind, state, *items)), *own]
 
     def _in_c(self, value: Any) -> list[Any]:
-        """What Python knows of an object of a C type; it may hold more."""
+        """The parts that Python knows of an object of a C type, which may hold more."""
         return [self.read(held_by(value)), *([] if isinstance(value, _KNOWN_WHOLE) else [_mark(value)])]
 
     def model(self, model: nn.Module) -> Any:

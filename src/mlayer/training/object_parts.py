@@ -1,4 +1,4 @@
-"""What an object consists of: attributes, what it is stored as, and what Python can see of its C part."""
+"""The parts of an object: attributes, what it is stored as, and what Python can see of its C part."""
 
 from __future__ import annotations
 
