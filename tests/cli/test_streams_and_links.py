@@ -166,3 +166,13 @@ def test_rows_for_a_full_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(show.StdoutError, match="No space left"):
             show.results().write("a,b\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
+def test_a_notebook_that_names_how_pictures_are_shown_stops_no_command() -> None:
+    """A notebook hands on its environment, also to a Python where such a backend is not installed."""
+    words = "from mlayer.cli import main; assert not main(['--version']); import matplotlib.figure"
+    environment = os.environ | {"MPLBACKEND": "ipympl_of_another_python"}
+    ran = subprocess.run(
+        [sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

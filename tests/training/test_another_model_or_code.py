@@ -32,6 +32,7 @@ def arguments(name: str, value: Any) -> dict[str, Any]:
     return given | {name: copy.deepcopy(value) if name == "model" else value}
 
 
+@pytest.mark.filterwarnings("ignore:resumed from .* without comparing")  # tests/training/test_not_compared.py
 @pytest.mark.parametrize("kind", KINDS)
 def test_refused(kind: str, tmp_path: Path) -> None:
     name, own, other = KINDS[kind]

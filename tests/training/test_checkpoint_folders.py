@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hostile import no_hang
 from mlayer.errors import ArgumentError
 from mlayer.tensorfile import DamagedError
 from mlayer.training import CheckpointError, CheckpointWarning, Settings, train
+from mlayer.training.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and no pipes")
 FILES = ("state.safetensors", "before.safetensors", "history.jsonl")
@@ -193,3 +195,40 @@ def test_a_file_that_is_replaced_while_it_is_read(
     else:
         found = checkpoints._read(files[0])["model"]
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_a_run_whose_folder_was_started_over_leaves_it_to_the_other(
+    tmp_path: Path, alone: torch.nn.Module
+) -> None:
+    """A folder that is deleted takes the lock of its run with it, and the next run there makes a new one."""
+    folder, taken = tmp_path / "run", ExitStack()
+
+    def start_over(epoch: int) -> None:
+        if epoch == 2:
+            shutil.rmtree(folder)
+            taken.enter_context(Checkpoints(folder).alone())
+            (folder / "state.safetensors").write_bytes(b"of the other run")
+
+    with taken, pytest.warns(CheckpointWarning, match="was replaced, and another run trains there"):
+        assert same_weights(run(folder, start_over), alone), "to the end"
+    assert (folder / "state.safetensors").read_bytes() == b"of the other run"
+    assert {file.name for file in folder.iterdir()} <= {"lock", "state.safetensors"}
+
+
+def test_a_lock_that_somebody_cleaned_away_is_taken_again(tmp_path: Path, alone: torch.nn.Module) -> None:
+    """Programs that tidy temporary folders delete what has not changed for days."""
+    seen = []
+
+    def clean(epoch: int) -> None:
+        if epoch == 2:
+            (tmp_path / "lock").unlink()
+        if epoch == 4:
+            with pytest.raises(CheckpointError, match="another process or thread trains there"):
+                run(tmp_path)
+            seen.append(epoch)
+
+    assert same_weights(run(tmp_path, clean), alone)
+    assert seen
+    state = Checkpoints(tmp_path).read()
+    assert state is not None
+    assert state["epoch"] == 4, "the last epochs are kept too"

@@ -78,7 +78,6 @@ PAIRS: dict[str, Callable[[float], Any]] = {
     "property": lambda by: property(lambda self: by),
     "cell": cell,
     "code": code,
-    "flat array": lambda by: np.array([by]).flat,
     "callback of C": lambda by: CALLBACK(lambda x: x * by),
     "pointer of C": lambda by: ctypes.pointer(ctypes.c_double(by)),
     "function of torch.jit": lambda by: torch.jit.trace(lambda x: x * by, torch.ones(1)),

@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: in place of those of the process.
     """
     _open_closed_streams()
+    os.environ["MPLBACKEND"] = "agg"  # pictures go to files; a name of another Python's is refused
     try:
         from mlayer.cli.run import run
     except KeyboardInterrupt:

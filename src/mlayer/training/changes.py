@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 CHANGING = "(changes during the run)"
+NOT_COMPARED = "(not compared)"  # before the class of an object whose content is not in the fingerprint
+_PARTS = {"structure": "model", "around": "hooks and modes of torch"}
 _DIGEST = re.compile(r"[^\n]*[0-9a-f]{64}")
 
 
@@ -70,6 +72,33 @@ def differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
         yield from dict.fromkeys(inside)
     elif path:
         yield path
+
+
+def marks_in(found: Any) -> list[str]:
+    """The marks of objects that stand in a fingerprint without their whole content.
+
+    >>> marks_in(["function", {"dict": [["a", [1, f"{NOT_COMPARED} mmap.mmap"]]]}])
+    ['(not compared) mmap.mmap']
+    """
+    if isinstance(found, str):
+        return [found[found.index(NOT_COMPARED) :]] if NOT_COMPARED in found else []
+    inside = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return list(dict.fromkeys(mark for one in inside for mark in marks_in(one)))
+
+
+def not_compared(about: dict[str, Any]) -> str:
+    """The objects in each part of a run's fingerprint that stand there without their whole content.
+
+    >>> not_compared({"data": [f"{NOT_COMPARED} h5py.File"], "augment": None})
+    'h5py.File (data)'
+    """
+    parts = about["settings"] | about if "settings" in about else about
+    found = {name: marks_in(value) for name, value in parts.items() if name != "settings"}
+    return ", ".join(
+        f"{mark.removeprefix(NOT_COMPARED).strip()} ({_PARTS.get(name, name)})"
+        for name, marks in found.items()
+        for mark in marks
+    )
 
 
 def difference(name: str, old: Any, new: Any) -> str:

@@ -12,6 +12,7 @@ byte is under a digest (see `mlayer.tensorfile`).
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import warnings
@@ -27,7 +28,7 @@ from mlayer.disk import has_locks, make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError, in_one_line
 from mlayer.tensorfile import DamagedError, check_seal, distinct, read_header, sealed, tensors_in
 
-FORMAT = 7  # 3 had other digests of the data, 4 to 6 of what callables and loaders hold
+FORMAT = 8  # 3 had other digests of the data, 4 to 7 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
 _LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"
@@ -50,6 +51,8 @@ class Checkpoints:
         self.before = folder / "before.safetensors"
         self.history = folder / "history.jsonl"
         self._whole = True  # is the last state worth keeping when the next is written?
+        self._lock: Any = None  # while a run holds the folder
+        self._place: tuple[int, int] | None = None  # of the lock's file
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -71,8 +74,8 @@ class Checkpoints:
         try:
             make_folder(self.folder)
             soft = not has_locks(self.folder)
-            lock = (SoftFileLock if soft else FileLock)(self.folder / "lock")
-            lock.acquire(timeout=0)
+            self._lock = (SoftFileLock if soft else FileLock)(self.folder / "lock")
+            self._take_lock()
         except Timeout:
             dead = (
                 " This disk has no locks, so a killed process of another machine leaves its own there: if no "
@@ -88,7 +91,22 @@ class Checkpoints:
         try:
             yield
         finally:
-            lock.release()
+            self._lock.release()
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        self._lock.acquire(timeout=0)
+        self._place = _place(self.folder / "lock")
+
+    def _hold_lock(self) -> None:
+        """Raise if another run trains here now: a folder or lock that is deleted frees the place for it."""
+        if self._lock is None or self._place == (now := _place(self.folder / "lock")):
+            return
+        if now is None and self.folder.is_dir():  # cleaned away: taken again
+            self._lock.release()
+            self._take_lock()
+        elif now is not None:
+            raise OSError(errno.EBUSY, f"{self.folder / 'lock'} was replaced, and another run trains there")
 
     def tidy(self) -> None:
         """Remove the half-written files of a run that was killed."""
@@ -165,6 +183,7 @@ class Checkpoints:
         return True
 
     def _write(self, state: dict[str, Any]) -> int:
+        self._hold_lock()
         tensors: dict[str, Tensor] = {}
         tree = _flatten(state, tensors)
         data = sealed(tensors, {_KEY: json.dumps({"format": FORMAT, "tree": tree})})
@@ -221,6 +240,15 @@ def _is_of_others(history: Path) -> bool:
         return bool(first) and "epoch" not in _about(first.decode())
     except (DamagedError, UnicodeDecodeError):
         return True
+
+
+def _place(file: Path) -> tuple[int, int] | None:
+    """The identity of a file on its disk; None if none is there."""
+    try:
+        about = file.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
 
 
 def _holds_something(lock: Path) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 LONGEST_INTEGER = 1000  # bits; Python refuses to write those of thousands of digits
+_MADE_WHILE_RUNNING = 1 << 9  # of `__flags__`: not compiled into Python or a package, as `generator` is
 _INSTALLED = ("site-packages", "dist-packages")
 _LIBRARIES = tuple(
     os.path.dirname(str(module.__file__)) + os.sep for module in (os, torch, np, sys.modules["mlayer"])
@@ -29,6 +30,8 @@ _LIBRARIES = tuple(
 
 def of_a_library(kind: type) -> bool:
     """Whether a class is one of an installed package; a class made by a script may only say so."""
+    if not kind.__flags__ & _MADE_WHILE_RUNNING:
+        return True
     module = sys.modules.get(kind.__module__)
     found: Any = module
     for name in kind.__qualname__.split("."):

@@ -1,16 +1,11 @@
-"""Code that is no Python: functions and modules of torch.jit, shared libraries, objects of C types.
-
-What an object of a C type holds is known to Python's garbage collector, if the object can be neither stored
-nor asked for: the function inside `numpy.frompyfunc`, the dictionary behind its view, the callback of ctypes.
-"""
+"""Code that is no Python: functions and modules of torch.jit, shared libraries, objects of C types."""
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import hashlib
 import os
-import sys
+import re
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -21,28 +16,30 @@ from mlayer.training.code_fingerprint import is_library_file
 
 _EXTENSIONS = (".so", ".pyd", ".dll", ".dylib")
 _PIECE = 1 << 20  # bytes read at once
+_NUMBERED = re.compile(r"___torch_mangle_\d+\.")  # types of one name, as torch met them
 
 
 def script_parts(value: Any) -> list[Any] | None:
-    """The code of a scripted or traced function, method or module, with its constants; None for others."""
+    """The graph of a scripted or traced function, method or module, with all it calls; None for others."""
     if isinstance(value, torch.jit.ScriptFunction):
-        graph: Any = value.graph
-        kept = graph.findAllNodes("prim::Constant")  # the code names tensors only
-        return [
-            value.code,
-            [one.t("value") for one in kept if one.hasAttribute("value") and one.kindOf("value") == "t"],
-        ]
+        return _graph(value.graph)
     if isinstance(value, torch.ScriptMethod):
-        return [value.name, *_method(value), _attributes_used(value, value.owner), _tensors(value.owner)]
+        from torch.jit._recursive import wrap_cpp_module
+
+        return [value.name, wrap_cpp_module(value.owner)]
     if isinstance(value, torch.jit.ScriptModule):
         methods = [value._c._get_method(name) for name in sorted(value._c._method_names())]
-        return [[one.name, *_method(one), _attributes_used(one, value._c)] for one in methods]
+        return [[one.name, *_graph(one.graph), _attributes_used(one, value._c)] for one in methods]
     return None
 
 
-def _method(method: Any) -> list[Any]:
-    code, constants = method.code_with_constants
-    return [code, dict(constants)]
+def _graph(graph: Any) -> list[Any]:
+    """The words of a graph with all it calls, and its constant tensors, for which they have a sign."""
+    whole = graph.copy()
+    torch._C._jit_pass_inline(whole)
+    constants = whole.findAllNodes("prim::Constant")
+    kept = [one.t("value") for one in constants if one.hasAttribute("value") and one.kindOf("value") == "t"]
+    return [_NUMBERED.sub("", whole.str(False)), kept]
 
 
 def _attributes_used(method: Any, owner: Any) -> dict[str, Any]:
@@ -52,14 +49,8 @@ def _attributes_used(method: Any, owner: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in found.items()
-        if not isinstance(value, torch.Tensor | torch.ScriptObject | torch._C.ScriptModule)
+        if not isinstance(value, torch.Tensor | torch._C.ScriptModule)
     }
-
-
-def _tensors(owner: Any) -> dict[str, Any]:
-    from torch.jit._recursive import wrap_cpp_module
-
-    return dict(wrap_cpp_module(owner).state_dict())
 
 
 def shared_library(library: ctypes.CDLL) -> list[Any]:
@@ -93,26 +84,3 @@ def _digest(file: str, size: int, changed: int) -> str:
         while piece := stream.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
-
-
-def held_by(value: Any, attributes: dict[str, Any]) -> list[Any]:
-    """The parts of an object of a C type, but for its class, its attributes and the globals of its module.
-
-    >>> held_by({"a": 1}.values(), {})
-    [{'a': 1}]
-    """
-    known = {id(type(value)), id(getattr(value, "__dict__", None)), *map(id, attributes.values())}
-    return [one for one in gc.get_referents(value) if id(one) not in known and not _is_of_a_module(one)]
-
-
-def global_of(value: Any, name: str) -> ModuleType | None:
-    """The module in which ``value`` is found under this name, as pickle looks for it; None if in none."""
-    module = sys.modules.get(getattr(value, "__module__", None) or "")
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return module if found is value else None
-
-
-def _is_of_a_module(value: Any) -> bool:
-    return isinstance(value, dict) and "__spec__" in value and "__name__" in value

@@ -3,6 +3,10 @@
 A checkpoint is resumed only by the run that wrote it. What is compared goes into the checkpoint as plain
 data: numbers and texts as they are, tensors and code as digests.
 
+An object is compared whole if it is of a kind that is read here, or says what it is to be stored as, or has
+nothing but attributes. Any other object stands there with the mark `NOT_COMPARED` and its class, besides what
+can be seen of it, and `train` names it when it resumes.
+
 A function counts by its code, its defaults, what it holds, and the globals that it names, functions among
 them with their own code. Libraries (the standard one, and what is installed) count by names: their code is
 not that of the run. What their functions hold counts, though: decorators such as ``torch.no_grad()`` and
@@ -14,29 +18,32 @@ from __future__ import annotations
 import copyreg
 import ctypes
 import hashlib
+import io
 import json
 import sys
+from _thread import RLock, allocate_lock
 from collections.abc import Sequence
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FrameType,
     FunctionType,
-    GeneratorType,
     MappingProxyType,
     MethodType,
     ModuleType,
     TracebackType,
 )
 from typing import Any
-from weakref import ProxyTypes, ref
+from weakref import ProxyTypes, WeakKeyDictionary, ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mlayer.training.bulk_digest import array_digest, examples_digest
+from mlayer.training.changes import NOT_COMPARED, marks_in
 from mlayer.training.code_fingerprint import (
     LONGEST_INTEGER,
     code_digest,
@@ -47,8 +54,6 @@ from mlayer.training.code_fingerprint import (
 )
 from mlayer.training.compiled_fingerprint import (
     extension_digest,
-    global_of,
-    held_by,
     script_parts,
     shared_library,
 )
@@ -59,6 +64,14 @@ from mlayer.training.numbers_fingerprint import (
     numbers_of_tensor,
     place_in_a_file,
 )
+from mlayer.training.object_parts import (
+    attributes,
+    container_of,
+    global_of,
+    has_state_in_c,
+    held_by,
+    stores_in_its_own_way,
+)
 
 _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
@@ -68,20 +81,24 @@ _BOOKKEEPING = set(vars(nn.Module()))
 _OF_EVERY_CLASS = {
     *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__slots__"),
     *("__orig_bases__", "__parameters__", "__abstractmethods__", "__firstlineno__", "__static_attributes__"),
+    *("__slotnames__",),  # which copying and storing an object adds
     *("_backward_cls", "_autograd_function_id"),  # of torch.autograd.Function: a number of the process
     *("__match_args__", "__dataclass_params__", "__annotate_func__", "__annotations_cache__"),
 }
 _SCALARS = (bool, int, float, str, type(None), torch.dtype)
 # What a decorator of a library may have been given; the library's own objects often are caches.
 _GIVEN = (
-    *(*_SCALARS, dict, list, tuple, MappingProxyType, Tensor, np.ndarray),
+    *(*_SCALARS, dict, list, tuple, set, frozenset, MappingProxyType, Tensor, np.ndarray),
     *(FunctionType, BuiltinFunctionType, partial, partialmethod, type, nn.Module),
     *(torch.jit.ScriptFunction, torch.ScriptMethod, np.vectorize, np.ufunc),
 )
 # What is read by its content, to which the attributes of a subclass come.
-_CONTENT = (Tensor, nn.Parameter, np.ndarray, bytes, bytearray, set, frozenset, partial)
-# What a module that is passed around is taken to define, besides functions and classes.
-_VALUES = (*_SCALARS, list, tuple, dict, set, frozenset, Tensor, np.ndarray)
+_CONTENT = (Tensor, nn.Parameter, np.ndarray, bytes, bytearray, set, frozenset, partial, list, tuple, dict)
+# What a module that is passed around may have from elsewhere, where it is defined.
+_DEFINED = (FunctionType, BuiltinFunctionType, type, ModuleType)
+# What the garbage collector knows all parts of.
+_KNOWN_WHOLE = (CellType, *map(type, ({}.keys(), {}.values(), {}.items())))
+_LOCKS = (type(allocate_lock()), type(RLock()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -96,7 +113,7 @@ def plain(value: Any) -> Any:
 
 def model_fingerprint(model: nn.Module) -> Any:
     """The identity of the model's function apart from its weights: classes, attributes, what is trained."""
-    return _ObjectWalk().module(model, weights=False)
+    return _ObjectWalk().model(model)
 
 
 def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
@@ -119,20 +136,20 @@ class _ObjectWalk:
         if id(value) in self.above:
             return ["above", len(self.above) - self.above.index(id(value))]
         if len(self.above) > _DEEPEST:
-            return ["deep", _name(type(value))]
+            return f"{NOT_COMPARED} {_name(type(value))} in {_DEEPEST} containers"
         self.above.append(id(value))
         depth = len(self.above)
         try:
             found = self._parts(value)
             kind = type(value)
-            if issubclass(kind, _CONTENT) and (kind not in _CONTENT or _attributes_of_content(value)):
+            if _read_by_content(kind) and (kind not in _CONTENT or _attributes_of_content(value)):
                 found = [found, self.read(kind), self.read(_attributes_of_content(value))]
-        except Exception as error:  # of a weak proxy that leads nowhere, of properties of a foreign class
-            found = ["unreadable", _name(type(value)), type(error).__name__]
+        except Exception:  # of a weak proxy that leads nowhere, of properties of a foreign class
+            found = _mark(value)
         del self.above[depth - 1 :]
         text = json.dumps(found)
         if len(text) > _LONGEST:
-            found = ["long", _name(type(value)), _digest(text)]
+            found = ["long", _name(type(value)), _digest(text), *marks_in(found)]
         self.found[id(value)] = value, found
         return found
 
@@ -145,28 +162,33 @@ class _ObjectWalk:
             return ["tensor", value.requires_grad, numbers_of_tensor(value), *self._hooks_of(value)]
         if issubclass(kind, np.memmap) and (place := place_in_a_file(value)) is not None:
             return ["memmap", str(value.dtype), list(value.shape), *place]  # may be larger than the memory
-        if issubclass(kind, np.flatiter):
-            return ["iterator", self.read(value.copy()), value.index]
         if issubclass(kind, np.ndarray | np.generic):
             value = np.asarray(value)
             cells = self.read(value.tolist()) if value.dtype.hasobject else array_digest(value)
             return ["array", str(value.dtype), list(value.shape), cells]
         if issubclass(kind, bytes | bytearray | memoryview):
-            return ["bytes", hashlib.sha256(bytes(value)).hexdigest()]
+            view = memoryview(value)
+            return ["bytes", view.format, list(view.shape or ()), hashlib.sha256(view.tobytes()).hexdigest()]
         if issubclass(kind, ref):
             return ["reference", self.read(value())]
-        if type(value) in (tuple, list):
+        base = container_of(type(value))
+        if base in (tuple, list):
+            value = value if type(value) is base else list(base.__iter__(value))
             if all(type(one) in (bool, int, float, str) for one in value):
                 return list(map(_scalar, value))
             return examples_digest(value) or [self.read(one) for one in value]
-        if type(value) is dict or issubclass(kind, type(type.__dict__)):
+        if base is dict or issubclass(kind, MappingProxyType):
+            value = dict(value if base is None else dict.items(value))
             values = list(value.values())
             together = None if values and isinstance(values[0], _SCALARS) else examples_digest(values)
             if together is not None:
                 return {"dict": [self.read(list(value)), together]}
             return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
         if issubclass(kind, set | frozenset):
-            return {"set": sorted(json.dumps(self.read(one)) for one in value)}
+            inside = (set if issubclass(kind, set) else frozenset).__iter__(value)
+            return {"set": sorted(json.dumps(self.read(one)) for one in inside)}
+        if issubclass(kind, property):
+            return ["property", self.read([value.fget, value.fset, value.fdel])]
         if issubclass(kind, partial):
             return ["partial", self.read(value.func), self.read(value.args), self.read(value.keywords)]
         if issubclass(kind, MethodType):
@@ -188,10 +210,6 @@ class _ObjectWalk:
             return ["memory", self.read(kind), *numbers]
         if issubclass(kind, ctypes.CDLL):
             return ["shared library", *shared_library(value)]
-        if issubclass(kind, GeneratorType):
-            held = {} if value.gi_frame is None else value.gi_frame.f_locals
-            at = None if value.gi_frame is None else value.gi_frame.f_lasti
-            return ["iterator", code_digest(value.gi_code), at, self.read(dict(held))]
         if issubclass(kind, type):
             return ["class", _name(value), *self._class(value)]
         if issubclass(kind, nn.Module):
@@ -207,9 +225,12 @@ class _ObjectWalk:
             owner = value.__self__
             about = extension_digest(owner) if isinstance(owner, ModuleType) else self.read(owner)
             return ["built in", _name(value), about]
-        wrapped = getattr(value, "__wrapped__", None)
-        if callable(wrapped) and of_a_library(type(value)):  # functools.cache: in C, or known by a name
-            return [_name(type(value)), self.read(wrapped)]
+        if issubclass(kind, type(cache(len))):
+            return [_name(kind), self.read(value.__wrapped__)]
+        if issubclass(kind, _LOCKS) or value is sys.stdout or value is sys.stderr:
+            return [_name(kind)]
+        if issubclass(kind, io.IOBase) and not value.readable():
+            return [_name(kind)]  # as these: nothing can be read from it
         return [_name(type(value)), *self._state(value)]
 
     def _function(self, function: FunctionType) -> list[Any]:
@@ -235,12 +256,15 @@ class _ObjectWalk:
         found = []
         for value in held:
             owner = value.__self__ if isinstance(value, MethodType) else value
-            if isinstance(owner, _GIVEN) or not of_a_library(type(owner)):
+            if isinstance(owner, ModuleType | WeakKeyDictionary):  # by its name; a cache
+                found.append([_name(type(owner))])
+            elif isinstance(owner, _GIVEN) or not of_a_library(type(owner)):
                 found.append(self.read(value))
             else:
                 about = getattr(owner, "__dict__", {})
                 scalars = {name: one for name, one in about.items() if isinstance(one, _SCALARS)}
-                found.append([_name(type(owner)), self.read(scalars)])
+                whole = len(scalars) == len(about) and not has_state_in_c(type(owner))
+                found.append([_name(type(owner)), self.read(scalars), *([] if whole else [_mark(owner)])])
         return found
 
     def _class(self, kind: type) -> list[Any]:
@@ -250,14 +274,12 @@ class _ObjectWalk:
         members = []
         for name, given in sorted(vars(kind).items()):
             member = given.__func__ if isinstance(given, staticmethod | classmethod) else given
-            if isinstance(member, property):
-                members.append([name, [self.read(f) for f in (member.fget, member.fset, member.fdel)]])
-            elif not (name in _OF_EVERY_CLASS or name.startswith("_abc_") or _slot(member)):
+            if not (name in _OF_EVERY_CLASS or name.startswith("_abc_") or _slot(member)):
                 members.append([name, self.read(member)])
         return [members, [self.read(base) for base in (*kind.__bases__, type(kind))]]
 
     def _module_of_the_run(self, module: ModuleType) -> list[Any]:
-        """The numbers, texts, containers, functions and classes of a module that is no library."""
+        """The contents of a module that is no library, without functions and classes from elsewhere."""
         file = getattr(module, "__file__", None)
         if module.__name__.partition(".")[0] in sys.stdlib_module_names or (file and is_library_file(file)):
             return []
@@ -265,7 +287,7 @@ class _ObjectWalk:
             [name, self.read(value)]
             for name, value in sorted(vars(module).items())
             if not name.startswith("__")
-            and (isinstance(value, _VALUES) or getattr(value, "__module__", None) == module.__name__)
+            and (not isinstance(value, _DEFINED) or getattr(value, "__module__", None) == module.__name__)
         ]
         return [own]
 
@@ -276,24 +298,32 @@ class _ObjectWalk:
 
     def _state(self, value: Any) -> list[Any]:
         """The class of an object and what it would be stored as, or where that is not all, its attributes."""
-        kind = type(value)
-        own = [] if of_a_library(kind) or not _stores_in_its_own_way(kind) else [self.read(attributes(value))]
+        kind, stored, module = type(value), None, None
         try:
             reduce = copyreg.dispatch_table.get(kind)
             stored = value.__reduce_ex__(4) if reduce is None else reduce(value)
+            module = global_of(value, stored) if isinstance(stored, str) else None
         except Exception:  # locks, files, what not: any error, for any code may be called here
-            return [self.read(kind), *own, *self._held_in_c(value)]
+            stored = ""
+        own = []
+        if not of_a_library(kind) and stores_in_its_own_way(kind):
+            own = [self.read(attributes(value))]
+            own += self._in_c(value) if has_state_in_c(kind) and module is None else []
         if isinstance(stored, str):
-            module = global_of(value, stored)
-            held = self._held_in_c(value) if module is None else [extension_digest(module)]
-            return [stored, *own, *held]
+            named = [stored, extension_digest(module)] if module else [self.read(kind)]
+            return [*named, *own, *([] if own or module else self._in_c(value))]
         make, arguments, state, several, pairs = (*stored, *[None] * 5)[:5]
         items = [None if iterator is None else list(iterator) for iterator in (several, pairs)]
         return [*(self.read(part) for part in (make, arguments, kind, state, *items)), *own]
 
-    def _held_in_c(self, value: Any) -> list[Any]:
-        held = held_by(value, attributes(value))
-        return [self.read(held)] if held else []
+    def _in_c(self, value: Any) -> list[Any]:
+        """The parts that Python knows of an object of a C type, which may hold more."""
+        return [self.read(held_by(value)), *([] if isinstance(value, _KNOWN_WHOLE) else [_mark(value)])]
+
+    def model(self, model: nn.Module) -> Any:
+        """The tree of the model that is trained; its parts may hold it and each other as attributes."""
+        self.found |= {id(one): (one, ["part of the model", name]) for name, one in model.named_modules()}
+        return self.module(model, weights=False)
 
     def module(self, module: nn.Module, *, weights: bool) -> Any:
         """A module's tree; ``weights``: with the numbers of parameters and persistent buffers."""
@@ -316,30 +346,11 @@ class _ObjectWalk:
         buffers = {k: v for k, v in held.items() if k not in kept}
         numbers = dict(module._parameters.items()) if weights else {}
         own: Any = script_parts(module) or {
-            name: value
-            for name, value in vars(module).items()
-            if name not in _BOOKKEEPING and not isinstance(value, nn.Module)
+            name: value for name, value in vars(module).items() if name not in _BOOKKEEPING
         }
         hooks = [list(getattr(module, name, {}).values()) for name in _HOOKS]
         mode = getattr(module, "training", None)  # torch.jit.freeze removes it
         return [self.read(part) for part in (type(module), mode, own, buffers, numbers, hooks)]
-
-
-def attributes(value: Any) -> dict[str, Any]:
-    """The attributes of an object, also those in slots.
-
-    >>> attributes(type("A", (), {"__slots__": "k"})())
-    {}
-    """
-    found = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            inside = f"_{kind.__name__.lstrip('_')}{name}"  # of a name that is private to its class
-            for each in {name, inside} - {"__dict__", "__weakref__"}:
-                if each in kind.__dict__ and hasattr(value, each):
-                    found[each] = getattr(value, each)
-    return found
 
 
 def _attributes_of_content(value: Any) -> dict[str, Any]:
@@ -349,10 +360,14 @@ def _attributes_of_content(value: Any) -> dict[str, Any]:
     return {name: held for name, held in attributes(value).items() if not name.startswith("_dynamo")}
 
 
-def _stores_in_its_own_way(kind: type) -> bool:
-    """Whether a class decides what of its objects is stored, and may leave something out."""
-    names = ("__reduce_ex__", "__reduce__", "__getstate__")
-    return any(getattr(kind, name, None) is not getattr(object, name, None) for name in names)
+def _read_by_content(kind: type) -> bool:
+    if issubclass(kind, list | tuple | dict):
+        return container_of(kind) is not None
+    return issubclass(kind, _CONTENT)
+
+
+def _mark(value: Any) -> str:
+    return f"{NOT_COMPARED} {_name(type(value))}"
 
 
 def _name(value: Any) -> str:

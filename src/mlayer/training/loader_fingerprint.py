@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, Subset, TensorDataset
 
+from mlayer.training.changes import NOT_COMPARED
 from mlayer.training.code_fingerprint import of_a_library
-from mlayer.training.fingerprint import attributes, plain, tensors_fingerprint
+from mlayer.training.fingerprint import plain, tensors_fingerprint
+from mlayer.training.object_parts import attributes
 
 _SAMPLES = 8
 _LISTS = (list, tuple, range, Tensor, np.ndarray)  # of indices, in the place of a sampler
@@ -39,7 +41,8 @@ def loader_fingerprint(loader: Any) -> list[Any]:
     known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
     if not isinstance(loader, DataLoader):
         # The attributes of a library's loader are details of its implementation, such as queues and workers.
-        return [*known, _dataset_fingerprint(_dataset_of(loader))]
+        mark = [f"{NOT_COMPARED} {type(loader).__qualname__}"] if of_a_library(type(loader)) else []
+        return [*known, _dataset_fingerprint(_dataset_of(loader)), *mark]
     if not of_a_library(type(loader)):
         held = {
             key: _held(value) for key, value in _attributes(loader).items() if key not in _of_every_loader()

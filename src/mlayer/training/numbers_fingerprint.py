@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mlayer.numerics.arrays import AnyArray
 from mlayer.training.bulk_digest import tensor_digest
+from mlayer.training.changes import NOT_COMPARED
 
 _OF_C: tuple[type, ...] = (ctypes.Structure, ctypes.Union, ctypes.Array, *ctypes.c_double.__mro__[1:2])
 
@@ -31,7 +32,8 @@ def numbers_of_tensor(tensor: Tensor) -> str:
         scales = f" {_scales(tensor)}" if tensor.is_quantized else ""
         return f"{dense.dtype} {tuple(dense.shape)}{scales} {tensor_digest(dense)}"
     except (RuntimeError, TypeError, NotImplementedError):
-        return f"{tensor.dtype} {tuple(tensor.shape)}"
+        mark = "" if tensor.is_meta else f" {NOT_COMPARED} {type(tensor).__qualname__} without numbers"
+        return f"{tensor.dtype} {tuple(tensor.shape)}{mark}"
 
 
 def _scales(quantized: Tensor) -> str:

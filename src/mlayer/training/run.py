@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -15,8 +16,8 @@ from mlayer.errors import ArgumentError, FileFormatError, in_one_line
 from mlayer.tensorfile import digest_of
 from mlayer.training.batches import Data, FromLoader, Source, as_source
 from mlayer.training.best import Best, Weights, copy_of
-from mlayer.training.changes import agree, difference, differing, merged, same
-from mlayer.training.checkpoints import Checkpoints
+from mlayer.training.changes import agree, difference, differing, merged, not_compared, same
+from mlayer.training.checkpoints import Checkpoints, CheckpointWarning
 from mlayer.training.distributed import World
 from mlayer.training.fingerprint import model_fingerprint, plain
 from mlayer.training.learning_rate import LearningRate
@@ -292,6 +293,13 @@ class Run:
                 "the folder of this run, or empty",
                 f"{checkpoints.folder}, where {'; '.join(changed)}",
                 "Give another folder, or delete this one to start over." + (_SAME_VALUES if held else ""),
+            )
+        if unknown := not_compared(self._about):
+            warnings.warn(
+                f"resumed from {checkpoints.folder} without comparing what is in {in_one_line(unknown)}: it "
+                "cannot be read whole. Make sure that it is the same, or delete the folder to start over.",
+                CheckpointWarning,
+                stacklevel=4,
             )
 
     def _changes(self, state: dict[str, Any]) -> list[str]:

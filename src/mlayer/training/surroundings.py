@@ -15,6 +15,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from mlayer.training.changes import marks_in
 from mlayer.training.fingerprint import plain
 
 # Where torch keeps the functions that are called around every module and every step of an optimizer.
@@ -79,4 +80,6 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(plain(value)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    found = plain(value)
+    digest = hashlib.sha256(json.dumps(found).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return "; ".join([digest, *marks_in(found)])
