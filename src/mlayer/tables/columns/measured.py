@@ -128,8 +128,7 @@ class _Measured(Column):
 
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         parsed = self.parse(series)
-        values, remarks = parsed.values, []
-        missing = np.isnan(values)
+        values, missing, remarks = parsed.values, np.isnan(parsed.values), list[Remark]()
         if parsed.unreadable == len(values) and parsed.unreadable:
             raise ArgumentError(
                 f"the column {self.name!r}",
@@ -254,6 +253,9 @@ class Number(_Measured):
         # A cell is rounded to a number, and so is the cell that it becomes.
         rounding = 2.0**-50 * (np.abs(values) + abs(self.absent))
         return np.where(np.isnan(values), np.inf, np.maximum(np.abs(values - self.absent) - rounding, 0.0))
+
+    def without_limits(self) -> Column | None:
+        return replace(self, least=0.0, most=0.0) if self.least < self.most else None
 
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers, unless they are amounts or cells were missing."""

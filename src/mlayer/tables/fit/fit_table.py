@@ -27,6 +27,7 @@ from mlayer.tables.fit.labeled import Labeled, label
 from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
+from mlayer.tables.fit.tails import with_tails
 from mlayer.tables.horizon import growth_ends, horizon_facts
 from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
@@ -203,6 +204,8 @@ def _learned(
     part = rows.frame.iloc[chosen]
     schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
     schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
+    schema, followed = with_tails(schema, part, rows.target, rows.truth[chosen])
+    learned = [said for said in learned if said.kind != "far" or said.column not in followed]
     return schema, [*learned, *codes]
 
 
