@@ -1,8 +1,9 @@
 """Cells far from all others that are no errors: the target follows them.
 
-Numbers that lie far out count as a limit, since most of them are errors. In a column with a heavy tail, such as
-the tax on an amount, they are the cells that say most. For a target that is a quantity they keep their values if
-the line through the other rows comes much closer to their targets with the values than with the limits.
+Numbers that lie far out count as a limit, since most of them are errors. In a column with a heavy tail, such
+as the tax on an amount, they are the cells that say most. For a target that is a quantity they keep their
+values if the line through the other rows comes much closer to their targets with the values than with the
+limits.
 """
 
 from __future__ import annotations
