@@ -356,7 +356,7 @@ class Date(_Measured):
 
     def held(self) -> tuple[Column, list[Remark]]:
         """The column with dates kept inside the range of the training table."""
-        last = self._day(self.high)
+        last = self.day(self.high)
         said = (
             f"no season to continue was found: later dates than {last} count as {last} in predictions, "
             "so that they stay in the range of what was seen"
@@ -368,19 +368,19 @@ class Date(_Measured):
 
     @property
     def _fill_said(self) -> str:
-        return f"the median, {self._day(self.fill)}"
+        return f"the median, {self.day(self.fill)}"
 
-    def _day(self, days: float) -> str:
+    def day(self, days: float) -> str:
         return str(np.datetime64(int(np.floor(self.origin + days)), "D"))
 
     @property
     def _range(self) -> str:
-        return f"{self._day(self.low)} to {self._day(self.high)}"
+        return f"{self.day(self.low)} to {self.day(self.high)}"
 
     @property
     def description(self) -> str:
         order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
-        first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
+        first = f"days since {self.day(0)}, the first date{order.get(self.format, '')}"
         return "; ".join(filter(None, [first, self._filled]))
 
 

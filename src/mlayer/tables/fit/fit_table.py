@@ -28,7 +28,7 @@ from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
 from mlayer.tables.fit.tails import with_tails
-from mlayer.tables.horizon import growth_ends, horizon_facts
+from mlayer.tables.horizon import growth_ends, horizon_facts, shift_remarks
 from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
@@ -174,7 +174,8 @@ def fit_table(
         )
         if trained.rate is not None:
             said += f"; the growth slows down from {growth_ends(facts['horizon'])} on"
-        remarks = merged([*remarks, Remark("forecast", split.date.name, 0, said)])
+        shifts = shift_remarks(split.date, trained.shifts)
+        remarks = merged([*remarks, *shifts, Remark("forecast", split.date.name, 0, said)])
     return FitResult(
         model=model,
         reason=rows.reason,
@@ -334,6 +335,7 @@ class TrainedTable:
     held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
     scales: bool = False  # whether groups have factors
     rate: float | None = None  # of a series that grows at a constant rate, of its logarithm for each day
+    shifts: tuple[tuple[float, float], ...] = ()  # of its level: the last day before each, and the gain
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -383,4 +385,5 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
         held_out,
         way is not None and way.scales,
         getattr(estimator, "rate_", None),
+        tuple(getattr(estimator, "shifts_", ())),
     )
