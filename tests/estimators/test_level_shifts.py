@@ -83,7 +83,7 @@ def _fitted(x: Array, y: Array) -> MLayerRegressor:
 
 @pytest.mark.parametrize("at", [[80], [60, 140]])
 def test_shifts_in_the_past_are_found_and_removed(at: list[int]) -> None:
-    """Without that, half of a shift is taken for a trend, and the season bends."""
+    """Across a shift, half of it is taken for a trend, and the season bends."""
     x, y = series(300, at[0], 40.0)
     for later in at[1:]:
         y -= 25.0 * (x[:, 0] >= later)
