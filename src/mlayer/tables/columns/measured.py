@@ -9,7 +9,6 @@ Each adds a number "is missing" if cells were missing in the training table.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,7 +41,13 @@ from mlayer.tables.columns.date_notations import (
 )
 from mlayer.tables.columns.durations import CLOCK, duration
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
-from mlayer.tables.columns.stand_ins import absent_number, are_codes, codes_repeat
+from mlayer.tables.columns.stand_ins import (
+    absent_number,
+    are_codes,
+    codes_repeat,
+    have_too_many_digits,
+    names_an_identifier,
+)
 from mlayer.tables.metrics import readable
 from mlayer.tables.remarks import Remark
 
@@ -53,13 +58,6 @@ _FAR, _FAR_SHARE = 20.0, 0.05
 _SLACK = 0.1  # of the range of the training table, before a value counts as outside it
 _MOST_DAYS = 1e12  # from or to any date; numpy counts further
 _NUMBERS = 0.9  # share of a text column that must be numbers for it to be one of numbers
-_ID_NAMES = re.compile(
-    r"^(unnamed: \d+|index|row|row_?(id|num|number|nr|no)|id|uuid|guid|key|.*[_ ]id|level_\d"
-    r"|(order|invoice|account|customer|ticket|serial|record)[_ ]?(no|nr|num|number)"
-    r"|(.*[_ ])?(phone|telephone|telefon|tel|fax|iban|isbn|ean|gtin|imei)([_ ]?(no|nr|num|number))?)$",
-    re.I,
-)
-_CAMEL_ID = re.compile(r"^.*[a-z](Id|ID)$")  # customerID, but not "paid"
 
 
 @dataclass(frozen=True)
@@ -192,6 +190,8 @@ class Number(_Measured):
         """A column of numbers, or of text that is nearly always numbers, plain or as people write them."""
         if is_date(cells.series) or number_notation(cells.name, cells.series) is not None:
             return None
+        if cells.series.dtype.kind != "f" and have_too_many_digits(cells.distinct):
+            return None
         numbers, notation, remarks = read_numbers(cells.name, cells.series)
         if not is_number(cells.series) and (
             (are_codes(cells.texts) and codes_repeat(cells.texts))
@@ -211,11 +211,7 @@ class Number(_Measured):
         values = numbers.values[np.isfinite(numbers.values)]
         if values.min() == values.max() and len(values) == len(numbers.values):
             return left_out(name, f"constant: every cell is {values[0]:g}")
-        if (
-            (_ID_NAMES.match(name) or _CAMEL_ID.match(name))
-            and len(values) == len(np.unique(values))
-            and (values % 1 == 0).all()
-        ):
+        if names_an_identifier(name) and len(values) == len(np.unique(values)) and (values % 1 == 0).all():
             return left_out(name, "a different whole number in each row, and the name of an identifier")
         _check_numbers(name, values)
         if notation is not None:
