@@ -243,6 +243,29 @@ def test_splits_end_where_the_interval_is_that_of_the_values() -> None:
     assert [float(end) for end in ends] == [float(low), float(high)]
 
 
+@pytest.mark.parametrize("splits", [1, 6, 7, 40])
+def test_parts_are_cut_several_at_once_and_no_more_than_asked(splits: int) -> None:
+    """x (1 - x) on two rows, bounded by the products of the ends."""
+    low, high = torch.tensor([[-1.0], [0.25]]).double(), torch.tensor([[2.0], [3.0]]).double()
+    calls = []
+
+    def product(a: torch.Tensor, b: torch.Tensor) -> Parts:
+        calls.append(len(a))
+        ends = torch.cat([x * (1 - y) for x in (a, b) for y in (a, b)], 1)
+        values = torch.cat([x * (1 - x) for x in (a, b, (a + b) / 2)], 1)
+        return Parts(ends.amin(1), ends.amax(1), values.amin(1), values.amax(1))
+
+    lower, upper = refined(product, low, high, torch.ones(2, 1).double(), splits)
+    assert calls[0] == 2
+    assert sum(calls[1:]) <= 2 * 2 * splits
+    assert len(calls) - 1 <= 2 + splits / 2
+    assert (lower <= torch.tensor([-2.0, -6.0])).all()
+    assert (upper >= torch.tensor([0.25, 0.25])).all()
+    if splits == 40:
+        torch.testing.assert_close(lower, torch.tensor([-2.0, -6.0]).double(), atol=0.02, rtol=0)
+        torch.testing.assert_close(upper, torch.tensor([0.25, 0.25]).double(), atol=0.05, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

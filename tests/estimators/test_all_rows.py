@@ -86,13 +86,17 @@ def test_the_time_is_looked_at_before_each_evaluation() -> None:
     assert any(not torch.equal(start[name], value) for name, value in trained.state_dict().items())
 
 
-def choice(effort: str, losses: dict[float, float], monkeypatch: pytest.MonkeyPatch) -> selection.Choice:
-    """A search among alphas whose losses are given."""
-    monkeypatch.setattr(
-        selection,
-        "_held_out_loss",
-        lambda make, data, recipe, *_, **__: (losses[recipe.alpha], layer(), None),
-    )
+def choice(
+    effort: str, losses: dict[float, float], monkeypatch: pytest.MonkeyPatch, spread: float = 0.0
+) -> selection.Choice:
+    """A search among alphas whose losses are given; those of two rows differ by ``spread`` over alpha."""
+
+    def trial(make: object, data: object, recipe: Recipe, *_: object, **__: object) -> selection._Trial:
+        loss, apart = losses[recipe.alpha], spread / recipe.alpha
+        each = torch.tensor([loss - apart, loss + apart], dtype=torch.float64)
+        return selection._Trial(loss, layer(), each, None)
+
+    monkeypatch.setattr(selection, "_trial", trial)
     return selection.choose_alpha(layer, rows(), RECIPE, [], effort=effort)
 
 
@@ -102,6 +106,14 @@ def test_the_walk_downhill_finds_the_minimum(best: int, monkeypatch: pytest.Monk
     found = choice("default", losses, monkeypatch)
     assert found.alpha == selection.ALPHAS[best]
     assert found.loss == 1.0
+
+
+@pytest.mark.parametrize(("spread", "chosen"), [(0.0, 0.0015), (0.02, 0.01)])
+def test_a_gain_within_its_standard_error_is_none(
+    spread: float, chosen: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = dict.fromkeys(selection.ALPHAS, 9.0) | {0.01: 1.2, 0.004: 1.1, 0.0015: 1.0}
+    assert choice("default", losses, monkeypatch, spread).alpha == chosen
 
 
 def test_a_thorough_search_tries_every_value(monkeypatch: pytest.MonkeyPatch) -> None:

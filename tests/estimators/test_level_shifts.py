@@ -1,4 +1,4 @@
-"""A level that shifts shortly before the end of a series: no explosive forecast, and the new level."""
+"""A level that shifts: the rows before it are moved; shortly before the end, no explosive forecast."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from mlayer.estimators import MLayerRegressor
 from mlayer.estimators.continuation import Continuation, Moments
 from mlayer.estimators.rows import Rows
+from mlayer.estimators.shifts import level_shifts
 from mlayer.estimators.wandering import has_shifted
 from mlayer.estimators.waves import WaveFit, bounded, solved
 from mlayer.numerics.arrays import Array
@@ -72,3 +73,37 @@ def test_the_level_of_the_last_rows() -> None:
     assert (way.memory, way.drift, way.local) == (2.0, 0.0, False)
     assert way.description == "the level of the last rows plus the season"
     assert Continuation("none", 0.3, 0.5, False).from_the_last_rows == Continuation("none", 0.3, 0.5, False)
+
+
+def _fitted(x: Array, y: Array) -> MLayerRegressor:
+    model = MLayerRegressor(random_state=0, periodic=[0])
+    setattr(model, "_series", True)  # noqa: B010 - as for a table with one row at each date
+    return model.fit(x, y)
+
+
+@pytest.mark.parametrize("at", [[80], [60, 140]])
+def test_shifts_in_the_past_are_found_and_removed(at: list[int]) -> None:
+    """Across a shift, half of it is taken for a trend, and the season bends."""
+    x, y = series(300, at[0], 40.0)
+    for later in at[1:]:
+        y -= 25.0 * (x[:, 0] >= later)
+    model = _fitted(x[:240], y[:240])
+    days, sizes = np.array(model.shifts_).T
+    np.testing.assert_allclose(days + 1, at, atol=2)
+    np.testing.assert_allclose(sizes, [40.0, -25.0][: len(at)], atol=4)
+    ahead = model.predict(x[240:]) - y[240:]
+    assert np.sqrt(np.square(ahead).mean()) < 1.4 * 3  # the noise
+    assert model.way_ is not None
+    assert model.way_.season != "none"
+
+
+def test_what_wanders_bends_or_swings_has_no_shifts() -> None:
+    t = np.arange(160.0)
+    draw = np.random.default_rng(3)
+    walk, noise = np.cumsum(draw.normal(size=160)), draw.normal(size=160)
+    bent, season = 30 / (1 + np.exp(-(t - 80) / 16)), 5 * np.sin(2 * np.pi * t / 40)
+    moments = Moments(t[:, None], 0)
+    for y in (walk, noise, bent + noise, season + noise):
+        rows = Rows(t[:, None], ((y - y.mean()) / y.std())[:, None], np.ones(160))
+        assert level_shifts(rows, moments, 1.0, lambda _: None) is None
+    assert not _fitted(t[:, None], np.exp(0.01 * t) * (20 + season) + noise).shifts_

@@ -87,6 +87,20 @@ def test_far_out_cells_are_limited_and_said() -> None:
     assert far[0] == pytest.approx(far[1], rel=1e-9)
 
 
+@pytest.mark.parametrize("share", [0.19, 0.0])
+def test_cells_of_a_heavy_tail_stay_if_the_target_follows_them(share: float) -> None:
+    draw = np.random.default_rng(1)
+    tax = np.sinh(draw.normal(0, 2.5, 400))
+    frame = pd.DataFrame({"tax": tax, "b": draw.normal(size=400)})
+    frame["total"] = tax * share + frame["b"] + 0.01 * draw.normal(size=400)
+    result = fit_table(frame, Plan("total", training=Training(epochs=30)))
+    kinds = [remark.kind for remark in result.remarks if remark.column == "tax"]
+    assert kinds == (["giveaway"] if share else ["far"])
+    assert result.metrics["RMSE"] < 0.05 + 0.05 * (not share)
+    far = result.model.predict(pd.DataFrame({"tax": [1e4, 1e4 + 100.0], "b": [0.0, 0.0]})).outputs
+    assert far[1] - far[0] == pytest.approx(100 * share, abs=0.5)
+
+
 @pytest.mark.parametrize("values", [[0.0] * 90 + [5.0] * 10, list(np.exp(np.linspace(-3, 3, 100)))])
 def test_usual_columns_have_no_limits(values: list[float]) -> None:
     found = infer_column(pd.Series(values, name="x"), 20)

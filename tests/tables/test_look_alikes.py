@@ -154,15 +154,26 @@ def test_what_was_in_doubt_is_said(cells: list[str], said: str) -> None:
     [
         [f"0{30 + k % 60}{1_234_567 + 7919 * k}" for k in range(90)],
         [f"+49{10**8 + 77 * k}" for k in range(90)],
+        [f"{4_929_123_456_789_012_345 + 10**17 * (k % 40) + 7919 * k}" for k in range(90)],
+        [f"{10**20 + 12_345_678_901_234_567 * k + 1}" for k in range(1, 91)],
     ],
 )
-def test_telephone_numbers_are_left_out(cells: list[str], tmp_path: Path) -> None:
+def test_numbers_of_telephones_and_accounts_are_left_out(cells: list[str], tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(f"{cell},{k}" for k, cell in enumerate(cells)))
     frame = read_with_target(open_table(tmp_path / "t.csv"), "y").frame
     assert infer_column(frame["x"], 50).column is None
     numbers = pd.Series(range(5_550_000_000, 5_550_000_090), name="phone_number")
     assert infer_column(numbers, 50).column is None
     assert kind("phone", [1, 2, 0, 1] * 20) == "number"
+
+
+def test_whole_numbers_that_float64_cannot_hold_are_names() -> None:
+    cards = [4_929_123_456_789_012_345, 6_011_000_990_139_424, 5_105_105_105_105_101]
+    assert kind("card", cards * 20) == "category"
+    assert infer_column(pd.Series(range(10**17 + 1, 10**17 + 90), name="x"), 50).column is None
+    assert kind("mass", np.pi * 1e24 * DAYS) == "number"
+    assert kind("created", [1_700_000_000_123_456_789 + 10**12 * k for k in range(90)]) == "number"
+    assert kind("cells", [10**18 * k for k in range(1, 9)] * 9) == "number"
 
 
 @pytest.mark.parametrize(("last", "left_out"), [("Media,7,3", False), ("Media,20.5,61.5", True)])

@@ -49,6 +49,17 @@ def test_the_last_dates_are_held_out_where_time_drives() -> None:
         fit_table(table.drop(columns="date"), Plan("sales", split="time"))
 
 
+def test_a_shift_of_the_level_is_said_and_does_not_widen_intervals() -> None:
+    t = np.arange(200)
+    y = 50 + 30 * (t >= 90) + 4 * np.sin(2 * np.pi * t / 7) + np.random.default_rng(5).normal(0, 1, 200)
+    table = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=200), "y": y})
+    result = fit_table(table, Plan("y"))
+    (said,) = (str(remark) for remark in result.remarks if remark.kind == "shift")
+    assert "shifts after 2024-03-30 by" in said  # day 89
+    assert result.half is not None
+    assert 1.2 < result.half.mean() < 3.0  # 1.64 of the noise; more than 30 with the shift among the errors
+
+
 def test_what_drives() -> None:
     draw = np.random.default_rng(0)
     days = np.arange(200.0)

@@ -34,6 +34,8 @@ _SEASONS = (4, 7, 12, 24)
 _HARMONICS = (1, 2, 3, 12)
 # A sine is looked for in this many seasons, what has more harmonics in that many.
 _SEASONS_OF_A_SINE, _SEASONS_OF_OTHERS = 1.5, 2.0
+# Series are numbered anew beyond this number, before one more group would exceed an integer.
+_MOST_KEYS = 2**60
 # Columns at most, as a part of the rows.
 _COLUMNS = 1 / 3
 # What a slope, and a season, must gain in the logarithm of the mean squared error: few origins may favor
@@ -124,12 +126,22 @@ class Moments:
         """The rows of each series, that of one set of groups.  (series, rows)"""
         if not self.groups:
             return np.ones((1, len(x)), dtype=bool)
-        key = np.unique(x[:, self.groups], axis=0, return_inverse=True)[1].reshape(-1)
-        return np.asarray(key == np.arange(int(key.max()) + 1)[:, None])
+        number = series_numbers(x, self.groups)
+        return np.asarray(number == np.arange(int(number.max()) + 1)[:, None])
 
     def until(self, part: float) -> float:
         """The last moment of this part of them."""
         return float(self.values[max(0, round(min(part, 1.0) * len(self.values)) - 1)])
+
+
+def series_numbers(x: Array, groups: list[int]) -> Indices:
+    """The number of the series of each row, by its inputs of two values, in their order."""
+    key = np.zeros(len(x), dtype=np.int64)
+    for g in groups:  # to sort the rows themselves takes far longer
+        key = 2 * key + (x[:, g] == x[:, g].max())
+        if key.max() > _MOST_KEYS:
+            key = np.unique(key, return_inverse=True)[1]
+    return np.asarray(np.unique(key, return_inverse=True)[1], dtype=np.int64)
 
 
 def most_columns(data: Rows) -> int:
@@ -203,12 +215,21 @@ class End:
         self._ages = np.empty(len(since))
         for rows in self._series:
             self._ages[rows] = (since[rows].max() - since[rows]) / moments.step
+        self._known: dict[float, tuple[Array, Array]] = {}  # by memory
         # The slopes of the last rows, with a level for each series.
         fade = data.weight * np.exp(since / (_LOCAL * len(moments.values) * moments.step))
         root = np.sqrt(fade)[:, None]
         sloped = np.column_stack([self._slopes, self._series.T.astype(np.float64)]) * root
         slopes = np.linalg.lstsq(sloped, self._rest * root, rcond=None)[0]
         self._local = np.asarray(slopes[: self._slopes.shape[1]], dtype=np.float64)
+
+    def _means(self, memory: float) -> tuple[Array, Array]:
+        """Of each series the means, with the weights of this memory, of residuals and slopes' columns."""
+        if memory not in self._known:
+            weight = self._series * (self.data.weight * np.exp(-self._ages / memory))
+            weight /= weight.sum(axis=1, keepdims=True)
+            self._known[memory] = weight @ self._rest, weight @ self._slopes
+        return self._known[memory]
 
     def model(self, way: Continuation) -> WaveFit:
         """The model with the level and the slope of ``way``."""
@@ -217,13 +238,10 @@ class End:
         data, groups = self.data, self.moments.groups
         found = self.base.coefficients.copy()
         slope = way.drift * (self._local if way.local else found[self._trend])
-        left = self._rest - self._slopes @ slope
-        weight = data.weight * np.exp(-self._ages / way.memory)
-        levels, places = [], []
-        for rows in self._series:
-            levels.append(weight[rows] @ left[rows] / weight[rows].sum())
-            places.append([1.0, *data.x[rows][0, groups]])
-        change = np.linalg.lstsq(np.array(places), np.array(levels), rcond=None)[0]
+        rest, slopes = self._means(way.memory)
+        levels = rest - slopes @ slope
+        places = [[1.0, *data.x[rows][0, groups]] for rows in self._series]
+        change = np.linalg.lstsq(np.array(places), levels, rcond=None)[0]
         # The constant is not in ``left``: what is found is a change of it.
         found[self._trend] = slope
         found[0] += change[0] - slope[0] * self._end

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from mlayer.estimators.continuation import series_numbers
 from mlayer.estimators.rows import Rows
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array, Flags
@@ -64,14 +65,18 @@ class Multiplier:
         Targets must not be negative. The factors then have the right sums over each group (McCullagh and
         Nelder, "Generalized Linear Models", 1989), zeros or not.
         """
-        columns = np.column_stack([np.ones(len(rows.x)), rows.x[:, groups]])
-        truth = np.maximum(rows.y[:, 0] + offset, 0.0)
-        mean = float(rows.weight @ truth / rows.weight.sum())
+        # The likelihood depends on the sums over the rows of each series alone.
+        series = series_numbers(rows.x, groups)
+        first = np.unique(series, return_index=True)[1]
+        columns = np.column_stack([np.ones(len(first)), rows.x[first][:, groups]])
+        weight = np.bincount(series, rows.weight)
+        truth = np.bincount(series, rows.weight * np.maximum(rows.y[:, 0] + offset, 0.0)) / weight
+        mean = float(weight @ truth / weight.sum())
         logs = np.full(len(truth), np.log(mean))
         found = np.zeros(columns.shape[1])
         for _ in range(_ROUNDS):
             means = np.exp(logs)
-            root = np.sqrt(rows.weight * means)
+            root = np.sqrt(weight * means)
             found = np.linalg.lstsq(columns * root[:, None], root * (logs + truth / means - 1), rcond=None)[0]
             logs = np.clip(columns @ found, np.log(mean * _LEAST_MEAN) - 5, np.log(mean / _LEAST_MEAN) + 5)
         rates = np.zeros(rows.x.shape[1])

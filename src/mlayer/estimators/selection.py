@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from mlayer.estimators.fitting import Recipe, Tensors, fit_layer, loss_on, outputs_of
+from mlayer.estimators.fitting import Recipe, Tensors, class_losses, fit_layer, loss_on, outputs_of
 from mlayer.estimators.watch import Listener, Watch
 from mlayer.nn import MLayer
 
@@ -50,6 +50,22 @@ class Choice:
     layer: MLayer  # of the trial
     # absolute, of each row when it was held out, (rows, outputs), NaN where it never was; None for classes
     errors: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A layer and what it did on the rows that were held out."""
+
+    loss: float
+    layer: MLayer  # of the last fold
+    losses: Tensor  # the terms of the mean, (rows,), NaN where a row was not held out
+    errors: Tensor | None  # as those of a choice
+
+    def hardly_differs(self, best: _Trial) -> bool:
+        """Whether its loss is within a standard error of the difference from that of the best."""
+        more = (self.losses - best.losses)[~best.losses.isnan()]
+        # NaN where this trial ended early, infinite after an overflow
+        return bool(more.isfinite().all() and more.mean() <= more.std() / math.sqrt(len(more)))
 
 
 def fold_count(rows: int, effort: str) -> int:
@@ -103,30 +119,29 @@ def choose_alpha(
     A trial ends as soon as its loss exceeds the best so far, or the loss ``to_beat`` of another model.
 
     The loss over log(alpha) falls to one minimum and rises again, up to noise, so the default walks downhill
-    from the middle; a thorough search tries every value.
+    from the middle; a thorough search tries every value. Of those whose loss is within a standard error of
+    the least one the largest is taken (Breiman et al., "Classification and Regression Trees", 1984): a layer
+    that is as good and smoother goes less astray where rows are rare.
     """
     watch = watch or Watch()
     alphas = alphas_of(effort)
     trial = replace(recipe, max_iter=min(EFFORTS[effort].iterations, recipe.max_iter))
-    losses: dict[float, float] = {}
-    kept: list[tuple[MLayer, Tensor | None]] = []
+    trials: dict[float, _Trial] = {}
 
     def attempt(place: int) -> bool:
         """Try an alpha; whether it is the best so far."""
-        if not 0 <= place < len(alphas) or (losses and watch.left == 0.0):
+        if not 0 <= place < len(alphas) or (trials and watch.left == 0.0):
             return False
         alpha = alphas[place]
-        watch.tell(len(losses) / len(alphas))
-        best = min(losses.values(), default=math.inf)
-        loss, layer, errors = _held_out_loss(
+        watch.tell(len(trials) / len(alphas))
+        best = min((each.loss for each in trials.values()), default=math.inf)
+        found = _trial(
             make, data, replace(trial, alpha=alpha), folds, stop_at=min(best, to_beat), watch=watch
         )
-        if losses and watch.left == 0.0:
+        if trials and watch.left == 0.0:
             return False  # cut short, it would not be a fair comparison
-        losses[alpha] = loss
-        if loss < best or not kept:
-            kept[:] = [(layer, errors)]
-        return loss < best
+        trials[alpha] = found
+        return found.loss < best
 
     middle = min(range(len(alphas)), key=lambda k: abs(math.log(alphas[k] / _MIDDLE)))
     if EFFORTS[effort].every:
@@ -140,27 +155,35 @@ def choose_alpha(
                 place += direction
             if place != middle + direction:
                 break  # downhill on this side: the other one is uphill
-    best = min(losses, key=lambda alpha: losses[alpha])
-    return Choice(best, losses[best], losses, *kept[0])
+    best = min(trials.values(), key=lambda each: each.loss)
+    alpha = max(alpha for alpha, each in trials.items() if each is best or each.hardly_differs(best))
+    chosen = trials[alpha]
+    losses = {alpha: each.loss for alpha, each in trials.items()}
+    return Choice(alpha, chosen.loss, losses, chosen.layer, chosen.errors)
 
 
-def _held_out_loss(
+def _trial(
     make: Maker, data: Tensors, recipe: Recipe, folds: Sequence[Tensor], *, stop_at: float, watch: Watch
-) -> tuple[float, MLayer, Tensor | None]:
-    """Mean over the folds of the loss on the rows that were held out, the layer of the last fold, the errors.
+) -> _Trial:
+    """The mean over the folds of the loss on the rows that were held out, and what it is made of.
 
     Losses are positive, so that once the sum of the first folds is beyond ``stop_at`` the rest need not run.
     """
     total = 0.0
     layer = make()
-    errors = torch.full_like(data.y, math.nan) if data.y.is_floating_point() else None
+    quantity = data.y.is_floating_point()
+    errors = torch.full_like(data.y, math.nan) if quantity else None
+    losses = torch.full((len(data),), math.nan, dtype=torch.float64)
     for place, fold in enumerate(folds):
         layer = layer if not place else make()
-        rows = data.part(~fold)
-        fit_layer(layer, rows, recipe, progress=Listener(watch, shown=False))
-        total += loss_on(layer, data.part(fold), recipe.loss) / len(folds)
+        fit_layer(layer, data.part(~fold), recipe, progress=Listener(watch, shown=False))
+        held = data.part(fold)
+        total += loss_on(layer, held, recipe.loss) / len(folds)
         if errors is not None:
-            errors[fold] = (outputs_of(layer, data.x[fold]) - data.y[fold]).abs()
+            errors[fold] = (outputs_of(layer, held.x) - held.y).abs()
+            losses[fold] = (errors[fold].square().mean(dim=1) * held.weight).double()
+        else:
+            losses[fold] = class_losses(layer, held).double()
         if total >= stop_at or watch.left == 0.0:
             break
-    return total, layer, errors
+    return _Trial(total, layer, losses, errors)

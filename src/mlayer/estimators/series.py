@@ -30,15 +30,15 @@ from mlayer.estimators.parameters import SMALL_TABLE, is_auto
 from mlayer.estimators.past import ORIGINS, Past
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.scaling import Scale
+from mlayer.estimators.shifts import Shifts, level_shifts
 from mlayer.estimators.wandering import (
     floor_of,
     has_shifted,
     is_determined,
     is_year,
-    persistence_of,
     price_of_ways,
-    recurring,
     sound_ways,
+    wandering_beside,
 )
 from mlayer.estimators.watch import Listener, OutOfTimeError, Watch
 from mlayer.estimators.waves import (
@@ -55,8 +55,6 @@ from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
 from mlayer.training import TrainingResult
 
-# The waves that were found, those of few cycles too.
-_ALL_WAVES = "all waves"
 # With more inputs than these waves are looked for only along those that are spaced like times.
 _FEW_INPUTS = 3
 # Of the layer that competes with a model of waves on held-out rows.
@@ -108,6 +106,8 @@ class SeriesPart:
     rolling_: tuple[Array, Array, Array] | None
     # Of one that grows at a constant rate: that of its logarithm, for each unit of its time.
     rate_: float | None
+    # Shifts of its level: the last time before each, and what the level gains.
+    shifts_: list[tuple[float, float]]
     # How far its level may wander, the distance of its moments, and whether that is a share of the forecast.
     floor_: tuple[Persistence, float, bool] | None
 
@@ -120,6 +120,7 @@ class SeriesPart:
         """The model of waves, if held-out rows favor it; see `mlayer.estimators.waves`."""
         wanted = getattr(self, "periodic", False)
         self.periods_, self.way_, self.rolling_, self.floor_, self.rate_ = [], None, None, None, None
+        self.shifts_ = []
         along = self._wave_inputs(data.x, wanted)
         if not along:
             return None
@@ -166,6 +167,9 @@ class SeriesPart:
             return None
         watch, data = self._clock, data.double()
         with watch.section(0.0, 0.6):
+            shifts = self._level_shifts(data, time)
+            if shifts is not None:
+                data = replace(data, y=torch.from_numpy(shifts.removed(data.rows, time).y))
             chosen = self._chosen(data, time, settled)
         way, end, past = chosen.way, chosen.end, chosen.past
         with watch.section(0.6, 0.9):
@@ -178,6 +182,9 @@ class SeriesPart:
         grows = factor is not None and bool(factor.rates[time])
         if factor is not None and grows:
             self.rate_ = float(factor.rates[time] / self._inputs.deviation[time])
+        if shifts is not None:
+            days = shifts.times * float(self._inputs.deviation[time]) + float(self._inputs.mean[time])
+            self.shifts_ = list(zip(days.tolist(), (shifts.sizes * unit).tolist(), strict=True))
         self.way_ = replace(way, grows=grows, scales=factor is not None and not grows)
         if chosen.persistence is not None and not self.way_.scales:  # groups have errors of different shares
             offset = float(self._outputs.mean[0]) / unit
@@ -190,6 +197,18 @@ class SeriesPart:
             errors * unit,
         )
         return self._wave_fit(end.model(way), data, factor)
+
+    def _level_shifts(self, data: Tensors, time: int) -> Shifts | None:
+        """The shifts of the level of a series."""
+
+        def search(rows: Rows) -> WaveFit | None:
+            return self._wave_search(replace(data, y=torch.from_numpy(rows.y)), [time], unbounded=True)
+
+        rows, offset = data.rows, float(self._outputs.mean[0] / self._outputs.deviation[0])
+        if may_grow(rows, time, offset):  # a season that grows with the level is no shift
+            return None
+        day = 1 / float(self._inputs.deviation[time])
+        return level_shifts(rows, Moments(rows.x, time), day, search)
 
     def _chosen(self, data: Tensors, time: int, settled: Continuation | None) -> _Chosen:
         """The way to continue a series; with a factor, of growth or of groups, where forecasts favor that."""
@@ -229,7 +248,7 @@ class SeriesPart:
         with watch.section(0.0, 0.5):
             waves = self._waves_of_series(past, flat)
         known = ends(rows, past.moments, waves, {CALENDAR, FOUND})
-        found = self._persistence(known, waves, rows, past)
+        found = wandering_beside(known, waves, rows, past.moments)
         if settled is None or len(data) <= _ROWS_COMPARED_AGAIN:
             with watch.section(0.5, 1.0):
                 self._compare(past, data, time)
@@ -259,28 +278,6 @@ class SeriesPart:
         others = min(known[season].base.score for season in known if season != FOUND)
         day = 1 / float(self._inputs.deviation[time])
         return end.base.score < others - _SURELY_BETTER and is_year(end.base, rows, found, day)
-
-    @staticmethod
-    def _persistence(
-        known: dict[str, End], waves: WaveFit | None, rows: Rows, past: Past
-    ) -> Persistence | None:
-        """The wandering of the level beside seasons that recur; waves that are chance then are dropped."""
-        models = {season: end.base for season, end in known.items() if season != FOUND}
-        if (kept := recurring(waves, rows)) is not None:
-            models[FOUND] = kept
-        if waves is not None and kept is not waves and is_determined(known[FOUND]):
-            models[_ALL_WAVES] = known[FOUND].base
-        best = persistence_of(models, rows, past.moments)
-        if best is not None and best[0] == _ALL_WAVES and best[1].wanders:
-            models.pop(_ALL_WAVES)
-            best = persistence_of(models, rows, past.moments)
-        if best is None or not best[1].wanders:
-            return None if best is None else best[1]
-        if best[0] != FOUND:
-            known.pop(FOUND, None)
-        elif kept is not None and kept is not waves:
-            known[FOUND] = End(kept, rows, past.moments)
-        return best[1]
 
     def _waves_of_series(self, past: Past, data: Tensors) -> WaveFit | None:
         """The waves to continue: those of the earlier rows where some of all rows would leave their range.

@@ -12,13 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from mlayer.estimators.continuation import NONE, PRICE_OF_A_DRIFT, Continuation, End, Moments
+from mlayer.estimators.continuation import FOUND, NONE, PRICE_OF_A_DRIFT, Continuation, End, Moments
 from mlayer.estimators.rows import Rows
 from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
 from mlayer.numerics.waves import schwarz
 
+# The waves that were found, those of few cycles too.
+_ALL_WAVES = "all waves"
 # A wave recurs if the rows have this many of its cycles.
 _CYCLES = 2.9
 # Days; a wave is that of the year if its period differs by this part, and the rows have this many years.
@@ -86,7 +88,7 @@ def persistence_of(
     """
     best: tuple[float, str, Persistence] | None = None
     for name, model in models.items():
-        found = Persistence.of(_residuals(model, data, moments))
+        found = Persistence.of(residual_series(model, data, moments))
         if found is None:
             continue
         count = model.parameters(data.y.shape[1], data.x.shape[1])
@@ -96,7 +98,29 @@ def persistence_of(
     return None if best is None else best[1:]
 
 
-def _residuals(model: WaveFit, data: Rows, moments: Moments, *, together: bool = False) -> list[Array]:
+def wandering_beside(
+    known: dict[str, End], waves: WaveFit | None, rows: Rows, moments: Moments
+) -> Persistence | None:
+    """The wandering of the level beside seasons that recur; waves that are chance then leave ``known``."""
+    models = {season: end.base for season, end in known.items() if season != FOUND}
+    if (kept := recurring(waves, rows)) is not None:
+        models[FOUND] = kept
+    if waves is not None and kept is not waves and is_determined(known[FOUND]):
+        models[_ALL_WAVES] = known[FOUND].base
+    best = persistence_of(models, rows, moments)
+    if best is not None and best[0] == _ALL_WAVES and best[1].wanders:
+        models.pop(_ALL_WAVES)
+        best = persistence_of(models, rows, moments)
+    if best is None or not best[1].wanders:
+        return None if best is None else best[1]
+    if best[0] != FOUND:
+        known.pop(FOUND, None)
+    elif kept is not None and kept is not waves:
+        known[FOUND] = End(kept, rows, moments)
+    return best[1]
+
+
+def residual_series(model: WaveFit, data: Rows, moments: Moments, *, together: bool = False) -> list[Array]:
     """The series of residuals of each group, or of all ``together``; rows of one moment are averaged."""
     left = (data.y - model.columns(data.x) @ model.coefficients).mean(axis=1)
     place = np.searchsorted(moments.values, data.x[:, moments.time])
@@ -129,7 +153,7 @@ def floor_of(
     if way.season != NONE or not found.wanders or not (data.y + offset > 0).all():
         return found, False
     none = WaveFit(np.empty(0), np.empty(0, dtype=np.int64), coefficients=np.zeros((1 + data.x.shape[1], 1)))
-    series = _residuals(none, replace(data, y=data.y + offset), end.moments)
+    series = residual_series(none, replace(data, y=data.y + offset), end.moments)
     logs, values = Persistence.of([np.log(each) for each in series]), Persistence.of(series)
     if logs is None or values is None or not logs.wanders or not min(logs.deviation, values.deviation) > 0:
         return found, False
@@ -147,7 +171,7 @@ def price_of_ways(known: Mapping[str, End]) -> Callable[[Continuation], float]:
     """
     sloped, regular = set(), set()
     for season, end in known.items():
-        found = Persistence.of(_residuals(end.base, end.data, end.moments))
+        found = Persistence.of(residual_series(end.base, end.data, end.moments))
         if found is not None and is_determined(end) and _has_sure_slope(end, found):
             sloped.add(season)
             count = len(end.moments.values)
@@ -205,7 +229,7 @@ def sound_ways(found: Persistence | None, end: End) -> Callable[[Continuation], 
 
 def has_shifted(model: WaveFit, data: Rows, moments: Moments) -> bool:
     """Whether the level of the last moments is one that the residuals have not had before."""
-    (means,) = _residuals(model, data, moments, together=True)
+    (means,) = residual_series(model, data, moments, together=True)
     early = int((1 - _LATELY) * len(means))
     if early < 4 * _LAST_MOMENTS:
         return False

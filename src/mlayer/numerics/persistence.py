@@ -79,10 +79,13 @@ class Persistence:
         if not parts or not max(float(np.std(each)) for each in parts) > 0:
             return None
         count = sum(len(each) - 1 for each in parts)
+        # Series of one length at once, (series, values).
+        lengths = {len(each) for each in parts}
+        blocks = [np.stack([each for each in parts if len(each) == length]) for length in sorted(lengths)]
         fits = []
         for phi, theta in product(_PHIS, _THETAS):
             if theta <= phi:
-                square = sum(_squares(each, phi, theta) for each in parts)
+                square = sum(_squares(each, phi, theta) for each in blocks)
                 fits.append((count * math.log(max(square / count, 1e-300)), phi, theta))
         best = min(fits)
         walk = min(fit for fit in fits if fit[1] == 1.0)
@@ -104,12 +107,12 @@ class Persistence:
 
 
 def _squares(values: Array, phi: float, theta: float) -> float:
-    """The least sum of squared innovations after the first value, over the mean."""
+    """The least sum of squared innovations after the first values, over the mean of each series."""
     from scipy.signal import lfilter
 
-    change = values[1:] - phi * values[:-1]
+    change = values[:, 1:] - phi * values[:, :-1]
     found = np.asarray(lfilter([1.0], [1.0, -theta], change))
     if phi < 1.0:
-        mean = np.asarray(lfilter([1.0], [1.0, -theta], np.full(len(change), 1.0 - phi)))
-        found = found - mean * (mean @ found / (mean @ mean))
-    return float(found @ found)
+        mean = np.asarray(lfilter([1.0], [1.0, -theta], np.full(change.shape[1], 1.0 - phi)))
+        found = found - (found @ mean / (mean @ mean))[:, None] * mean
+    return float(np.square(found).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.horizon import HorizonErrors
 from mlayer.tables.columns import Date
+from mlayer.tables.metrics import readable
+from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -37,6 +39,15 @@ def horizon_facts(
     extent = float(np.nanmax(days) - np.nanmin(days))
     slows = {} if rate is None else {"slows": {"rate": rate, "after": _LASTS * extent}}
     return {"column": date.name, "last": str(last), **errors.as_json(), **slows}
+
+
+def shift_remarks(date: Date, shifts: Iterable[tuple[float, float]]) -> list[Remark]:
+    """A remark for each shift of the level: the last of the days before it, and what the target gains."""
+    said = (
+        "the level of the target shifts after {} by {}: earlier rows count as if they had the new level, and "
+        "intervals of forecasts hold unless it shifts again"
+    )
+    return [Remark("shift", date.name, 0, said.format(date.day(day), readable(size))) for day, size in shifts]
 
 
 def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:

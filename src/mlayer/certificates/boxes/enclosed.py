@@ -8,6 +8,7 @@ by (||A||_1 ||A||_inf)^(1/2).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -66,16 +67,24 @@ class Enclosed:
     mid: Tensor
     error: Tensor
 
+    @cached_property
+    def frobenius(self) -> Tensor:
+        """An upper bound of the Frobenius norm of ``mid``; a matrix is a factor of several products."""
+        return frobenius(self.mid)
+
+    @cached_property
+    def spectral(self) -> Tensor:
+        """A cheap upper bound of the spectral norm of ``mid``."""
+        return spectral(self.mid)
+
     def __add__(self, other: Enclosed) -> Enclosed:
         total = self.mid + other.mid
         return Enclosed(total, (self.error + other.error + 2 * UNIT * frobenius(total)) * _MORE)
 
     def __matmul__(self, other: Enclosed) -> Enclosed:
         n = self.mid.shape[-1]
-        rounding = gamma(n) * frobenius(self.mid) * frobenius(other.mid)
-        carried = (
-            spectral(self.mid) * other.error + self.error * spectral(other.mid) + self.error * other.error
-        )
+        rounding = gamma(n) * self.frobenius * other.frobenius
+        carried = self.spectral * other.error + self.error * other.spectral + self.error * other.error
         return Enclosed(self.mid @ other.mid, (carried + rounding) * _MORE + VANISHED)
 
     def times(self, factor: float | Tensor) -> Enclosed:

@@ -73,14 +73,15 @@ def _taylor(base: Enclosed, alpha: Enclosed, beta: Enclosed) -> tuple[Enclosed, 
     rows, n = len(base.mid), base.mid.shape[-1]
     k, d = alpha.mid.shape[1], beta.mid.shape[2]
     one = torch.eye(n, dtype=torch.float64)
+    base5, alpha5 = base.inner(), alpha.inner()
     e = exact(one.expand(rows, 1, n, n))
     l = exact(torch.zeros(rows, k, n, n, dtype=torch.float64))  # noqa: E741
     eb = exact(torch.zeros(rows, 1, d, n, n, dtype=torch.float64))
     lb = exact(torch.zeros(rows, k, d, n, n, dtype=torch.float64))
     for j in range(_DEGREE, 0, -1):
         by = 1.0 / j
-        lb = (lb @ base.inner() + l.inner() @ beta + eb @ alpha.inner()).times(by)
-        eb = (eb @ base.inner() + e.inner() @ beta).times(by)
+        lb = (lb @ base5 + l.inner() @ beta + eb @ alpha5).times(by)
+        eb = (eb @ base5 + e.inner() @ beta).times(by)
         l = (l @ base + e @ alpha).times(by)  # noqa: E741
         e = (e @ base).times(by) + exact(one)
     return e, l, eb, lb

@@ -124,6 +124,10 @@ class Column(ABC):
         del series
         return None
 
+    def without_limits(self) -> Column | None:
+        """The column with cells far from the others as they are; None if it limits none."""
+        return None
+
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers of the cells, if they may be codes of categories; None if they cannot."""
         del series

@@ -9,7 +9,6 @@ Each adds a number "is missing" if cells were missing in the training table.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,7 +41,13 @@ from mlayer.tables.columns.date_notations import (
 )
 from mlayer.tables.columns.durations import CLOCK, duration
 from mlayer.tables.columns.kind import Cells, Column, Inferred, left_out
-from mlayer.tables.columns.stand_ins import absent_number, are_codes, codes_repeat
+from mlayer.tables.columns.stand_ins import (
+    absent_number,
+    are_codes,
+    codes_repeat,
+    have_too_many_digits,
+    names_an_identifier,
+)
 from mlayer.tables.metrics import readable
 from mlayer.tables.remarks import Remark
 
@@ -53,13 +58,6 @@ _FAR, _FAR_SHARE = 20.0, 0.05
 _SLACK = 0.1  # of the range of the training table, before a value counts as outside it
 _MOST_DAYS = 1e12  # from or to any date; numpy counts further
 _NUMBERS = 0.9  # share of a text column that must be numbers for it to be one of numbers
-_ID_NAMES = re.compile(
-    r"^(unnamed: \d+|index|row|row_?(id|num|number|nr|no)|id|uuid|guid|key|.*[_ ]id|level_\d"
-    r"|(order|invoice|account|customer|ticket|serial|record)[_ ]?(no|nr|num|number)"
-    r"|(.*[_ ])?(phone|telephone|telefon|tel|fax|iban|isbn|ean|gtin|imei)([_ ]?(no|nr|num|number))?)$",
-    re.I,
-)
-_CAMEL_ID = re.compile(r"^.*[a-z](Id|ID)$")  # customerID, but not "paid"
 
 
 @dataclass(frozen=True)
@@ -128,8 +126,7 @@ class _Measured(Column):
 
     def encode(self, series: Series) -> tuple[Floats, list[Remark]]:
         parsed = self.parse(series)
-        values, remarks = parsed.values, []
-        missing = np.isnan(values)
+        values, missing, remarks = parsed.values, np.isnan(parsed.values), list[Remark]()
         if parsed.unreadable == len(values) and parsed.unreadable:
             raise ArgumentError(
                 f"the column {self.name!r}",
@@ -193,6 +190,8 @@ class Number(_Measured):
         """A column of numbers, or of text that is nearly always numbers, plain or as people write them."""
         if is_date(cells.series) or number_notation(cells.name, cells.series) is not None:
             return None
+        if cells.series.dtype.kind != "f" and have_too_many_digits(cells.distinct):
+            return None
         numbers, notation, remarks = read_numbers(cells.name, cells.series)
         if not is_number(cells.series) and (
             (are_codes(cells.texts) and codes_repeat(cells.texts))
@@ -212,11 +211,7 @@ class Number(_Measured):
         values = numbers.values[np.isfinite(numbers.values)]
         if values.min() == values.max() and len(values) == len(numbers.values):
             return left_out(name, f"constant: every cell is {values[0]:g}")
-        if (
-            (_ID_NAMES.match(name) or _CAMEL_ID.match(name))
-            and len(values) == len(np.unique(values))
-            and (values % 1 == 0).all()
-        ):
+        if names_an_identifier(name) and len(values) == len(np.unique(values)) and (values % 1 == 0).all():
             return left_out(name, "a different whole number in each row, and the name of an identifier")
         _check_numbers(name, values)
         if notation is not None:
@@ -254,6 +249,9 @@ class Number(_Measured):
         # A cell is rounded to a number, and so is the cell that it becomes.
         rounding = 2.0**-50 * (np.abs(values) + abs(self.absent))
         return np.where(np.isnan(values), np.inf, np.maximum(np.abs(values - self.absent) - rounding, 0.0))
+
+    def without_limits(self) -> Column | None:
+        return replace(self, least=0.0, most=0.0) if self.least < self.most else None
 
     def code_numbers(self, series: Series) -> Floats | None:
         """The numbers, unless they are amounts or cells were missing."""
@@ -354,7 +352,7 @@ class Date(_Measured):
 
     def held(self) -> tuple[Column, list[Remark]]:
         """The column with dates kept inside the range of the training table."""
-        last = self._day(self.high)
+        last = self.day(self.high)
         said = (
             f"no season to continue was found: later dates than {last} count as {last} in predictions, "
             "so that they stay in the range of what was seen"
@@ -366,19 +364,19 @@ class Date(_Measured):
 
     @property
     def _fill_said(self) -> str:
-        return f"the median, {self._day(self.fill)}"
+        return f"the median, {self.day(self.fill)}"
 
-    def _day(self, days: float) -> str:
+    def day(self, days: float) -> str:
         return str(np.datetime64(int(np.floor(self.origin + days)), "D"))
 
     @property
     def _range(self) -> str:
-        return f"{self._day(self.low)} to {self._day(self.high)}"
+        return f"{self.day(self.low)} to {self.day(self.high)}"
 
     @property
     def description(self) -> str:
         order = {"%m/%d/%Y": ", read as month/day/year", "%d/%m/%Y": ", read as day/month/year"}
-        first = f"days since {self._day(0)}, the first date{order.get(self.format, '')}"
+        first = f"days since {self.day(0)}, the first date{order.get(self.format, '')}"
         return "; ".join(filter(None, [first, self._filled]))
 
 

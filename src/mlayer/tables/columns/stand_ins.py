@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 # Besides those that the reader of text tables takes as missing; compared without case and blanks.
 # fmt: off
@@ -21,11 +21,20 @@ _KNOWN = frozenset({
 # number if the numbers make up this share of the cells, a smaller one where they have fractions. Others may
 # be categories: chromosomes 1 to 22, X and Y; sizes 36 to 46, S, M and L; points and "pass".
 _DIFFERENT, _LETTERS, _WORDS, _SHARE, _SHARE_OF_FRACTIONS = 20, 4, 10, 0.9, 0.5
+_ID_NAMES = re.compile(
+    r"^(unnamed: \d+|index|row|row_?(id|num|number|nr|no)|id|uuid|guid|key|.*[_ ]id|level_\d"
+    r"|(order|invoice|account|customer|ticket|serial|record)[_ ]?(no|nr|num|number)"
+    r"|(.*[_ ])?(phone|telephone|telefon|tel|fax|iban|isbn|ean|gtin|imei)([_ ]?(no|nr|num|number))?)$",
+    re.I,
+)
+_CAMEL_ID = re.compile(r"^.*[a-z](Id|ID)$")  # customerID, but not "paid"
 _CODE = re.compile(r"\d{3,}")
 _ROWS_OF_A_CODE = 5
 _LETTER_CODE = re.compile(r"\d+[eE]\d+")
 _POWER = re.compile(r"[1-9]e\d{1,2}")
 _TELEPHONE = re.compile(r"(\+|00?)[1-9]\d{6,12}")
+_MOST_DIGITS = 15
+_LENGTHS_OF_TIMES, _YEARS = (16, 19), ("09", "21")  # of Unix times from 2001 to 2036, by their first digits
 _MONTH_OF_YEAR = re.compile(r"(0[1-9]|1[0-2])\.(19|20)\d\d")
 _FEWEST_MONTHS = 3
 _NINES = re.compile(r"-?99+")
@@ -86,6 +95,15 @@ def absent_number(values: Iterable[float]) -> float | None:
     return None
 
 
+def names_an_identifier(column: str) -> bool:
+    """Whether a column is named as identifiers are.
+
+    >>> names_an_identifier("customerID"), names_an_identifier("paid")
+    (True, False)
+    """
+    return bool(_ID_NAMES.match(column) or _CAMEL_ID.match(column))
+
+
 def means_missing(word: str) -> bool:
     """Whether a word says that there is no value, in any column.
 
@@ -104,7 +122,8 @@ def are_codes(texts: Iterable[str]) -> bool:
 
     They are of one length, some with zeros in front, as 01067; or an E between two numbers without a sign or
     a point, as 48E36, is a letter and no power of ten, as in 5e4; or months have a point before the year, as
-    03.2024; or all are telephone numbers with their zero or plus sign, as 0301234567.
+    03.2024; or all are telephone numbers with their zero or plus sign, as 0301234567; or they have more
+    digits than a measured number.
 
     >>> are_codes(["01067", "80331", "n/a"]), are_codes(["07", "12"]), are_codes(["0123", "12"])
     (True, False, False)
@@ -116,13 +135,28 @@ def are_codes(texts: Iterable[str]) -> bool:
     different = {text for text in texts if not means_missing(text)}
     if not different:
         return False
-    if all(map(_TELEPHONE.fullmatch, different)):
+    if all(map(_TELEPHONE.fullmatch, different)) or have_too_many_digits(different):
         return True
     if all(_CODE.fullmatch(text) for text in different):
         return len({len(text) for text in different}) == 1 and any(text[0] == "0" for text in different)
     if len(different) >= _FEWEST_MONTHS and all(_MONTH_OF_YEAR.fullmatch(text) for text in different):
         return True
     return all(map(_LETTER_CODE.fullmatch, different)) and not all(map(_POWER.fullmatch, different))
+
+
+def have_too_many_digits(texts: Collection[str]) -> bool:
+    """Whether whole numbers are those of accounts or cards, with more digits than float64 distinguishes.
+
+    Zeros at the end do not count. Unix times in millionths or billionths of a second are numbers.
+
+    >>> have_too_many_digits(["4929123456789012345", "6011000990139424"])
+    True
+    >>> have_too_many_digits(["99900000000000000000"]), have_too_many_digits(["1700000000123456789"])
+    (False, False)
+    """
+    if not all(text.isdecimal() and len(text.rstrip("0")) > _MOST_DIGITS for text in texts):
+        return False
+    return not all(len(text) in _LENGTHS_OF_TIMES and _YEARS[0] < text[:2] < _YEARS[1] for text in texts)
 
 
 def codes_repeat(texts: list[str]) -> bool:

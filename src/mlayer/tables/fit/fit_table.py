@@ -27,7 +27,8 @@ from mlayer.tables.fit.labeled import Labeled, label
 from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
-from mlayer.tables.horizon import growth_ends, horizon_facts
+from mlayer.tables.fit.tails import with_tails
+from mlayer.tables.horizon import growth_ends, horizon_facts, shift_remarks
 from mlayer.tables.metrics import classification_metrics, readable, regression_metrics
 from mlayer.tables.model import TableModel
 from mlayer.tables.predict import refuse
@@ -173,7 +174,8 @@ def fit_table(
         )
         if trained.rate is not None:
             said += f"; the growth slows down from {growth_ends(facts['horizon'])} on"
-        remarks = merged([*remarks, Remark("forecast", split.date.name, 0, said)])
+        shifts = shift_remarks(split.date, trained.shifts)
+        remarks = merged([*remarks, *shifts, Remark("forecast", split.date.name, 0, said)])
     return FitResult(
         model=model,
         reason=rows.reason,
@@ -203,6 +205,8 @@ def _learned(
     part = rows.frame.iloc[chosen]
     schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
     schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
+    schema, followed = with_tails(schema, part, rows.target, rows.truth[chosen])
+    learned = [said for said in learned if said.kind != "far" or said.column not in followed]
     return schema, [*learned, *codes]
 
 
@@ -331,6 +335,7 @@ class TrainedTable:
     held_out: AnyArray | None = None  # absolute errors of training rows, each by a fit to other rows
     scales: bool = False  # whether groups have factors
     rate: float | None = None  # of a series that grows at a constant rate, of its logarithm for each day
+    shifts: tuple[tuple[float, float], ...] = ()  # of its level: the last day before each, and the gain
 
 
 def default_estimator(target: Target, plan: Plan, schema: Schema) -> Any:
@@ -380,4 +385,5 @@ def run(estimator: Any, x: AnyArray, y: AnyArray) -> TrainedTable:
         held_out,
         way is not None and way.scales,
         getattr(estimator, "rate_", None),
+        tuple(getattr(estimator, "shifts_", ())),
     )
