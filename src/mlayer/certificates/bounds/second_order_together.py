@@ -14,6 +14,20 @@ from mlayer.certificates.problem.margins import RivalMargins
 from mlayer.numerics.arrays import Array, Indices
 
 
+def quadratic_term_apart(margins: RivalMargins, norms: Array, slack: Array, eps: float) -> Array:
+    """Lower bounds of several margins over the L-infinity region of radius eps, the terms one by one.  (k,)
+
+    Args:
+        margins: of k rivals.
+        norms: (k,), numbers c with |H[y, y]| <= c |y|^2.
+        slack: (k,), rounding of the quadratic terms within the region.
+        eps: the radius.
+    """
+    radius = margins.row.radius(eps)
+    level: Array = margins.margin - margins.value_slack(eps) + margins.linear_term(eps)
+    return level - norms * radius**2 - norm_remainder(margins, radius, 3) - slack
+
+
 class QuickSecondOrder:
     """Lower bounds of several margins over the L-infinity region of radius eps.
 

@@ -15,7 +15,7 @@ import numpy as np
 from mlayer.certificates.bounds.first_order import first_order_lower
 from mlayer.certificates.bounds.methods import STRATEGY, is_closed_form, method_named
 from mlayer.certificates.bounds.remainder import ReadoutRemainder, set_coarse
-from mlayer.certificates.bounds.second_order_together import QuickSecondOrder
+from mlayer.certificates.bounds.second_order_together import QuickSecondOrder, quadratic_term_apart
 from mlayer.certificates.derivatives.polynomial_degree import FinitePath
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import frobenius_each, top_eigenvalue
@@ -181,9 +181,16 @@ def _second_order(row: Row, left: Indices, pairs: list[Pair], eps: float) -> Non
             pair.set_rounding(2, rounding)
     H = np.stack([pair.second for pair in pairs])
     slack = np.array([pair.tensor_slack(radius, 2) for pair in pairs])
-    quick = QuickSecondOrder(_margins(row).take(left), H, slack, eps)
-    # Most rivals pass with the Frobenius norm in the place of the eigenvalue.
-    lower, without = quick.lower(frobenius_each(H.reshape(len(H), -1)))
+    norms = frobenius_each(H.reshape(len(H), -1))
+    # Most rivals pass with the two terms apart, and a norm in the place of the eigenvalue.
+    apart = quadratic_term_apart(_margins(row).take(left), norms, slack, eps) > 0
+    row.settled[1].update((pairs[k].rival, "second_order") for k in np.flatnonzero(apart))
+    places = np.flatnonzero(~apart)
+    if not len(places):
+        return
+    pairs = [pairs[k] for k in places]
+    quick = QuickSecondOrder(_margins(row).take(left[places]), H[places], slack[places], eps)
+    lower, without = quick.lower(norms[places])
     hard = np.flatnonzero(~(lower > 0))
     if len(hard):
         _set_falls([pairs[k] for k in hard])
