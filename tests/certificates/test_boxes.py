@@ -131,22 +131,23 @@ def test_splits_make_numbers_tighter_and_keep_them_sound() -> None:
     assert bool((split.upper - split.lower < 0.9 * (whole.upper - whole.lower)).all())
 
 
-@pytest.mark.parametrize("center", [-750.0, -1000.0])
-def test_growth_that_vanishes_at_the_center_alone(center: float) -> None:
-    """b - exp(center + 300 t): e^center is 0 in float64, what it is multiplied by is up to e^300."""
-    for bias in (1e-290, 1e-280, 1e-197):
-        one = torch.ones(1, 1, dtype=torch.float64)
-        layer = mlayer.MLayer.from_weights(
-            299.9 * one[None], torch.stack([-one, 0 * one]), matrix_bias=center * one,
-            output_bias=torch.tensor([bias, 0.0], dtype=torch.float64),
-        )  # fmt: skip
-        assert violations(layer, [-1.0], [1.0], None, 0) == []
-        front = torch.nn.Linear(1, 1, dtype=torch.float64)
-        front.load_state_dict({"weight": one, "bias": one[0] * 0})
-        network = torch.nn.Sequential(front, layer).eval()
-        found = mlayer.certify(network, 0 * one, torch.tensor([0]), eps=1.0)
-        broken = changes_class(stored(layer), [1.0], 0)
-        assert not (broken and bool(found.certified[0]))
+@pytest.mark.parametrize(
+    ("center", "size", "bias"),
+    [(-750.0, 1.0, 1e-290), (-750.0, 1.0, 1e-197), (-1000.0, 1.0, 1e-280), (-650.0, 1e-70, 1e-230)],
+)
+def test_growth_that_vanishes_at_the_center_alone(center: float, size: float, bias: float) -> None:
+    """b - s exp(center + 300 t): s e^center is 0 in float64, what it is multiplied by is up to e^300."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    layer = mlayer.MLayer.from_weights(
+        299.9 * one[None], torch.stack([-size * one, 0 * one]), matrix_bias=center * one,
+        output_bias=torch.tensor([bias, 0.0], dtype=torch.float64),
+    )  # fmt: skip
+    assert violations(layer, [-1.0], [1.0], None, 0) == []
+    front = torch.nn.Linear(1, 1, dtype=torch.float64)
+    front.load_state_dict({"weight": one, "bias": one[0] * 0})
+    network = torch.nn.Sequential(front, layer).eval()
+    found = mlayer.certify(network, 0 * one, torch.tensor([0]), eps=1.0)
+    assert not (changes_class(stored(layer), [1.0], 0) and bool(found.certified[0]))
 
 
 def test_a_box_of_one_point() -> None:

@@ -32,7 +32,7 @@ _RIDGE = 1e-9
 _CORNERS = 3  # tries of the corner
 _MORE = 1 + 1e-6  # on every sum of error bounds
 _LARGEST_NU = 300.0  # beyond e^300 squares overflow: the bound is infinite
-_LEAST_RATE = -600.0  # below e^-600 a bound of exp(M) would vanish beside factors up to e^300: it stays there
+_LEAST_RATE = -500.0  # a bound of exp(M) below e^-500 may vanish, though factors up to e^300 follow
 
 
 @dataclass(frozen=True)
