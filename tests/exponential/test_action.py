@@ -339,3 +339,17 @@ def test_far_from_normal() -> None:
         e = torch.e
         expected = torch.tensor([[e + s * (e - 1 / e) / 2], [1 / e]], dtype=torch.float64)
         assert relative(mlayer.expm_action(a, torch.ones(2, 1, dtype=torch.float64)), expected) < 1e-15
+
+
+def test_functions_that_are_linear_to_rounding_are_taken() -> None:
+    """Products in half precision, a function that is zero but for rounding, the 2-norm as the norm."""
+    a, v = torch.randn(6, 6, generator=torch.Generator().manual_seed(5)), torch.ones(6)
+    in_half = mlayer.expm_action(lambda x: (a.bfloat16() @ x.bfloat16()).float(), v, 0.1)
+    torch.testing.assert_close(in_half, torch.matrix_exp(0.1 * a) @ v, rtol=0.02, atol=0.02)
+    cancels = mlayer.expm_action(lambda x: (a @ x) * 3 - (3 * a) @ x, v)
+    torch.testing.assert_close(cancels, v, rtol=1e-4, atol=0)
+    skew = a - a.mT
+    turned = mlayer.expm_action(
+        lambda x: skew @ x, v, adjoint=lambda x: skew.mT @ x, norm=float(torch.linalg.matrix_norm(skew, 2))
+    )
+    torch.testing.assert_close(turned, torch.matrix_exp(skew) @ v, rtol=1e-4, atol=1e-4)

@@ -150,6 +150,25 @@ WRONG: Cases = [
     (lambda: mlayer.expm_action(lambda x: x, EYE, adjoint=3), "adjoint must be a callable x -> A^H x"),  # type: ignore[arg-type]
     (lambda: mlayer.expm_action(lambda x: x / 0, EYE), "A must be finite on finite vectors"),
     (lambda: mlayer.expm_action(lambda x: x + 1, EYE), "A must be a linear function; got one with A(0) = b"),
+    *(
+        (lambda f=f, v=v: mlayer.expm_action(f, v), "A must be a linear function; got one with A(x + c y)")
+        for f, v in (
+            (lambda x: x * x.norm(), EYE),
+            (lambda x: x + x**3 / 9, EYE),
+            (torch.relu, EYE),
+            (torch.abs, torch.ones(1)),
+            (lambda x: x.conj(), EYE * 1j),
+            (torch.nn.Dropout(), EYE),
+        )
+    ),
+    (
+        lambda: mlayer.expm_action(lambda x: 2j * x, EYE * 1j, adjoint=lambda x: 2j * x),
+        "adjoint must be the function x -> A^H x; got one with <y, A x> other than",
+    ),
+    (
+        lambda: mlayer.expm_action(lambda x: 5 * x, EYE, norm=4.9),
+        "norm must be a bound of the 1-norm of A, here at least 5; got 4.9",
+    ),
     (
         lambda: mlayer.expm_action(torch.nn.Linear(3, 3), EYE, norm=1.0),
         "A must be a linear function; got one",

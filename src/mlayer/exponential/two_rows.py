@@ -25,7 +25,7 @@ _WIDEST_COMPLEX = np.clongdouble if _HAS_64_BITS else np.complex128
 _SERIES = tuple((k + 1) / math.factorial(2 * k + 3) for k in range(9, -1, -1))
 
 
-class _Parts(NamedTuple):
+class _TwoRows(NamedTuple):
     """A = m I + B, z I = B^2 and e^m as far as value and derivative need them, (b,) each."""
 
     h: AnyArray  # half the difference of the diagonal
@@ -41,7 +41,7 @@ class _Parts(NamedTuple):
     growth: AnyArray  # exp of the eigenvalue with the larger real part
 
 
-def _parts(a: AnyArray) -> _Parts:
+def _parts(a: AnyArray) -> _TwoRows:
     real = a.dtype.kind != "c"
     large = np.abs(a).max() > _LARGE
     wide: Any = a.astype(_WIDEST if real else _WIDEST_COMPLEX) if large else a
@@ -66,7 +66,7 @@ def _parts(a: AnyArray) -> _Parts:
     first, last = first - shift, last + shift
     if oscillates:  # the imaginary parts cancel
         first, last, sinh, cosh = first.real, last.real, sinh.real, cosh.real
-    return _Parts(h, a[:, 0, 1], a[:, 1, 0], product, z, root, first, last, 0.5 * cosh, sinh, growth)
+    return _TwoRows(h, a[:, 0, 1], a[:, 1, 0], product, z, root, first, last, 0.5 * cosh, sinh, growth)
 
 
 def _double(x: AnyArray) -> AnyArray:

@@ -229,10 +229,10 @@ def _of_function(
 ) -> Tensor:
     flat = times.reshape(-1)
     v = V.reshape(1, -1, 1)
-    mapping.check_linear(v)
     if V.numel() == 0 or not len(flat):
         # What the function is made of belongs to the graph too.
         return _nothing(V.new_empty(*times.shape, *V.shape), mapping.apply(v), V, times)
+    mapping.check(v.detach(), norm, float(flat.detach().abs().max()))
 
     def estimate(power: int) -> float:
         start = probes(1, v.shape[1], v)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mlayer.errors import ArgumentError
+from mlayer.exponential.action.norms import probes
 from mlayer.exponential.action.sparse import Pattern, multiply, multiply_adjoint, sample
 from mlayer.exponential.action.wide_exponents import Entries
 
@@ -143,10 +145,57 @@ class Function:
     given_adjoint: Callable[[Tensor], Tensor] | None
     shape: torch.Size
 
-    def check_linear(self, like: Tensor) -> None:
-        """Raise if 0 has an image other than 0: a bias, which no exponential of a matrix describes."""
+    def check(self, like: Tensor, norm: float | None, longest: float) -> None:
+        """Raise unless A is linear, and ``adjoint`` and ``norm`` its own, as far as two vectors show.
+
+        Rounding is allowed for, also what a function computes in half precision, and that of a result that
+        would be zero without it. ``longest`` is the largest of the times.
+        """
+        n, size = like.shape[1], float(torch.where(like.isfinite(), like, 0).abs().amax()) or 1.0
+        u, v = (n * size * probes(1, n, like)).split(1, 2)
+        factor = complex(-1.75, 0.5) if like.is_complex() else -1.75
         with torch.no_grad():
-            image = self.apply(torch.zeros_like(like))
+            self._check_zero(like)
+            first, second, both = self.apply(u), self.apply(v), self.apply(u + factor * v)
+            back = None if self.given_adjoint is None else self.adjoint(v)
+        if not all(bool(x.isfinite().all()) for x in (first, second, both)):
+            return  # the norm will not be finite either
+        eps = torch.finfo(like.dtype).eps
+        noise = eps**0.5 * float(u.norm()) / longest if longest else math.inf
+        lengths = float(first.norm()), abs(factor) * float(second.norm())
+        if float((both - first - factor * second).norm()) > max(eps**0.25 * sum(lengths), noise):
+            raise ArgumentError(
+                "A",
+                "a linear function",
+                "one with A(x + c y) other than A(x) + c A(y)",
+                "Leave out what is not linear; of complex numbers conj and real are not. Switch dropout off.",
+            )
+        if back is not None and bool(back.isfinite().all()):
+            apart = abs(complex((v.conj() * first).sum() - (back.conj() * u).sum()))
+            most = eps**0.25 * (float(v.norm()) * lengths[0] + float(back.norm()) * float(u.norm()))
+            if apart > max(most, noise * float(v.norm())):
+                raise ArgumentError(
+                    "adjoint",
+                    "the function x -> A^H x",
+                    "one with <y, A x> other than <A^H y, x>",
+                    "Leave it out if A is made of torch's operations.",
+                )
+        for x, image in ((u, first), (v, second)):
+            if norm is not None and all(
+                float(image.norm(p))
+                > (norm + eps**0.5 / max(longest, eps)) * (1 + eps**0.25) * float(x.norm(p))
+                for p in (1, 2)
+            ):
+                raise ArgumentError(
+                    "norm",
+                    f"a bound of the 1-norm of A, here at least {float(image.norm(1) / x.norm(1)):.3g}",
+                    f"{norm:.3g}",
+                    "Leave it out to have it estimated.",
+                )
+
+    def _check_zero(self, like: Tensor) -> None:
+        """Raise if 0 has an image other than 0: a bias, which no exponential of a matrix describes."""
+        image = self.apply(torch.zeros_like(like))
         if bool((image.isfinite() & (image != 0)).any()):
             raise ArgumentError(
                 "A",
