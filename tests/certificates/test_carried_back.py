@@ -80,7 +80,7 @@ def test_below_the_functional_at_every_corner(make: Callable[[Random], Step]) ->
 
 @pytest.mark.parametrize("make", [affine, relu, largest])
 def test_between_the_sides_of_a_zonotope_at_every_corner(make: Callable[[Random], Step]) -> None:
-    """From both sides, because what is carried back is the feature itself."""
+    """The feature itself is carried back, so it is bounded from both sides."""
     for seed in range(30):
         random = np.random.default_rng(seed)
         step = make(random)

@@ -162,7 +162,7 @@ def test_every_effort_is_below_the_exact_margins() -> None:
 
 
 def test_zonotopes_are_tight_behind_one_layer_of_relus() -> None:
-    """Where the M-layer's features depend on each other, which boxes of them forget."""
+    """Boxes forget that the M-layer's features depend on each other."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3),
