@@ -46,6 +46,7 @@ def exact(step: Step, h: Numbers) -> Numbers:
         return [max(v, Fraction(0)) for v in h]
     if isinstance(step, MaxPool):
         return [max(h[k] for k in window if k >= 0) for window in step.windows.tolist()]
+    assert isinstance(step, Affine)
     rows, biases = step.A.tolist(), step.b.tolist()
     return [
         sum((Fraction(a) * v for a, v in zip(row, h, strict=True)), Fraction(b))

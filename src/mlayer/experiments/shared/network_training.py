@@ -10,7 +10,6 @@ import time
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from mlayer.certificates.networks.certifier import Effort
 from mlayer.datasets import ImageSet, Split
