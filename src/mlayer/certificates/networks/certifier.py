@@ -29,7 +29,6 @@ METHOD = "relaxation"
 # carried back to the inputs. "zonotopes": the features are. "boxes": margins and the boxes of all neurons.
 Effort = Literal["intervals", "margins", "zonotopes", "boxes"]
 EFFORTS: tuple[Effort, ...] = ("intervals", "margins", "zonotopes", "boxes")
-_OF_RADII: tuple[Effort, ...] = ("boxes", "zonotopes")  # neither contains the other
 # Rows bounded in one batch, to limit memory.
 ROWS = {"intervals": 256, "margins": 64, "zonotopes": 16, "boxes": 32}
 # Steps of the search for a radius: 2^40 spans twelve decades; 12 halvings are below the tolerance.
@@ -141,10 +140,7 @@ class NetworkCertifier:
             going = rows[(high - low > _TOLERANCE * low) & (low < self._whole(x))]
             if not len(going):
                 break
-            passed = torch.zeros(len(going), dtype=torch.bool)
-            for effort in _OF_RADII:
-                left = going[~passed]
-                passed[~passed] = (self.margins(x[left], labels[left], trial[left], effort) > 0).all(1)
+            passed = (self.margins(x[going], labels[going], trial[going]) > 0).all(1)
             low[going] = torch.where(passed, trial[going], low[going])
             high[going] = torch.where(passed, high[going], trial[going])
             middle = torch.where(low > 0, (low + high) / 2, high / 4)
