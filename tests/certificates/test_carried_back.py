@@ -46,6 +46,7 @@ def exact(step: Step, h: Numbers) -> Numbers:
         return [max(v, Fraction(0)) for v in h]
     if isinstance(step, MaxPool):
         return [max(h[k] for k in window if k >= 0) for window in step.windows.tolist()]
+    assert isinstance(step, Affine)
     rows, biases = step.A.tolist(), step.b.tolist()
     return [
         sum((Fraction(a) * v for a, v in zip(row, h, strict=True)), Fraction(b))
@@ -80,7 +81,7 @@ def test_below_the_functional_at_every_corner(make: Callable[[Random], Step]) ->
 
 @pytest.mark.parametrize("make", [affine, relu, largest])
 def test_between_the_sides_of_a_zonotope_at_every_corner(make: Callable[[Random], Step]) -> None:
-    """From both sides, because what is carried back is the feature itself."""
+    """The feature itself is carried back, so it is bounded from both sides."""
     for seed in range(30):
         random = np.random.default_rng(seed)
         step = make(random)

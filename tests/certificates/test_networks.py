@@ -162,28 +162,25 @@ def test_every_effort_is_below_the_exact_margins() -> None:
 
 
 def test_zonotopes_are_tight_behind_one_layer_of_relus() -> None:
-    """Where the M-layer's features depend on each other, which boxes of them forget."""
+    """Boxes forget that the M-layer's features depend on each other."""
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(1, 4, 3),
-        nn.ReLU(),
-        nn.AvgPool2d(2),
-        nn.Flatten(),
-        MLayer(16, 3, matrix_size=3, embedding_size=6, init="balanced"),
-    ).eval()
-    x = torch.rand(12, 1, 6, 6)
+    layer = MLayer(256, 3, matrix_size=3, embedding_size=4, init="balanced")
+    with torch.no_grad():
+        layer.get_parameter("embedding").mul_(10)  # so that the rest of second and third order counts
+    model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), layer).eval()
+    x = torch.rand(6, 1, 10, 10)
     labels = model(x).argmax(1)
-    network = Network(model, (1, 6, 6))
-    certifier = NetworkCertifier(network, make_region(36, "linf", None, None))
-    size = torch.full((12,), 0.05, dtype=torch.float64)
+    network = Network(model, (1, 10, 10))
+    certifier = NetworkCertifier(network, make_region(100, "linf", None, None))
+    size = torch.full((6,), 0.03, dtype=torch.float64)
     flat = x.flatten(1).double()
     lower = {effort: certifier.margins(flat, labels, size, effort).amin(1) for effort in EFFORTS}
-    broken = mlayer.attack(model, x, labels, eps=0.05).adversarial.flatten(1)
+    broken = mlayer.attack(model, x, labels, eps=0.03).adversarial.flatten(1)
     outputs = network(broken.double())
     reached = (outputs.gather(1, labels[:, None]) - outputs).scatter(1, labels[:, None], torch.inf).amin(1)
     assert bool((lower["zonotopes"] <= reached).all())
     lost = {effort: float((reached - least).mean()) for effort, least in lower.items()}
-    assert lost["zonotopes"] < 0.5 * min(lost[effort] for effort in EFFORTS if effort != "zonotopes")
+    assert lost["zonotopes"] < 0.7 * min(lost[effort] for effort in EFFORTS if effort != "zonotopes")
 
 
 def test_a_linear_end_is_bounded_with_its_rounding() -> None:

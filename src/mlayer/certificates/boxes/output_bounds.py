@@ -187,7 +187,7 @@ class BoxBounds:
 
 
 def _unread(here: Expansion, W_error: Tensor, b_error: Tensor) -> Tensor:
-    """What the errors of C S and C V can do.  (rows, k)"""
+    """A bound of what the errors of C S and C V do to a plane.  (rows, k)"""
     return (torch.where(W_error > 0, here.unread[:, None] * W_error, 0.0) + b_error) * (1 + 1e-6)
 
 

@@ -145,7 +145,7 @@ def _back_relu(behind: Functional, before: Box) -> Functional:
 
 
 def windows_of(step: MaxPool, before: Box) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each window: whether one entry is the largest throughout, its place, and the largest upper end.
+    """For each window whether one entry is the largest throughout, its place, the largest upper end.
 
     (rows, out) each. Where none is, the place is that of the largest lower end.
     """

@@ -54,7 +54,7 @@ class _Carried:
         self.terms: list[Tensor] = []  # (rows, terms, d)
 
     def back(self, step: Step, before: Box) -> None:
-        """In front of one step more, whose inputs are in the box."""
+        """Carry on to the inputs of one step more, which are in the box."""
         if isinstance(step, AffineStep):
             self.now, error = affine_before(step, self.now, before)
             self.error = self.error + error + 4 * UNIT * self.now.constant.abs()
@@ -66,7 +66,7 @@ class _Carried:
             self._back_max(step, before)
 
     def _replace(self, moved: Tensor, middle: Tensor, half: Tensor, before: Box) -> None:
-        """With h = (what is moved) + middle + half t, coordinate by coordinate."""
+        """Insert h = (what is moved) + middle + half t, coordinate by coordinate."""
         parts = self.now.slopes * half[:, None]  # (rows, d, n)
         offset = self.now.slopes * middle[:, None]
         sizes = offset.abs().sum(-1) + self.now.constant.abs()
@@ -100,7 +100,7 @@ class _Carried:
         self._replace(moved, torch.where(sure, 0.0, middle), torch.where(sure, 0.0, half), before)
 
     def over(self, box: Box) -> Zonotope:
-        """For inputs in a box."""
+        """The zonotope for inputs in a box."""
         slopes, constant = self.now.slopes, self.now.constant
         middle = box.low + (box.high - box.low) / 2
         reach = torch.maximum(box.high - middle, middle - box.low) * (1 + 4 * UNIT)

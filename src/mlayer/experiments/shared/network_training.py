@@ -10,7 +10,6 @@ import time
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from mlayer.certificates.networks.certifier import Effort
 from mlayer.datasets import ImageSet, Split
@@ -24,13 +23,6 @@ from mlayer.files.network_file import save_network
 from mlayer.training import Settings
 
 
-class TrainedNetwork(Protocol):
-    """What a recipe trains: a module of flat images."""
-
-    def plain(self) -> nn.Sequential:
-        """The network of images, (rows, colors, height, width) in [0, 1]."""
-
-
 class NetworkRecipe(Protocol):
     """The parts of a recipe that `train_network` reads."""
 
@@ -40,24 +32,24 @@ class NetworkRecipe(Protocol):
 
     @property
     def augmentation(self) -> Augmentation:
-        """Of training images."""
+        """The random change of training images."""
 
     @property
     def efforts(self) -> tuple[Effort, ...]:
-        """Of the certificates."""
+        """The efforts of the certificates."""
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """That it can train."""
+        """The heads that it can train."""
 
     @property
     def judged(self) -> str:
-        """What the validation accuracy in each epoch is: "certified" or "attacked"."""
+        """The kind of the validation accuracy in each epoch: "certified" or "attacked"."""
 
     def model(
         self, training: Split, shape: tuple[int, ...], *, classes: int, head: str, seed: int
-    ) -> Any:  # a module and a `TrainedNetwork`
-        """The model to be trained."""
+    ) -> Any:  # a module with one method more
+        """The model to be trained, of flat images; its ``plain()`` is the network of images in [0, 1]."""
 
     def settings(self, examples: int, eps: float, seed: int) -> Settings:
         """The settings of `mlayer.training.train`."""

@@ -83,7 +83,7 @@ class RelaxedCrossEntropy:
     ramp: int = 0  # training batches over which the radius grows from 0
     chords: float = 1.0  # times what the chords of the ReLUs lose
     rest: float = 1.0  # times the rest of third order
-    some: int = 4  # the chords of one image in so many, at the front of a batch, stand for all of them
+    some: int = 4  # the chords of the first images of a batch, a part of 1 / this, stand for all of them
     rest_every: int = 4  # batches; the rest moves slowly, and costs as much as the loss itself
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,14 +154,14 @@ def _corner(model: PooledModel, x: Tensor, y: Tensor, low: Tensor, high: Tensor)
 
 
 def _reach(model: PooledModel) -> Tensor:
-    """How far the input of each ReLU moves with pixels that move by 1.  (channels, 1, 1)"""
+    """The largest move of the input of each ReLU while pixels move by 1.  (channels, 1, 1)"""
     first = model.network[0]
     assert isinstance(first, nn.Conv2d)
     return (first.weight.abs() / model.deviation).sum((1, 2, 3))[:, None, None]
 
 
 def _zonotope(model: PooledModel, U: Tensor, before: Tensor, eps: float) -> Tensor:
-    """How the features U h move with the pixels of one image, and with the errors of its ReLUs.  (d, m)"""
+    """The moves of the features U h with the pixels of one image and with the errors of its ReLUs.  (d, m)"""
     first, places = model.network[0], before.shape[1:]
     assert isinstance(first, nn.Conv2d)
     reach = eps * _reach(model)
