@@ -204,7 +204,7 @@ class Certifier:
         return Prover(self._model)
 
 
-class _Rows(NamedTuple):
+class _CheckedCall(NamedTuple):
     x: Tensor  # (rows, in_features), float64
     labels: Tensor  # (rows,), int64
     radius: float | None  # that is asked about
@@ -224,7 +224,7 @@ def _checked(
     proof: bool,
     progress: Progress | None,
     workers: int,
-) -> _Rows:
+) -> _CheckedCall:
     """The arguments of a call of a certifier for ``layer`` and ``region``."""
     one_of("method", method, names(region.norm), f"For {region.norm}; 'best' is the default.")
     flag("rigorous", rigorous)
@@ -248,7 +248,7 @@ def _checked(
             import flint  # noqa: F401
         except ImportError:
             raise MissingPackageError("rigorous=True", "python-flint", _INSTALL) from None
-    return _Rows(x, labels, radius, regions)
+    return _CheckedCall(x, labels, radius, regions)
 
 
 class _RowResult(NamedTuple):
