@@ -249,6 +249,27 @@ def test_other_complaints(case, monkeypatch: pytest.MonkeyPatch) -> None:  # typ
         certifier(x, labels, rigorous=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": [[0.0]]}, "x must be a torch.Tensor"),
+        ({"labels": torch.tensor([0])}, "labels must be of shape"),
+        ({"method": "bset"}, "method must be one of"),
+        ({"eps": -1.0}, "eps must be"),
+        ({"box": (5.0, 6.0)}, "x must be inside the box"),
+        ({"rigorous": 1}, "rigorous must be True or False"),
+        ({"progress": 3}, "progress must be callable"),
+        ({"workers": 0}, "workers must be an integer >= 1"),
+    ],
+)
+def test_complaints_come_before_the_constants(case, change, words, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """The constants of a layer of the default size take minutes: a wrong label was said after them."""
+    monkeypatch.setattr("mlayer.certificates.api.certifier.compute", mock.Mock(side_effect=AssertionError))
+    layer, x, labels = case
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
+        certify(**{"layer": layer, "x": x, "labels": labels, **change})
+
+
 def _outputs_every_way(layer: mlayer.MLayer, x: torch.Tensor) -> list[torch.Tensor]:
     """Outputs as a batch, row by row, and in reverse order: another batch may be summed in another order."""
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -161,11 +162,19 @@ def test_a_parameter_replaced_by_one_of_another_shape(name: str, shape: tuple[in
         ("embedding", None, r"embedding must be a parameter of the layer; got None"),
     ],
 )
-def test_sizes_and_parameters_that_do_not_belong_together(name: str, value: Any, words: str) -> None:
+def test_sizes_and_parameters_that_do_not_belong_together(
+    name: str, value: Any, words: str, tmp_path: Path
+) -> None:
+    """They gave torch's errors, and files that `load` refuses."""
     layer = MLayer(2, 2, matrix_size=4, embedding_size=3, structure="nilpotent")
     setattr(layer, name, value)
     with pytest.raises(MLayerError, match=words):
         layer(torch.zeros(5, 2))
+    with pytest.raises(MLayerError, match=words):
+        _ = layer.generators
+    with pytest.raises(MLayerError, match=words):
+        mlayer.save(layer, tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["embedding", "embedding_bias", "free_matrix_bias", "output_bias"])

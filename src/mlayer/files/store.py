@@ -76,6 +76,7 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     check_layer(layer, "Save the MLayer inside; rebuild what stands around it.")
     check_stored(layer, "saved")
     check_values(layer)
+    layer.check_sizes()
     target = file_path("path", path)
     tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)

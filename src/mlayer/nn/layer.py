@@ -150,6 +150,7 @@ class MLayer(nn.Module):
     @property
     def generators(self) -> Tensor:
         """T, the generators as matrices.  (d, n, n)"""
+        self.check_sizes()
         return self.structure.dense(self.free_generators)
 
     @property
@@ -169,6 +170,11 @@ class MLayer(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """The attributes of copies and pickles: without the watcher, which is there only for a while."""
         return {name: value for name, value in self.__dict__.items() if name != "watcher"}
+
+    def check_sizes(self) -> None:
+        """Raise if parameters or sizes were assigned that do not belong together."""
+        if self._replaced:
+            check_replaced(self._parameters, self._shapes(), self.embedding_size is not None)
 
     def own_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the layer without those of a user's structure."""
@@ -283,8 +289,7 @@ class MLayer(nn.Module):
 
     def matrix(self, x: Tensor) -> Tensor:
         """M(x).  (..., in_features) -> (..., n, n)"""
-        if self._replaced:
-            check_replaced(self._parameters, self._shapes(), self.embedding_size is not None)
+        self.check_sizes()
         check_input(x, self.in_features, self.readout)
         n = self.matrix_size
         features = x if self.embedding is None else linear(x, self.embedding, self.embedding_bias)

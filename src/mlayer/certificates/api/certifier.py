@@ -26,7 +26,7 @@ from mlayer.certificates.modules import check_agreement, check_surroundings
 from mlayer.certificates.problem.constants import compute, evaluate, owner_of, read_fitted
 from mlayer.certificates.problem.expansion import Row
 from mlayer.certificates.problem.model import Model
-from mlayer.certificates.problem.region import Box, Norm, make_region, regions_of_rows
+from mlayer.certificates.problem.region import Box, Norm, Region, make_region, regions_of_rows
 from mlayer.certificates.problem.weights import float64_copy, weights_of, within_range
 from mlayer.certificates.result import Certificates
 from mlayer.certificates.solve.rows_batched import chunk_size, rows_together
@@ -34,6 +34,7 @@ from mlayer.certificates.solve.strategy import Answer, certified_at, radius_of
 from mlayer.certificates.torch_state import own_conditions
 from mlayer.checks import file_path, flag, one_of
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mlayer.nn.layer import MLayer
 
 if TYPE_CHECKING:
     from mlayer.certificates.proofs import Prover
@@ -141,23 +142,19 @@ class Certifier:
             workers: threads.
         """
         check_surroundings("layer")
-        one_of("method", method, names(self.region.norm), f"For {self.region.norm}; 'best' is the default.")
-        flag("rigorous", rigorous)
-        flag("proof", proof)
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
-        if progress is not None and not callable(progress):
-            raise ArgumentTypeError(
-                "progress", "callable with (done, total)", type(progress).__name__, "Or None."
-            )
-        x = as_inputs(self.layer, x)
-        labels = as_labels(self.layer, labels, len(x))
-        if box is not None and (rigorous or proof):
-            raise ArgumentError("box", "None with proofs", "a box", "Give it to Certifier instead.")
-        regions = [self.region] * len(x) if box is None else regions_of_rows(self.region, box, len(x))
-        for row, region in zip(x, regions, strict=True):
-            inside_box(row, region.low, region.high)
-        radius = None if eps is None else as_radius(eps)
+        x, labels, radius, regions = _checked(
+            self.layer,
+            self.region,
+            x,
+            labels,
+            eps=eps,
+            method=method,
+            box=box,
+            rigorous=rigorous,
+            proof=proof,
+            progress=progress,
+            workers=workers,
+        )
         prover = self._prover() if rigorous or proof else None
         certify_row = partial(_row_result, method=method, eps=radius, prover=prover)
         size = chunk_size(self._model)
@@ -199,13 +196,56 @@ class Certifier:
         check_agreement("layer", found, *map(torch.from_numpy, (expected, size, off)))
 
     def _prover(self) -> Prover:
+        from mlayer.certificates.proofs import Prover
+
+        return Prover(self._model)
+
+
+class _CheckedCall(NamedTuple):
+    x: Tensor  # (rows, in_features), float64
+    labels: Tensor  # (rows,), int64
+    radius: float | None  # that is asked about
+    regions: list[Region]  # of each row
+
+
+def _checked(
+    layer: MLayer,
+    region: Region,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    eps: float | None,
+    method: str,
+    box: Box | None,
+    rigorous: bool,
+    proof: bool,
+    progress: Progress | None,
+    workers: int,
+) -> _CheckedCall:
+    """The arguments of a call of a certifier for ``layer`` and ``region``."""
+    one_of("method", method, names(region.norm), f"For {region.norm}; 'best' is the default.")
+    flag("rigorous", rigorous)
+    flag("proof", proof)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ArgumentError("workers", "an integer >= 1", repr(workers), "For example 2.")
+    if progress is not None and not callable(progress):
+        raise ArgumentTypeError(
+            "progress", "callable with (done, total)", type(progress).__name__, "Or None."
+        )
+    x = as_inputs(layer, x)
+    labels = as_labels(layer, labels, len(x))
+    if box is not None and (rigorous or proof):
+        raise ArgumentError("box", "None with proofs", "a box", "Give it to Certifier instead.")
+    regions = [region] * len(x) if box is None else regions_of_rows(region, box, len(x))
+    for row, its in zip(x, regions, strict=True):
+        inside_box(row, its.low, its.high)
+    radius = None if eps is None else as_radius(eps)
+    if rigorous or proof:
         try:
             import flint  # noqa: F401
         except ImportError:
             raise MissingPackageError("rigorous=True", "python-flint", _INSTALL) from None
-        from mlayer.certificates.proofs import Prover
-
-        return Prover(self._model)
+    return _CheckedCall(x, labels, radius, regions)
 
 
 class _RowResult(NamedTuple):
@@ -302,20 +342,14 @@ def certify(
             if wanted:
                 raise ArgumentError(name, "False for a network", "True", "The checker knows single layers.")
         return _certify_network(layer, x, labels, eps, scale, box, progress)
-    if eps is not None:
-        as_radius(eps)  # before the constants, which take seconds
+    exact = float64_copy(as_layer(layer))
+    call: dict[str, Any] = {"eps": eps, "method": method, "rigorous": rigorous, "proof": proof}
+    call |= {"progress": progress, "workers": workers}
+    # Before the constants, which take seconds to minutes.
+    _checked(exact, make_region(exact.in_features, norm, scale, box), x, labels, box=None, **call)
     steps = 0 if isinstance(method, str) and is_closed_form(method) else fit_steps
     certifier = Certifier(layer, norm=norm, scale=scale, box=box, references=references, fit_steps=steps)
-    return certifier(
-        x,
-        labels,
-        eps=eps,
-        method=method,
-        rigorous=rigorous,
-        proof=proof,
-        progress=progress,
-        workers=workers,
-    )
+    return certifier(x, labels, **call)
 
 
 def _certify_network(  # noqa: PLR0917
