@@ -138,14 +138,13 @@ def may_grow(rows: Rows, time: int, offset: float) -> bool:
 def _late_slope(rows: Rows, logs: Array, time: int) -> float:
     """The slope of the last rows, beside the season of all: the last rows may end anywhere in a season."""
     season = calendar(replace(rows, y=logs), Moments(rows.x, time))
-    times = rows.x[:, time]
-    late = np.maximum(times - np.quantile(times, 1 - _LAST), 0.0)
-    columns = [np.ones(len(times)), rows.x, late]
+    late = rows.x[:, time] >= np.quantile(rows.x[:, time], 1 - _LAST)
+    columns = [np.ones(len(late)), rows.x, late, np.where(late, rows.x[:, time], 0.0)]
     if season is not None:
         columns.append(season.columns(rows.x)[:, 1 + rows.x.shape[1] + len(season.products) :])
     root = np.sqrt(rows.weight)[:, None]
     found = np.linalg.lstsq(np.column_stack(columns) * root, logs * root, rcond=None)[0][:, 0]
-    return float(found[1 + time] + found[1 + rows.x.shape[1]])
+    return float(found[1 + time] + found[2 + rows.x.shape[1]])
 
 
 def may_multiply(rows: Rows, series: Flags, groups: list[int], offset: float) -> bool:
