@@ -136,7 +136,7 @@ def may_grow(rows: Rows, time: int, offset: float) -> bool:
 
 
 def _late_slope(rows: Rows, logs: Array, time: int) -> float:
-    """The slope of the last rows, beside the season of all: the last rows may end anywhere in a season."""
+    """The slope of the last rows, without the season of all: they may end anywhere in a season."""
     season = calendar(replace(rows, y=logs), Moments(rows.x, time))
     late = rows.x[:, time] >= np.quantile(rows.x[:, time], 1 - _LAST)
     columns = [np.ones(len(late)), rows.x, late, np.where(late, rows.x[:, time], 0.0)]
