@@ -81,6 +81,15 @@ def test_growth_is_told_from_its_look_alikes(values: np.ndarray, wanted: bool) -
     assert may_grow(rows_of(values), 0, 0.0) == wanted
 
 
+def test_growth_is_seen_wherever_in_a_season_the_rows_end() -> None:
+    """The line through the last third alone rises or falls with the season."""
+    for phase in range(12):
+        season = 0.3 * np.sin(2 * np.pi * (MONTHS + phase) / 12)
+        assert may_grow(rows_of(np.exp(0.012 * MONTHS + season + 0.03 * NOISE)), 0, 0.0)
+        slowing = np.log1p(np.exp(0.12 * (MONTHS - 40)) / 3) - np.log1p(np.exp(0.12 * (MONTHS - 60)))
+        assert not may_grow(rows_of(np.exp(slowing + season + 0.03 * NOISE)), 0, 0.0)
+
+
 def test_a_growing_season_is_continued_within_its_intervals() -> None:
     """A straight line lagged by 13 % after a year, and intervals of 0.9 held 0.25 to 0.6 of the values."""
     covered = []

@@ -8,8 +8,7 @@ import pytest
 from mlayer.estimators.continuation import CALENDAR, FOUND, NONE, Continuation, ends
 from mlayer.estimators.past import Past
 from mlayer.estimators.rows import Rows
-from mlayer.estimators.series import SeriesPart
-from mlayer.estimators.wandering import price_of_ways
+from mlayer.estimators.wandering import price_of_ways, wandering_beside
 from mlayer.estimators.waves import WaveFit, solved
 from mlayer.numerics.arrays import Array
 from mlayer.numerics.persistence import Persistence
@@ -57,7 +56,7 @@ def test_two_cycles_of_a_season_are_no_walk() -> None:
     data, waves = rows_of(two_slow_cycles(0.05))
     past = Past(data, 0)
     known = ends(data, past.moments, waves, {CALENDAR, FOUND})
-    found = SeriesPart._persistence(known, waves, data, past)
+    found = wandering_beside(known, waves, data, past.moments)
     assert found is not None
     assert found.deviations(np.array([100.0]))[0] < 1.2 * found.deviation
     assert FOUND in known
@@ -69,7 +68,7 @@ def test_slow_waves_of_a_random_walk_are_not_kept() -> None:
         data, waves = rows_of(np.cumsum(np.random.default_rng(100 + seed).normal(size=len(T))))
         past = Past(data, 0)
         known = ends(data, past.moments, waves, {FOUND})
-        found = SeriesPart._persistence(known, waves, data, past)
+        found = wandering_beside(known, waves, data, past.moments)
         assert found is not None
         kept += not found.wanders
     assert kept <= 2

@@ -224,7 +224,7 @@ class End:
         self._local = np.asarray(slopes[: self._slopes.shape[1]], dtype=np.float64)
 
     def _means(self, memory: float) -> tuple[Array, Array]:
-        """Of each series the means, with the weights of this memory, of residuals and slopes' columns."""
+        """Means by series, with the weights of this memory, of residuals and of the slopes' columns."""
         if memory not in self._known:
             weight = self._series * (self.data.weight * np.exp(-self._ages / memory))
             weight /= weight.sum(axis=1, keepdims=True)

@@ -9,12 +9,12 @@ one for the product need two numbers for each, where levels that add up need one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from mlayer.estimators.continuation import series_numbers
+from mlayer.estimators.continuation import Moments, calendar, series_numbers
 from mlayer.estimators.rows import Rows
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array, Flags
@@ -128,13 +128,23 @@ def may_grow(rows: Rows, time: int, offset: float) -> bool:
     _, values = _line(rows, rows.y, time)
     if abs(slope) * np.ptp(rows.x[:, time]) < np.log(_FACTOR) or not min(logs, values) > 0:
         return False
-    late = rows.x[:, time] >= np.quantile(rows.x[:, time], 1 - _LAST)
-    last = Rows(rows.x[late], rows.y[late], rows.weight[late])
-    if _line(last, np.log(last.y + offset), time)[0] / slope < _LASTING:
+    if _late_slope(rows, np.log(positive), time) / slope < _LASTING:
         return False
     # Of normal errors, those of the logarithms with the derivative of the logarithm (Box and Cox, 1964).
     gain = len(positive) / 2 * np.log(values / logs) - float(np.log(positive).sum())
     return bool(gain > _GAIN)
+
+
+def _late_slope(rows: Rows, logs: Array, time: int) -> float:
+    """The slope of the last rows, without the season of all: they may end anywhere in a season."""
+    season = calendar(replace(rows, y=logs), Moments(rows.x, time))
+    late = rows.x[:, time] >= np.quantile(rows.x[:, time], 1 - _LAST)
+    columns = [np.ones(len(late)), rows.x, late, np.where(late, rows.x[:, time], 0.0)]
+    if season is not None:
+        columns.append(season.columns(rows.x)[:, 1 + rows.x.shape[1] + len(season.products) :])
+    root = np.sqrt(rows.weight)[:, None]
+    found = np.linalg.lstsq(np.column_stack(columns) * root, logs * root, rcond=None)[0][:, 0]
+    return float(found[1 + time] + found[2 + rows.x.shape[1]])
 
 
 def may_multiply(rows: Rows, series: Flags, groups: list[int], offset: float) -> bool:

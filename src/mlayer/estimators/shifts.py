@@ -5,7 +5,7 @@ about those after it. The rows before a shift are therefore moved to the level a
 else is learned from them, the errors of forecasts too: intervals hold unless the level shifts again.
 
 Steps are added one at a time to a model with a line, the other inputs and a season, where they reduce the
-squared error most; then each is placed again beside the others. They count as shifts only if the series is
+squared error most; then each is placed again, with the others given. They count as shifts only if the series is
 described better with them than as a walk or an autoregression around waves without them, by Schwarz's
 criterion with the errors one step ahead, and if what they leave does not wander: a walk has steps everywhere.
 """
@@ -122,7 +122,7 @@ def _described(
 
 
 def _placed(columns: Array, data: Rows, moments: Moments) -> tuple[float, Shifts] | None:
-    """Schwarz's criterion of the columns and the steps that pay beside them, and these; None without any."""
+    """Schwarz's criterion of the columns and the steps that pay, and these; None without any."""
     root = np.sqrt(data.weight)[:, None]
     place = np.searchsorted(moments.values, data.x[:, moments.time])
     order = np.argsort(place, kind="stable")
@@ -156,7 +156,7 @@ def _placed(columns: Array, data: Rows, moments: Moments) -> tuple[float, Shifts
     while len(chosen) < _MOST:
         trial = [*chosen, next_step(chosen)[1]]
         squares = 0.0
-        for k in range(len(trial)):  # each again, beside the others
+        for k in range(len(trial)):  # each again, with the others given
             squares, trial[k] = next_step(trial[:k] + trial[k + 1 :])
         score = schwarz(squares, count, numbers + _NUMBERS * len(trial))
         if score >= best:
