@@ -252,6 +252,10 @@ CASES: Cases = [
     (lambda: mlayer.load(None), "path must be a path; got None"),  # type: ignore[arg-type]
     (lambda: files.load_authors_model(3), "path must be a path; got 3"),  # type: ignore[arg-type]
     (lambda: mlayer.export_onnx(LAYER, "m.onnx", input_name=3), "input_name must be a name; got 3"),  # type: ignore[arg-type]
+    (lambda: mlayer.export_onnx(LAYER, "m.onnx", output_name="\ud800"), "output_name must be a name; got "),
+    (lambda: mlayer.export_onnx(LAYER, "m.onnx", metadata={"a": "\ud800"}), "metadata must be texts by name"),
+    (lambda: mlayer.export_onnx(LAYER, "m.onnx", metadata={1: "a"}), "metadata must be texts by name"),  # type: ignore[dict-item]
+    (lambda: mlayer.export_onnx(LAYER, "m.onnx", metadata="ab"), "metadata must be texts by name"),  # type: ignore[arg-type]
     (
         lambda: mlayer.export_onnx(LAYER, "m.onnx", output_name="x"),
         "output_name must be different from input_name",

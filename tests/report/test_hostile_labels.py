@@ -154,3 +154,16 @@ def test_settings_of_the_user_change_no_report() -> None:
     with matplotlib.rc_context(odd):
         assert svg(draw, LIGHT) == before
     assert b"$\\input" in before
+
+
+def test_long_names_are_cut_in_pictures() -> None:
+    """A label of 130,000 letters, which a table may have, took minutes."""
+    long = ["a" * 20_000, "b" * 20_000]
+    layer = mlayer.from_polynomial("x*y", "x y")
+    for drawing in (
+        explain(layer, None, long, ("c" * 20_000,)).plot(),
+        draw_board(layer, long, title="d" * 20_000),
+    ):
+        texts = [text.get_text() for text in drawing.findobj(matplotlib.text.Text)]
+        assert max(map(len, texts)) <= 250
+        assert any(text.startswith(("aaa", "ddd")) for text in texts)

@@ -40,6 +40,11 @@ def export_onnx(
     """
     target = file_path("path", path)
     checked_target(target)  # before some seconds of work
+    if metadata is not None and not (
+        isinstance(metadata, Mapping) and all(map(_is_text, (*metadata, *metadata.values())))
+    ):
+        hint = 'For example {"made by": "me"}.'
+        raise ArgumentTypeError("metadata", "texts by name, in Unicode, or None", brief(metadata), hint)
     with _silence():
         program = _program(layer, input_name, output_name)
         if metadata:
@@ -50,7 +55,7 @@ def export_onnx(
 def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONNXProgram:
     check_layer(layer, "Other modules go through torch.onnx.export themselves.")
     for argument, name in (("input_name", input_name), ("output_name", output_name)):
-        if not isinstance(name, str) or not name:
+        if not _is_text(name) or not name:
             raise ArgumentTypeError(argument, "a name", brief(name), "For example 'x'.")
     if input_name == output_name:
         raise ArgumentError("output_name", "different from input_name", repr(output_name), "For example 'p'.")
@@ -76,6 +81,11 @@ def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONN
     assert program is not None
     _drop_unused_constants(program)
     return program
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a text that the file can hold: half of a pair of surrogates is none."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _drop_unused_constants(program: torch.onnx.ONNXProgram) -> None:

@@ -11,6 +11,7 @@ from mlayer.symbolic.compile.polynomial import PolynomialPlan
 from mlayer.symbolic.read.formula import number, symbols_for, weights_of
 
 _LARGEST = 40
+_LONGEST_LABEL = 200  # characters
 
 
 def figure(width: float, height: float) -> Any:
@@ -23,12 +24,16 @@ def figure(width: float, height: float) -> Any:
 
 
 def plainly(drawing: Any) -> Any:
-    """The figure with its labels as they are: a $ starts no formula, control characters are written out."""
+    """The figure with its labels as they are: a $ starts no formula, control characters are written out.
+
+    A label of 130,000 letters would take minutes; the beginning says enough.
+    """
     from matplotlib.text import Text
 
     for text in drawing.findobj(Text):
         text.set_parse_math(False)
-        text.set_text(written_out(text.get_text()))
+        words = text.get_text()
+        text.set_text(written_out(words if len(words) <= _LONGEST_LABEL else f"{words[:_LONGEST_LABEL]}..."))
     return drawing
 
 
