@@ -27,7 +27,7 @@ from mlayer.certificates.bounds.remainder import (
     set_coarse,
 )
 from mlayer.certificates.bounds.second_order import SecondOrder
-from mlayer.certificates.bounds.second_order_together import QuickSecondOrder
+from mlayer.certificates.bounds.second_order_together import QuickSecondOrder, quadratic_term_apart
 from mlayer.certificates.bounds.third_order import ThirdOrder
 from mlayer.certificates.derivatives.divided_differences import differences
 from mlayer.certificates.derivatives.jets import JetPath
@@ -262,6 +262,13 @@ def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
                 first, [FirstOrder(pair).lower(eps) for pair in pairs], rtol=1e-9, atol=1e-13
             )
             slack = np.array([pair.tensor_slack(row.radius(eps), 2) for pair in pairs])
+            apart = quadratic_term_apart(margins, falls, slack, eps)
+            rests = slack + [norm_remainder(pair, row.radius(eps), 3) for pair in pairs]
+            levels = [
+                pair.margin + pair.linear_term(eps) - pair.fall * row.radius(eps) ** 2 - pair.value_slack(eps)
+                for pair in pairs
+            ]
+            np.testing.assert_allclose(apart, levels - rests, rtol=1e-9, atol=1e-13)
             quick = QuickSecondOrder(margins, H, slack, eps)
             second, terms = quick.lower(falls)
             some = np.arange(1, len(pairs))
@@ -279,7 +286,7 @@ def test_all_rivals_at_once(kind: str, box: tuple[float, float] | None) -> None:
             values = layer.double()(torch.from_numpy(row.x + points)).detach().numpy()
             for k, rival in enumerate(margins.classes):
                 true = (values[:, row.label] - values[:, rival]).min()
-                assert max(first[k], second[k]) <= true + 1e-12 * np.abs(values).max()
+                assert max(first[k], second[k], apart[k]) <= true + 1e-12 * np.abs(values).max()
 
 
 def test_asymmetric_boxes() -> None:

@@ -16,6 +16,7 @@ from mlayer.certificates.bounds.caps import Caps, View
 from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.bounds.quartic_tensor import Quartic
 from mlayer.certificates.bounds.second_order import SecondOrder
+from mlayer.certificates.bounds.second_order_together import QuickSecondOrder, quadratic_term_apart
 from mlayer.certificates.derivatives.spectral import SpectralPath
 from mlayer.certificates.linalg import top_eigenvalue
 from mlayer.certificates.problem.expansion import Row
@@ -78,6 +79,29 @@ def test_eigenvalues_only_where_the_frobenius_norm_is_not_enough(monkeypatch: py
     assert found.certified.sum() > ROWS / 2
     assert sum(forms) >= 4
     assert sum(eigenvalues) <= sum(forms) / 2
+
+
+def test_linear_and_quadratic_terms_together_only_where_the_terms_apart_are_not_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    certifier, x, labels = case()
+    eps = 0.8 * float(certifier(x, labels).radius.median())
+    apart: list[int] = []
+    together: list[int] = []
+
+    def counted_apart(margins: Any, *others: Any) -> Any:
+        apart.append(len(margins.classes))
+        return quadratic_term_apart(margins, *others)
+
+    def counted_together(margins: Any, *others: Any) -> Any:
+        together.append(len(margins.classes))
+        return QuickSecondOrder(margins, *others)
+
+    monkeypatch.setattr(rows_batched, "quadratic_term_apart", counted_apart)
+    monkeypatch.setattr(rows_batched, "QuickSecondOrder", counted_together)
+    found = certifier(x, labels, eps=eps)
+    assert bool(found.certified.any())
+    assert 0 < sum(together) <= sum(apart) / 2
 
 
 def test_a_rival_settled_by_the_frobenius_norm_holds_at_random_corners() -> None:

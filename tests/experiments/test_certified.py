@@ -338,3 +338,18 @@ def test_a_kept_layer_must_fit_its_images(tmp_path: Path) -> None:
     save_network(nn.Sequential(MLayer(63, 10, 3, 2)), file, {"set": "digits", "eps": 0.1})
     with pytest.raises(FileFormatError, match="an M-layer from 64 pixels to 10 classes"):
         certify_again(file)
+
+
+@pytest.mark.parametrize("front", [[], [nn.Flatten(), nn.Linear(64, 4)]], ids=["layer", "network"])
+def test_kept_in_double_precision(front: list[nn.Module], tmp_path: Path) -> None:
+    file, random = tmp_path / "layer.safetensors", torch.Generator().manual_seed(0)
+    network = nn.Sequential(*front, MLayer(4 if front else 64, 10, 3, 2))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=random))
+    found = []
+    for kept in (network, network.double()):
+        save_network(kept, file, {"set": "digits", "eps": 0.01})
+        found.append(certify_again(file, images=20))
+    assert found[0] == found[1]
+    assert found[0]["test_images"] == 20

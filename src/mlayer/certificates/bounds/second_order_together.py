@@ -1,7 +1,8 @@
 """The cheap half of the second order for all rivals of a row at once.
 
-docs/theory/certificates.md, theorem 3 with the model's own weights as shift and the touching point in the
-corner that each gradient points to; the rest by norms (theorem 2). Most rivals need no more.
+docs/theory/certificates.md, "A fixed eps": first the terms one by one, then theorem 3 with the model's own
+weights as shift and the touching point in the corner that each gradient points to; the rest by norms (theorem
+2). Most rivals need no more than the first.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def certify_again(
     _check_shapes(path, network, shape, len(found.classes))
     tally = network_tally(
         network.requires_grad_(False),
-        as_images(tested.images(), shape),
+        as_images(tested.images(), shape).to(next(network.parameters()).dtype),
         tested.labels,
         float(radius),
         efforts=efforts,

@@ -87,6 +87,7 @@ def _read(path: Path) -> list[Tally]:
 
 
 def _layer_tally(model: MLayer, x: Tensor, y: Tensor, eps: float, certifier: Certifier) -> Tally:
+    x = x.to(model.generators.dtype)
     with torch.no_grad():
         clean = model(x).argmax(1) == y
     standing = torch.nonzero(clean)[:, 0]
