@@ -19,6 +19,10 @@ namespace MLAYER_NAMESPACE {
 // Up to this many squarings sigma^4 stays in the range of float and is folded into the coefficients.
 constexpr int kFoldedSquarings = 8;
 
+// Double precision, whose errors squarings multiply, where single precision has hardly any.
+template <typename T>
+constexpr bool has_doubled = sizeof(T) == 8;
+
 template <typename T>
 struct Buffers {
   Pair<T> a, a2, y, left, right, inner, keep;
@@ -35,13 +39,14 @@ struct Buffers {
   }
 };
 
-// Epilogues: the use of each vector of a finished product, and the buffers written. Where a result replaces an operand of the linear
-// combination it is stored in the same place: few cache lines are touched, on which the speed of small matrices
-// in lanes depends.
+// Epilogues: the use of each vector of a finished product, and the buffers written. Where a result replaces an operand
+// of the linear combination it is stored in the same place: few cache lines are touched, on which the speed of small
+// matrices in lanes depends. `in_pieces`: whether sums may be divided (`terms` of a layout), which squares need.
 
 template <typename T>
 struct Store {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = has_doubled<T>;
   Pair<T> out;
   template <bool t>
   inline void apply(size_t at, V product) const {
@@ -57,6 +62,7 @@ struct Store {
 template <typename T>
 struct AddY {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = false;
   Pair<T> y;
   template <bool t>
   inline void apply(size_t at, V product) const {
@@ -72,6 +78,7 @@ struct AddY {
 template <typename T>
 struct Finish {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = false;
   Pair<T> a, a2, y;
   V on_y, on_a2, on_a;
   template <bool t>
@@ -89,6 +96,7 @@ struct Finish {
 template <typename T>
 struct AfterY {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = false;
   Pair<T> a, a2, y, left, right;
   V left_a2, left_a, right_a2;
   template <bool t>
@@ -109,6 +117,7 @@ struct AfterY {
 template <typename T>
 struct AfterW {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = false;
   Pair<T> a, a2, y, right;
   V on_y, on_a2, left_a2, left_a, right_y, right_a, rest_w, rest_y, rest_a2;
   template <bool t>
@@ -130,6 +139,7 @@ struct AfterW {
 template <typename T, bool kept>
 struct AddLinear {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = false;
   Pair<T> a, y;
   V on_a;
   template <bool t>
@@ -150,18 +160,32 @@ struct AddLinear {
   }
 };
 
-// From this many squarings on the first is made without the identity: exp(2 B) - I = 2 Y + Y^2 with Y = exp(B) - I,
-// which is small, and with the rounding error of Y, which every squaring would double. Double precision only.
-template <typename T>
-constexpr bool has_doubled = sizeof(T) == 8;
+// The first squarings are made without the identity: exp(2 B) - I = 2 Y + Y^2 with Y = exp(B) - I, which is small, and
+// with the rounding error of Y, which every squaring would double. Double precision only; of small matrices the first
+// one, from this many squarings on.
 template <typename T>
 constexpr int kDoubledFrom = has_doubled<T> ? 2 : std::numeric_limits<int>::max();
+// Of matrices of this size up to three: their products have many terms, of which one would be of the identity's size.
+constexpr int kLargeSums = 24;
+template <typename T>
+static inline int without_identity(int n, int squarings) {
+  if (!has_doubled<T>) return 0;
+  if (n < kLargeSums) return squarings >= kDoubledFrom<T>;
+  return squarings < 3 ? squarings : 3;
+}
+// Terms that a product of such matrices sums one after the other: where they are alike, all roundings of a longer sum
+// go in the same direction.
+template <typename T>
+static inline int terms_at_once(int n) {
+  return has_doubled<T> && n >= kLargeSums ? 16 : n;
+}
 
 // out + error <- 2 (old + error) + product, in the lanes that are to be doubled, or what `otherwise` says. That is no
 // lambda: its type, and with it each tile, would be another one in the derivative.
 template <typename T, class Otherwise>
 struct DoubleAndAdd {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = has_doubled<T>;
   Pair<T> out, old, error;
   Otherwise otherwise;  // (new value, product, old value)
   template <bool t>

@@ -42,13 +42,15 @@ template <typename T>
 struct PlaneLayout {
   using V = typename Simd<T>::V;
   PlaneShape<T> shape;
-  int n;     // of the real form: the number of terms of an entry of a product
-  V turn{};  // -1 in the lower and 1 in the upper half: i (x + i y) = -y + i x, in a shared vector
+  int n;      // of the real form: the number of terms of an entry of a product
+  int terms;  // as in rows; an even number
+  V turn{};   // -1 in the lower and 1 in the upper half: i (x + i y) = -y + i x, in a shared vector
 
-  explicit PlaneLayout(const PlaneShape<T>& of) : shape(of), n(2 * of.n) {
+  explicit PlaneLayout(const PlaneShape<T>& of) : shape(of), n(2 * of.n), terms(n) {
     for (int lane = 0; lane < Simd<T>::lanes; ++lane) turn[lane] = lane < shape.half ? T(-1) : T(1);
   }
 
+  PlaneLayout undivided() const { return PlaneLayout(shape); }
   inline size_t vectors() const { return shape.vectors(); }
   template <class Body>
   inline void each(const Body& body) const {
@@ -93,11 +95,16 @@ struct PlaneLayout {
   }
 
   template <int R, bool mixed>
-  inline __attribute__((always_inline)) void both(V (&sum)[R][2 - mixed], const V* left, const V* right, int i0,
-                                                  int j0) const {
+  inline __attribute__((always_inline)) void both(V (&sum)[R][2 - mixed], V (&earlier)[R][2 - mixed], bool first,
+                                                  const V* left, const V* right, int i0, int j0) const {
     const T* const row = reinterpret_cast<const T*>(left) + i0 * shape.row_length();
     const int whole = shape.whole();
-    accumulate<R, mixed>(sum, row, shape.full * shape.lanes, whole, right + j0, shape.full);
+    for (int k = 0; k < whole; k += terms / 2) {
+      const int rest = whole - k, count = rest < terms / 2 ? rest : terms / 2;
+      accumulate<R, mixed>(sum, row + k, shape.full * shape.lanes, count, right + size_t(k) * shape.row_vectors + j0,
+                           shape.full);
+      if (terms < n) RowLayout<T>::move(sum, earlier, first && !k);
+    }
     if (shape.shared)
       accumulate<R, mixed>(sum, row + shape.real(whole), shape.half, shape.n - whole,
                            right + size_t(whole) * shape.row_vectors + j0, shape.full);
@@ -107,9 +114,10 @@ struct PlaneLayout {
   template <int R, bool mixed, bool tangent>
   __attribute__((noinline)) void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0,
                                       V (*to)[2 - mixed]) const {
-    V sum[R][2 - mixed] = {};
-    both<R, mixed>(sum, left.x, right.template part<tangent>(), i0, j0);
-    if constexpr (tangent) both<R, mixed>(sum, left.h, right.x, i0, j0);
+    V sum[R][2 - mixed] = {}, earlier[R][2 - mixed];
+    both<R, mixed>(sum, earlier, true, left.x, right.template part<tangent>(), i0, j0);
+    if constexpr (tangent) both<R, mixed>(sum, earlier, false, left.h, right.x, i0, j0);
+    if (terms < n) RowLayout<T>::add(earlier, sum);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
       to[i][0] = sum[i][0];
@@ -224,7 +232,7 @@ static bool complex_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V
   using V = typename Simd<T>::V;
   const mlayer_table& table = *job.table;
   const PlaneShape<T> shape(job.n / 2);
-  const PlaneLayout<T> layout(shape);
+  PlaneLayout<T> layout(shape);
   const Buffers<T> b(memory, shape.vectors(), dual);
   const size_t entries = size_t(job.n) * shape.n;
   load_planes<T>(job.a + index * entries, shape, job.transposed, b.a.x);
@@ -240,13 +248,16 @@ static bool complex_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V
   const bool corner = a[shape.real(shape.n - 1)] == 0 || a[(shape.n - 1) * shape.row_length()] == 0;
   if (corner && is_real<T>(shape, a)) return false;  // its real form may be triangular
 
+  if (norm > T(table.theta[3])) layout.terms = terms_at_once<T>(job.n);
   layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
   const RowPlan plan = row_plan<T, dual>(table, norm, norm_of(b.a2.x), -1);
+  if (!plan.squarings) layout.terms = job.n;
   const auto places = [&](int k) { return Places{shape.real(k), shape.imaginary(k)}; };
   if (plan.squarings >= kWorthALook<T> && imbalanced<T>(shape.n, shape.used, shape.row_vectors, b.a.x, places))
     return false;
   const bool twofold = plan.squarings >= from_squarings<T>(job.n);
-  const Pair<T> x = squared<T, dual>(layout, table, plan, twofold, sparing(job.n, true), b, norm_of,
+  const int without = without_identity<T>(job.n, plan.squarings);
+  const Pair<T> x = squared<T, dual>(layout, table, plan, twofold, sparing(job.n, true), without, b, norm_of,
                                      [](double, const Pair<T>&) {}).x;
   const V* const result = dual ? x.h : x.x;
   const V odd = not_finite<T>(shape.n, shape.used, shape.row_vectors, result);

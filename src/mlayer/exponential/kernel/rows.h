@@ -124,7 +124,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   using V = typename Simd<T>::V;
   const mlayer_table& table = *job.table;
   const RowShape<T> shape(job.n);
-  RowLayout<T> layout{job.n, shape.row_vectors, computed_rows(job.n, job.real_form)};
+  RowLayout<T> layout{job.n, shape.row_vectors, computed_rows(job.n, job.real_form), job.n};
   const Buffers<T> b(memory, shape.vectors(), dual);
   const size_t entries = size_t(job.n) * job.n, row_length = size_t(shape.row_vectors) * Simd<T>::lanes;
   if (job.transposed) {
@@ -137,6 +137,7 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
   const T norm = row_norms<T>(shape, b.a.x).one;
   if (!(norm <= T(table.largest_norm))) return careful<T>(job, index);
 
+  if (norm > T(table.theta[3])) layout.terms = terms_at_once<T>(job.n);  // there may be squarings
   layout.template product<all_parts<dual>>(b.a, b.a, Store<T>{b.a2});
   RowPlan plan = plan_of<T, dual>(shape, table, b, norm);
   int exponents[kLargestBalanced], unbalanced = 0;
@@ -172,9 +173,11 @@ static void one_matrix(const Job<T>& job, int64_t index, typename Simd<T>::V* me
     upper = a[(job.n - 1) * row_length] == 0 && triangular<T>(job.n, a, row_length, true);
     lower = !upper && a[job.n - 1] == 0 && triangular<T>(job.n, a, row_length, false);
   }
+  if (!plan.squarings) layout.terms = job.n;
   const Diagonals exact(upper || lower ? job.n : 0, a, row_length, upper);
   const Squared<T> found = squared<T, dual>(
-      layout, table, plan, twofold, sparing(job.n, job.real_form), b,
+      layout, table, plan, twofold, sparing(job.n, job.real_form),
+      without_identity<T>(upper || lower ? 0 : job.n, plan.squarings), b,
       [&](const V* of) { return smaller_norm<T>(shape, of); },
       [&](double t, const Pair<T>& x) {
         if (upper || lower) exact.put(t, reinterpret_cast<T*>(x.x), row_length);

@@ -42,11 +42,26 @@ struct Squared {
   int squarings, ordinary;  // of these, in the usual precision
 };
 
-// exp(A), or its derivative, from A and A2 in b.a and b.a2. norm_of(X) is a norm of X; before(t, X) is called with
+// Whether I + Y is less than half of Y, as in matrices that decay as a whole: then I + Y would lose digits that Y^2 has
+// not.
+template <typename T, class Layout>
+static bool cancels(const Layout& layout, typename Simd<T>::V* y) {
+  T trace = 0, ones = 0, square = 0;
+  layout.each_diagonal([&](const T& entry) { trace += entry, ones += 1; }, y);
+  if (2 * trace + ones >= 0) return false;
+  typename Simd<T>::V squares{};
+  layout.each([&](size_t at) { squares += y[at] * y[at]; });
+  for (int lane = 0; lane < Simd<T>::lanes; ++lane) square += squares[lane];
+  return square + 2 * trace + ones < square / 4;
+}
+
+// exp(A), or its derivative, from A and A2 in b.a and b.a2; at most `most_without` squarings are made without the
+// identity. norm_of(X) is a norm of X; before(t, X) is called with
 // exp(t A) before an ordinary squaring.
 template <typename T, bool dual, class Layout, class Norm, class Before>
 static Squared<T> squared(const Layout& layout, const mlayer_table& table, const RowPlan& plan, bool twofold,
-                          bool sparingly, const Buffers<T>& b, const Norm& norm_of, const Before& before) {
+                          bool sparingly, int most_without, const Buffers<T>& b, const Norm& norm_of,
+                          const Before& before) {
   using V = typename Simd<T>::V;
   // In twice the precision the scaled matrix is smaller, and more squarings cost no digits.
   const int squarings = twofold ? twofold_count(plan.norm2, sparingly) : plan.squarings;
@@ -70,16 +85,24 @@ static Squared<T> squared(const Layout& layout, const mlayer_table& table, const
       const Pair<T> x = twofold_squarings<T, dual>(layout, squarings, b, plain_start, count, [](int, const Pair<T>&) {});
       return {x, squarings, ordinary};
     }
-  const bool doubled = squarings >= kDoubledFrom<T>;  // the first squaring is that without the identity, in chain.h
-  polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, doubled);
+  const int without = most_without < squarings ? most_without : squarings;
+  polynomial<T, dual>(layout, table, plan.degree, sigma, b, squarings == 0, without > 0);
   Pair<T> x = b.y, other = b.left;
+  int done = 0;
   if constexpr (has_doubled<T>)
-    if (doubled) {
-      layout.template product<all_parts<dual>>(x, x, DoubleAndAdd<T, Whole<T>>{other, x, b.a, {}});
-      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, other.x, b.a.x);
-      std::swap(x, other);
+    if (without) {
+      while (done < without && !(done && cancels<T>(layout, x.x))) {
+        const DoubleAndAdd<T, Whole<T>> next{other, x, b.a, {}};
+        ++done;
+        if (dual && done == squarings)
+          layout.template product<last_parts<dual>>(x, x, next);
+        else
+          layout.template product<all_parts<dual>>(x, x, next);
+        std::swap(x, other);
+      }
+      layout.each_diagonal([](T& sum, T& error) { sum = plus_one(sum, error, T(1)); }, x.x, b.a.x);
     }
-  for (int k = doubled; k < squarings; ++k) {
+  for (int k = done; k < squarings; ++k) {
     before(std::ldexp(1.0, k - squarings), x);
     if (dual && k == squarings - 1)
       layout.template product<last_parts<dual>>(x, x, Store<T>{other});

@@ -107,6 +107,7 @@ struct LaneLayout {
   int rows;  // computed by products: all, or the upper half of real forms
 
   inline size_t vectors() const { return size_t(n) * n; }
+  const LaneLayout& undivided() const { return *this; }
 
   // Calls body(place) for every vector with entries.
   template <class Body>
@@ -174,6 +175,10 @@ struct RowLayout {
   int n;
   int row_vectors;  // vectors per row, an odd number for large n so that rows do not share cache sets
   int rows;         // as in lanes
+  int terms;        // of an entry of a product that are summed one after the other; then these sums are added
+
+  // The same, with sums in one piece.
+  RowLayout undivided() const { return {n, row_vectors, rows, n}; }
 
   void mirror(V* x) const {
     const int half = n / 2;
@@ -206,13 +211,46 @@ struct RowLayout {
     return Simd<T>::broadcast(largest);
   }
 
+  // to = from, or to += from.
+  template <int R, int C>
+  static inline void move(V (&from)[R][C], V (&to)[R][C], bool first) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+      for (int j = 0; j < C; ++j) {
+        to[i][j] = first ? from[i][j] : to[i][j] + from[i][j];
+        from[i][j] = V{};
+      }
+  }
+  template <int R, int C>
+  static inline void add(const V (&from)[R][C], V (&to)[R][C]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+      for (int j = 0; j < C; ++j) to[i][j] += from[i][j];
+  }
+
   template <int R, int C, bool tangent, class Epilogue>
   inline void tile(const Pair<T>& left, const Pair<T>& right, int i0, int j0, const Epilogue& epilogue) const {
     const size_t row = size_t(i0) * row_vectors, row_length = size_t(row_vectors) * Simd<T>::lanes;
-    const auto entries = [&](const V* of) { return reinterpret_cast<const T*>(of + row); };
     V sum[R][C] = {};
-    accumulate<T>(sum, entries(left.x), row_length, right.template part<tangent>() + j0, row_vectors, n);
-    if constexpr (tangent) accumulate<T>(sum, entries(left.h), row_length, right.x + j0, row_vectors, n);
+    if constexpr (Epilogue::in_pieces) {
+      V earlier[R][C];
+      for (int factor = 0; factor <= tangent; ++factor) {
+        const T* const l = reinterpret_cast<const T*>((factor ? left.h : left.x) + row);
+        const V* const r = (factor ? right.x : right.template part<tangent>()) + j0;
+        for (int k = 0; k < n; k += terms) {
+          const int rest = n - k;
+          accumulate<T>(sum, l + k, row_length, r + size_t(k) * row_vectors, row_vectors, rest < terms ? rest : terms);
+          if (rest > terms) move<R, C>(sum, earlier, !factor && !k);
+        }
+      }
+      if (n > terms) add<R, C>(earlier, sum);
+    } else {
+      const auto entries = [&](const V* of) { return reinterpret_cast<const T*>(of + row); };
+      accumulate<T>(sum, entries(left.x), row_length, right.template part<tangent>() + j0, row_vectors, n);
+      if constexpr (tangent) accumulate<T>(sum, entries(left.h), row_length, right.x + j0, row_vectors, n);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 8

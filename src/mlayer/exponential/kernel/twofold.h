@@ -99,6 +99,7 @@ struct TwofoldProducts {
   }
   struct Add {
     V* to;
+    static constexpr bool in_pieces = false;
     template <bool>
     inline void apply(size_t at, V product) const {
       to[at] += product;
@@ -140,6 +141,7 @@ struct TwofoldProducts {
 template <typename T>
 struct NextTerms {
   using V = typename Simd<T>::V;
+  static constexpr bool in_pieces = false;
   Pair<T> first, second, third, fourth, out;
   T on_first, on_second, on_third, on_fourth;
   template <bool t>
@@ -165,7 +167,8 @@ template <typename T, bool dual, class Layout, class Ordinary, class After>
 static Pair<T> twofold_squarings(const Layout& layout, int squarings, const Buffers<T>& b, bool plain_start,
                                  const Ordinary& ordinary, const After& after) {
   using V = typename Simd<T>::V;
-  const TwofoldProducts<T, Layout> twice{layout};
+  const auto& undivided = layout.undivided();  // its products are exact, or small
+  const TwofoldProducts<T, Layout> twice{undivided};
   constexpr Parts all = all_parts<dual>;
   const int terms = dual ? 2 * layout.n : layout.n;
   const auto parts = [&](const auto& body) {
