@@ -56,7 +56,7 @@ class _SmallPlan(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What was found at A and holds at its adjoint, for the backward pass."""
+    """Norms, triangle and balancing of A, which hold at its adjoint, for the backward pass."""
 
     squares: AnyArray  # ||A||^2 and ||A^2||^2 in the Frobenius norm, after balancing, (2, b)
     looked: bool = False  # for matrices to balance

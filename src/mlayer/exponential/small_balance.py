@@ -74,7 +74,10 @@ def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray) -> Balanc
 
 
 def gain(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:
-    """How many times smaller balancing makes d, as far as that saves squarings, from ||A^2||^2.  -> (b,)"""
+    """The ratio of d before balancing to d after it, as far as that saves squarings.  (b,) twice -> (b,)
+
+    From ||A^2|| before and after.
+    """
     found: AnyArray = np.sqrt(np.sqrt(before / np.maximum(after, theta**4)))
     return found
 

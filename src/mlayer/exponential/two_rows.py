@@ -116,7 +116,7 @@ def derivative(a: AnyArray, e: AnyArray) -> AnyArray | None:
 
 
 def _matrices(a: AnyArray, *entries: AnyArray) -> AnyArray | None:
-    """Of the type of A; None if an entry is not finite before it is rounded to that type."""
+    """Matrices of the type of A; None if an entry is not finite before it is rounded to that type."""
     y = np.empty((len(a), 4), entries[0].dtype)
     for k, entry in enumerate(entries):
         y[:, k] = entry
