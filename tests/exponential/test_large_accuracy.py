@@ -126,11 +126,11 @@ def test_decay_as_a_whole_does_not_cancel() -> None:
 def test_equal_entries(total: float) -> None:
     """A = t J is exponentiated to I + (exp(n t) - 1) / n J, and L(A, I) is the same.
 
-    The terms of all products are equal, and sums of 190 of them were rounded in one direction: the kernel had 20
-    to 270 units of error, the more with the identity in the sums.
+    The terms of all products are equal, and sums of 190 of them were rounded in one direction: the kernel had
+    20 to 270 units of error, the more with the identity in the sums.
     """
     n = 190
-    assert native.LARGEST_SIZE > n
+    assert n < native.LARGEST_SIZE
     rate = round(total / n * 2**12) / 2**12
     a = torch.full((n, n), rate, dtype=torch.float64)
     with flint.ctx.workprec(256):
