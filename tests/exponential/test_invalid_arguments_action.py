@@ -26,7 +26,7 @@ WRONG: Cases = [
         "A must be a tensor (..., n, n), a sparse tensor (n, n) or a l",
     ),
     (
-        lambda: mlayer.expm_action(scipy.sparse.eye(3), EYE),  # type: ignore[arg-type]
+        lambda: mlayer.expm_action(scipy.sparse.eye(3), EYE),
         "C = A.tocoo(), then torch.sparse_coo_tensor(numpy.stack([C.row, C.col]), C.data, C.shape)",
     ),
     (lambda: mlayer.expm_action(EYE, [1.0]), "V must be a torch.Tensor; got of type list"),  # type: ignore[arg-type]

@@ -135,10 +135,10 @@ def test_two_rows_that_overflow_are_left_to_the_grouped_path(entry: float) -> No
 
 
 SCALES = torch.exp2(torch.tensor([0.0, 9.0, -3.0, 20.0, -14.0], dtype=torch.float64))
-FAMILIES = {
-    "full": (torch.ones(5, 5), 1.0),
-    "upper": (torch.ones(5, 5).triu(), 1.0),
-    "lower": (torch.ones(5, 5).tril(), 1.0),
+FAMILIES: dict[str, tuple[Tensor, Tensor]] = {
+    "full": (torch.ones(5, 5), torch.ones(())),
+    "upper": (torch.ones(5, 5).triu(), torch.ones(())),
+    "lower": (torch.ones(5, 5).tril(), torch.ones(())),
     "badly scaled": (torch.ones(5, 5), SCALES / SCALES[:, None]),
 }
 
