@@ -239,18 +239,14 @@ def test_a_users_structure_is_taken_as_the_matrices_that_it_gives() -> None:
     assert CertifiedLoss(4)(layer, inputs(), labels, eps=0.01).requires_grad
 
 
-def test_a_bias_that_the_layer_does_not_read_is_not_read() -> None:
-    """The features of a layer without embedding are its inputs, whatever embedding_bias holds."""
+@pytest.mark.parametrize("ask", [certify, mlayer.attack, mlayer.bounds], ids=lambda f: f.__name__)
+def test_a_layer_whose_embedding_was_removed_is_refused(ask: Callable[..., object]) -> None:
+    """Its features would be its inputs, whatever embedding_bias holds."""
     layer = layer_of()
-    layer.embedding = None
-    without = mlayer.MLayer.from_weights(
-        layer.generators, layer.readout, matrix_bias=layer.matrix_bias, output_bias=layer.output_bias
-    )
     labels = layer(inputs()).argmax(1)
-    found, expected = (certify(one, inputs(), labels, fit_steps=0).radius for one in (layer, without))
-    assert torch.equal(found, expected)
-    bounds = [mlayer.bounds(one, inputs(), inputs() + 0.1).lower for one in (layer, without)]
-    assert torch.equal(*bounds)
+    layer.embedding = None
+    with pytest.raises(ArgumentTypeError, match="embedding must be a parameter of the layer; got None"):
+        ask(layer, inputs(), inputs() + 0.1 if ask is mlayer.bounds else labels)
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def choose_alpha(
 def _trial(
     make: Maker, data: Tensors, recipe: Recipe, folds: Sequence[Tensor], *, stop_at: float, watch: Watch
 ) -> _Trial:
-    """The mean over the folds of the loss on the rows that were held out, and the terms of its sum.
+    """The mean over the folds of the loss on the held-out rows, and the terms of that mean.
 
     Losses are positive, so that once the sum of the first folds is beyond ``stop_at`` the rest need not run.
     """
