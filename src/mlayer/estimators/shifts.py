@@ -5,8 +5,8 @@ about those after it. The rows before a shift are therefore moved to the level a
 else is learned from them, the errors of forecasts too: intervals hold unless the level shifts again.
 
 Steps are added one at a time to a model with a line, the other inputs and a season, where they reduce the
-squared error most; then each is placed again, with the others given. They count as shifts only if the series is
-described better with them than as a walk or an autoregression around waves without them, by Schwarz's
+squared error most; then each is placed again, with the others given. They count as shifts only if the series
+is described better with them than as a walk or an autoregression around waves without them, by Schwarz's
 criterion with the errors one step ahead, and if what they leave does not wander: a walk has steps everywhere.
 """
 
