@@ -17,6 +17,7 @@ from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.distributed import World
 from mlayer.training.fingerprint import tensors_fingerprint
 from mlayer.training.loader_fingerprint import examples_fingerprint, loader_fingerprint
+from mlayer.training.loader_generators import LoaderGenerators
 
 _BLOCK_NUMBERS = 2**20  # numbers copied at once into shuffled order
 _EVALUATION_ROWS = 1024  # in one batch without gradients
@@ -91,6 +92,7 @@ class FromLoader:
         self, loader: Iterable[Sequence[Tensor]], device: torch.device, argument: str = "data"
     ) -> None:
         self.loader = loader
+        self.generators = LoaderGenerators(loader)
         self.argument = argument
         self.device = device
 
@@ -108,10 +110,7 @@ class FromLoader:
         What is skipped is read before this returns, so that the caller can then put the generator where it
         was: the next batch may draw from it too.
         """
-        for owner in (self.loader, getattr(self.loader, "sampler", None)):
-            generator = getattr(owner, "generator", None)
-            if isinstance(generator, torch.Generator):  # its own: else a run could not be repeated or resumed
-                generator.manual_seed(seed)
+        self.generators.seed_order(seed)  # or a run could be neither repeated nor resumed
         batches = self._all(world)
         for _ in range(skip):
             next(batches, None)

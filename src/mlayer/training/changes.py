@@ -1,10 +1,10 @@
 """Comparing fingerprints of a run: what has changed while it ran is told from what differs between two runs.
 
 A counter or a cache, in a callable or a data set, has another value when the same run is called again. What
-was seen to change is therefore marked in the checkpoint: a number or text that changed, and a container that
-grew, are not compared from then on. Of a digest (of a tensor, an array, a large object) the first and the
-last value are kept, and it must be one of them: otherwise a large part of a run would count no longer because
-of one counter in it.
+was seen to change is therefore marked in the checkpoint: a number or text that changed, an attribute that
+appeared, and the end of a container that grew are not compared from then on; what stands beside them is. Of a
+digest (of a tensor, an array, a large object) the first and the last value are kept, and it must be one of
+them: otherwise a large part of a run would count no longer because of one counter in it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 CHANGING = "(changes during the run)"
+MORE = "(more during the run)"  # at the end of a list or dictionary that grew
 NOT_COMPARED = "(not compared)"  # before the class of an object whose content is not in the fingerprint
 _PARTS = {"structure": "model", "around": "hooks and modes of torch"}
 _DIGEST = re.compile(r"[^\n]*[0-9a-f]{64}")
@@ -27,10 +28,14 @@ def same(old: Any, new: Any) -> bool:
     (True, False)
     """
     if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(same(value, new[key]) for key, value in old.items())
+        if (pairs := _pairs(old, new)) is not None and _grew(old["dict"]):
+            return _agree(*pairs, more=True)
+        return _agree(old, new)
     if _is_one_of(old):
         return any(json.dumps(one) == json.dumps(new) for one in old[1:])
     if isinstance(old, list) and isinstance(new, list):
+        if _grew(old):
+            return _agree(dict(enumerate(old[:-1])), dict(enumerate(new)), more=True)
         return len(old) == len(new) and all(map(same, old, new))
     return old == CHANGING or json.dumps(old) == json.dumps(new)
 
@@ -41,15 +46,63 @@ def merged(old: Any, new: Any) -> Any:
     >>> merged([1, 5], [1, 6])
     [1, '(changes during the run)']
     """
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        return {key: merged(value, new[key]) for key, value in old.items()}
+    if isinstance(old, dict) and isinstance(new, dict):
+        if (pairs := _pairs(old, new)) is not None and (
+            _grew(old["dict"]) or list(pairs[0]) != list(pairs[1])
+        ):
+            return {"dict": [*([json.loads(key), one] for key, one in _known(*pairs).items()), MORE]}
+        return _known(old, new) | {key: CHANGING for key in new if key not in old}
     if _is_one_of(old):
-        return old if same(old, new) else [*old[:2], new] if _is_digest(new) else CHANGING
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [merged(*pair) for pair in zip(old, new, strict=True)]
+        whole = any(_is_whole(one, new) for one in old[1:])
+        return old if same(old, new) else [*old[:2], new] if whole else CHANGING
+    if isinstance(old, list) and isinstance(new, list) and not (_is_large(old) or _is_large(new)):
+        if len(old) == len(new) and not _grew(old):
+            return [merged(*pair) for pair in zip(old, new, strict=True)]
+        known = old[:-1] if _grew(old) else old
+        return [*_known(dict(enumerate(known)), dict(enumerate(new))).values(), MORE]
     if same(old, new):
         return old
-    return [CHANGING, old, new] if _is_digest(old) and _is_digest(new) else CHANGING
+    return [CHANGING, old, new] if _is_whole(old, new) else CHANGING
+
+
+def _agree(old: dict[Any, Any], new: dict[Any, Any], more: bool = False) -> bool:
+    """Whether parts agree by their names; what changes may be missing, and ``more`` may have come."""
+    if not more and not new.keys() <= old.keys():
+        return False
+    return all(same(one, new[key]) if key in new else one == CHANGING for key, one in old.items())
+
+
+def _known(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+    """The parts of the first moment by their names; what is gone at another is marked."""
+    return {key: merged(one, new[key]) if key in new else CHANGING for key, one in old.items()}
+
+
+def _pairs(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The pairs of two dictionaries by their keys; None where these are no dictionaries of a run."""
+    if not (old.keys() == new.keys() == {"dict"}):
+        return None
+    sides = [side[:-1] if _grew(side) else side for side in (old["dict"], new["dict"])]
+    if not all(isinstance(one, list) and len(one) == 2 for side in sides for one in side):
+        return None
+    before, now = ({json.dumps(key): one for key, one in side} for side in sides)
+    return before, now
+
+
+def _grew(found: Any) -> bool:
+    return isinstance(found, list) and found[-1:] == [MORE]
+
+
+def _is_large(value: Any) -> bool:
+    """Whether this stands for an object of which only a digest was kept."""
+    return isinstance(value, list) and value[:1] == ["long"] and len(value) >= 3
+
+
+def _is_whole(old: Any, new: Any) -> bool:
+    """Whether the first and the last value are to be kept, as one of them cannot be looked into."""
+    if _is_digest(old) and _is_digest(new):
+        return True
+    empty = old in ([], {"dict": []}, {"set": []}, {"tuple": []})
+    return not empty and (_is_large(old) or _is_large(new)) and isinstance(old, list | dict)
 
 
 def differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -60,9 +113,9 @@ def differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """
     if same(old, new):
         return
-    if isinstance(old, dict) and isinstance(new, dict) and "dict" not in old and "set" not in old:
+    if isinstance(old, dict) and isinstance(new, dict) and not old.keys() & {"dict", "set", "tuple"}:
         for key in sorted(old.keys() | new.keys()):
-            inner = f"{path}.{key}" if path else str(key)
+            inner = path if key == "members" else f"{path}.{key}" if path else str(key)
             if key not in old or key not in new:
                 yield inner
             else:

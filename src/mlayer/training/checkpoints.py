@@ -24,11 +24,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlayer.checks import brief
 from mlayer.disk import has_locks, make_folder, remove_left_over, replace_bytes
 from mlayer.errors import FileFormatError, MLayerError, UnwritableError, in_one_line
 from mlayer.tensorfile import DamagedError, check_seal, distinct, read_header, sealed, tensors_in
+from mlayer.training.code_fingerprint import LONGEST_INTEGER
 
-FORMAT = 8  # 3 had other digests of the data, 4 to 7 of what callables and loaders hold
+FORMAT = 9  # 3 had other digests of the data, 4 to 8 of what callables and loaders hold
 _KEY = "mlayer-checkpoint"
 _LARGEST_LOCK, _LONGEST_LINE = 200, 1 << 20  # bytes
 _MUST_BE = "a checkpoint written by mlayer.training"
@@ -36,6 +38,17 @@ _MUST_BE = "a checkpoint written by mlayer.training"
 
 class CheckpointError(MLayerError, OSError):
     """A checkpoint cannot be written, and nothing was trained yet."""
+
+
+class NotStorableError(MLayerError, TypeError):
+    """A part of a run's state is no tensor, number or text, nor made of them."""
+
+    def __init__(self, what: str, path: str) -> None:
+        super().__init__(
+            f"a checkpoint cannot hold {what}, at {path}: it holds tensors, numbers, texts, None, and lists, "
+            "tuples and dictionaries of them. Keep other things out of the state and the options of the "
+            "optimizer, or train without a checkpoint."
+        )
 
 
 class CheckpointWarning(UserWarning):
@@ -52,7 +65,8 @@ class Checkpoints:
         self.history = folder / "history.jsonl"
         self._whole = True  # is the last state worth keeping when the next is written?
         self._lock: Any = None  # while a run holds the folder
-        self._place: tuple[int, int] | None = None  # of the lock's file
+        self._place: tuple[int, ...] | None = None  # of the lock's file
+        self._written: tuple[int, ...] | None = None  # of the last state that was read or written here
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -96,17 +110,20 @@ class Checkpoints:
 
     def _take_lock(self) -> None:
         self._lock.acquire(timeout=0)
-        self._place = _place(self.folder / "lock")
+        self._place, self._written = _place(self.folder / "lock"), _place(self.file, True)
 
     def _hold_lock(self) -> None:
         """Raise if another run trains here now: a folder or lock that is deleted frees the place for it."""
         if self._lock is None or self._place == (now := _place(self.folder / "lock")):
             return
-        if now is None and self.folder.is_dir():  # cleaned away: taken again
+        # Where a lock is a file, that of another run is gone with its end, but its state is there.
+        others = (_place(self.file, True) or self._written) != self._written
+        if now is None and self.folder.is_dir() and not others:  # cleaned away: taken again
             self._lock.release()
             self._take_lock()
-        elif now is not None:
-            raise OSError(errno.EBUSY, f"{self.folder / 'lock'} was replaced, and another run trains there")
+        elif now is not None or self.folder.is_dir():
+            lock = self.folder / "lock"
+            raise OSError(errno.EBUSY, f"{lock} was replaced, and another run trains there, or has trained")
 
     def tidy(self) -> None:
         """Remove the half-written files of a run that was killed."""
@@ -188,7 +205,7 @@ class Checkpoints:
         tree = _flatten(state, tensors)
         data = sealed(tensors, {_KEY: json.dumps({"format": FORMAT, "tree": tree})})
         replace_bytes(self.file, data, keep=self.before if self._whole else None, follow=False)
-        self._whole = True
+        self._whole, self._written = True, _place(self.file, True)
         lines = "".join(json.dumps(record) + "\n" for record in state["history"]).encode()
         if not _holds(self.history, lines):
             replace_bytes(self.history, lines, follow=False)
@@ -242,13 +259,14 @@ def _is_of_others(history: Path) -> bool:
         return True
 
 
-def _place(file: Path) -> tuple[int, int] | None:
-    """The identity of a file on its disk; None if none is there."""
+def _place(file: Path, content: bool = False) -> tuple[int, ...] | None:
+    """The identity of a file on its disk, or also of its content; None if none is there."""
     try:
         about = file.stat(follow_symlinks=False)
     except OSError:
         return None
-    return about.st_dev, about.st_ino
+    content_too = (about.st_size, about.st_mtime_ns) if content else ()
+    return (about.st_dev, about.st_ino, *content_too)
 
 
 def _holds_something(lock: Path) -> bool:
@@ -274,19 +292,29 @@ def _reason(error: Exception) -> str:
     return error.why if isinstance(error, UnwritableError) else str(error)
 
 
-def _flatten(tree: Any, tensors: dict[str, Tensor]) -> Any:
+def _flatten(tree: Any, tensors: dict[str, Tensor], path: str = "state") -> Any:
     if isinstance(tree, Tensor):
         name = str(len(tensors))
         tensors[name] = tree.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {"tensor": name}
     if isinstance(tree, dict):
         # As pairs: the keys of an optimizer's state are integers, which JSON would make strings.
-        return {"dict": [[key, _flatten(value, tensors)] for key, value in tree.items()]}
+        inside = {key: f"{path}[{_storable(key, path)!r:.40}]" for key in tree}
+        return {"dict": [[key, _flatten(tree[key], tensors, where)] for key, where in inside.items()]}
     if isinstance(tree, tuple | list):
-        return {type(tree).__name__: [_flatten(value, tensors) for value in tree]}
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [_flatten(one, tensors, f"{path}[{place}]") for place, one in enumerate(tree)]}
+    if isinstance(tree, int) and tree.bit_length() > LONGEST_INTEGER:
+        raise NotStorableError(f"an integer of {tree.bit_length()} bits", path)
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    raise TypeError(f"a checkpoint cannot hold {type(tree).__name__}")
+    raise NotStorableError(type(tree).__name__, path)
+
+
+def _storable(key: Any, path: str) -> Any:
+    if not isinstance(key, bool | int | float | str | None):  # JSON has no others
+        raise NotStorableError(f"the key {brief(key)}", path)
+    return key
 
 
 def _unflatten(tree: Any, tensors: dict[str, Tensor]) -> Any:

@@ -120,9 +120,11 @@ def _imported(written: str, package: str) -> ModuleType | None:
     try:
         name = resolve_name(written, package)
         spec = find_spec(name.partition(".")[0])
-        if spec is None or spec.origin is None or spec.origin in ("built-in", "frozen"):
+        if spec is None or spec.origin in ("built-in", "frozen"):
             return sys.modules.get(name)
-        return None if is_library_file(spec.origin) else importlib.import_module(name)
+        # A folder without an __init__.py has no file, but places.
+        files = [spec.origin] if spec.origin else [f"{one}/" for one in spec.submodule_search_locations or ()]
+        return None if any(map(is_library_file, files)) else importlib.import_module(name)
     except Exception:  # any exception of a module that is imported: the call itself will raise it
         return sys.modules.get(written)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from mlayer.checks import brief
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.training.batches import Data, Source, as_source
 from mlayer.training.distributed import World
@@ -48,6 +49,18 @@ def check_model(model: object, settings: object) -> None:
         raise ArgumentTypeError(
             "settings", "a Settings", type(settings).__name__, "Write Settings(epochs=..., ...)."
         )
+
+
+def check_state_dict(model: nn.Module) -> None:
+    """Raise if the model's weights are not all tensors: they are copied, compared and stored."""
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise ArgumentTypeError(
+                "model",
+                "one whose state_dict() holds tensors alone",
+                f"{brief(value)} under {name!r}",
+                "Let get_extra_state return a tensor, or keep it in an attribute.",
+            )
 
 
 @torch.no_grad()

@@ -22,7 +22,8 @@ import io
 import json
 import sys
 from _thread import RLock, allocate_lock
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial, partialmethod
 from types import (
     BuiltinFunctionType,
@@ -66,10 +67,13 @@ from mlayer.training.numbers_fingerprint import (
 )
 from mlayer.training.object_parts import (
     attributes,
+    attributes_of_content,
     container_of,
     global_of,
     has_state_in_c,
     held_by,
+    hooks_of,
+    members_of,
     stores_in_its_own_way,
 )
 
@@ -77,14 +81,6 @@ _DEEPEST = 100
 _LONGEST = 2000  # characters of a part; longer ones go into the checkpoint as a digest
 # What torch keeps in every module: weights and parts have their own place here, the rest is bookkeeping.
 _BOOKKEEPING = set(vars(nn.Module()))
-# What Python keeps in every class that says nothing of what it does.
-_OF_EVERY_CLASS = {
-    *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__slots__"),
-    *("__orig_bases__", "__parameters__", "__abstractmethods__", "__firstlineno__", "__static_attributes__"),
-    *("__slotnames__",),  # which copying and storing an object adds
-    *("_backward_cls", "_autograd_function_id"),  # of torch.autograd.Function: a number of the process
-    *("__match_args__", "__dataclass_params__", "__annotate_func__", "__annotations_cache__"),
-}
 _SCALARS = (bool, int, float, str, type(None), torch.dtype)
 # What a decorator of a library may have been given; the library's own objects often are caches.
 _GIVEN = (
@@ -94,12 +90,9 @@ _GIVEN = (
 )
 # What is read by its content, to which the attributes of a subclass come.
 _CONTENT = (Tensor, nn.Parameter, np.ndarray, bytes, bytearray, set, frozenset, partial, list, tuple, dict)
-# What a module that is passed around may have from elsewhere, where it is defined.
-_DEFINED = (FunctionType, BuiltinFunctionType, type, ModuleType)
 # What the garbage collector knows all parts of.
 _KNOWN_WHOLE = (CellType, *map(type, ({}.keys(), {}.values(), {}.items())))
 _LOCKS = (type(allocate_lock()), type(RLock()))
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def plain(value: Any) -> Any:
@@ -108,12 +101,12 @@ def plain(value: Any) -> Any:
     >>> plain(lambda x: x + 1) == plain(lambda x: x + 2)
     False
     """
-    return _ObjectWalk().read(value)
+    return _walked(lambda walk: walk.read(value))
 
 
 def model_fingerprint(model: nn.Module) -> Any:
     """The identity of the model's function apart from its weights: classes, attributes, what is trained."""
-    return _ObjectWalk().model(model)
+    return _walked(lambda walk: walk.model(model))
 
 
 def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
@@ -121,10 +114,20 @@ def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
     return [[list(t.shape), str(t.dtype), numbers_of_tensor(t)] for t in tensors]
 
 
+def _walked(walk: Callable[[_ObjectWalk], Any]) -> Any:
+    """What a walk finds, however many calls deep the caller is: Python limits their number by thread."""
+    try:
+        return walk(_ObjectWalk(deep=False))
+    except RecursionError:
+        with ThreadPoolExecutor(1) as fresh:
+            return fresh.submit(walk, _ObjectWalk(deep=True)).result()
+
+
 class _ObjectWalk:
     """One walk through an object; each part of it is read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, deep: bool) -> None:
+        self.deep = deep  # is there no way to more depth?
         self.found: dict[int, tuple[Any, Any]] = {}  # with the object itself, so that its id stays its own
         self.above: list[int] = []  # what the walk is in
 
@@ -142,9 +145,10 @@ class _ObjectWalk:
         try:
             found = self._parts(value)
             kind = type(value)
-            if _read_by_content(kind) and (kind not in _CONTENT or _attributes_of_content(value)):
-                found = [found, self.read(kind), self.read(_attributes_of_content(value))]
-        except Exception:  # of a weak proxy that leads nowhere, of properties of a foreign class
+            if _read_by_content(kind) and (kind not in _CONTENT or attributes_of_content(value)):
+                found = [found, self.read(kind), self.read(attributes_of_content(value))]
+        except Exception as error:  # of a weak proxy that leads nowhere, of properties of a foreign class
+            self._unless_too_deep(error)
             found = _mark(value)
         del self.above[depth - 1 :]
         text = json.dumps(found)
@@ -152,6 +156,10 @@ class _ObjectWalk:
             found = ["long", _name(type(value)), _digest(text), *marks_in(found)]
         self.found[id(value)] = value, found
         return found
+
+    def _unless_too_deep(self, error: Exception) -> None:
+        if isinstance(error, RecursionError) and not self.deep:
+            raise error
 
     def _parts(self, value: Any) -> Any:
         # Not what the object says of itself, but for weak proxies, which speak for what they lead to.
@@ -175,14 +183,16 @@ class _ObjectWalk:
         if base in (tuple, list):
             value = value if type(value) is base else list(base.__iter__(value))
             if all(type(one) in (bool, int, float, str) for one in value):
-                return list(map(_scalar, value))
-            return examples_digest(value) or [self.read(one) for one in value]
+                items: Any = list(map(_scalar, value))
+            else:
+                items = examples_digest(value) or [self.read(one) for one in value]
+            return {"tuple": items} if base is tuple else items  # which index a tensor in two ways
         if base is dict or issubclass(kind, MappingProxyType):
             value = dict(value if base is None else dict.items(value))
             values = list(value.values())
             together = None if values and isinstance(values[0], _SCALARS) else examples_digest(values)
             if together is not None:
-                return {"dict": [self.read(list(value)), together]}
+                return {"examples": [self.read(list(value)), together]}
             return {"dict": [[self.read(k), self.read(v)] for k, v in value.items()]}
         if issubclass(kind, set | frozenset):
             inside = (set if issubclass(kind, set) else frozenset).__iter__(value)
@@ -245,51 +255,51 @@ class _ObjectWalk:
             self.read(function.__defaults__),
             self.read(function.__kwdefaults__),
             held,
-            [[name, self.read(used)] for name, used in sorted(named_by(function).items())],
-            self.read(attributes),
+            self._members(named_by(function)),
+            self._members(attributes),
         ]
 
     def _held_by_a_library(self, function: FunctionType) -> list[Any]:
         """The objects given to a function of a library when it was made; its own by their scalars."""
         held = [cell.cell_contents for cell in function.__closure__ or () if filled(cell)]
-        held += [value for _, value in sorted(vars(function).items())]
-        found = []
-        for value in held:
-            owner = value.__self__ if isinstance(value, MethodType) else value
-            if isinstance(owner, ModuleType | WeakKeyDictionary):  # by its name; a cache
-                found.append([_name(type(owner))])
-            elif isinstance(owner, _GIVEN) or not of_a_library(type(owner)):
-                found.append(self.read(value))
-            else:
-                about = getattr(owner, "__dict__", {})
-                scalars = {name: one for name, one in about.items() if isinstance(one, _SCALARS)}
-                whole = len(scalars) == len(about) and not has_state_in_c(type(owner))
-                found.append([_name(type(owner)), self.read(scalars), *([] if whole else [_mark(owner)])])
-        return found
+        return [*map(self._given, held), {k: self._given(v) for k, v in sorted(vars(function).items())}]
+
+    def _given(self, value: Any) -> Any:
+        """An object that a function of a library was given, or that it keeps."""
+        owner = value.__self__ if isinstance(value, MethodType) else value
+        if isinstance(owner, ModuleType | WeakKeyDictionary):  # by its name; a cache
+            return [_name(type(owner))]
+        if isinstance(owner, _GIVEN) or not of_a_library(type(owner)):
+            return self.read(value)
+        about = getattr(owner, "__dict__", {})
+        scalars = {name: one for name, one in about.items() if isinstance(one, _SCALARS)}
+        whole = len(scalars) == len(about) and not has_state_in_c(type(owner))
+        return [_name(type(owner)), self._members(scalars), *([] if whole else [_mark(owner)])]
+
+    def _members(self, members: dict[str, Any]) -> dict[str, Any]:
+        """Parts that have names: what appears during a run leaves the comparison of the others alone."""
+        named = sorted(members.items(), key=lambda member: str(member[0]))
+        return {"members": {str(name): self.read(value) for name, value in named}}
 
     def _class(self, kind: type) -> list[Any]:
         """The code of its methods, its own constants and its bases; those of libraries by name."""
         if of_a_library(kind):
             return []
-        members = []
-        for name, given in sorted(vars(kind).items()):
-            member = given.__func__ if isinstance(given, staticmethod | classmethod) else given
-            if not (name in _OF_EVERY_CLASS or name.startswith("_abc_") or _slot(member)):
-                members.append([name, self.read(member)])
-        return [members, [self.read(base) for base in (*kind.__bases__, type(kind))]]
+        return [self._members(members_of(kind)), [self.read(base) for base in (*kind.__bases__, type(kind))]]
 
     def _module_of_the_run(self, module: ModuleType) -> list[Any]:
-        """The contents of a module that is no library, without functions and classes from elsewhere."""
+        """The contents of a module that is no library, without other modules than those inside it."""
         file = getattr(module, "__file__", None)
         if module.__name__.partition(".")[0] in sys.stdlib_module_names or (file and is_library_file(file)):
             return []
-        own = [
-            [name, self.read(value)]
-            for name, value in sorted(vars(module).items())
+        inside = f"{module.__name__}."
+        own = {
+            name: value
+            for name, value in vars(module).items()
             if not name.startswith("__")
-            and (not isinstance(value, _DEFINED) or getattr(value, "__module__", None) == module.__name__)
-        ]
-        return [own]
+            and (not isinstance(value, ModuleType) or value.__name__.startswith(inside))
+        }
+        return [self._members(own)]
 
     def _hooks_of(self, tensor: Tensor) -> list[Any]:
         """Functions that change the gradient of a tensor on its way."""
@@ -303,18 +313,21 @@ class _ObjectWalk:
             reduce = copyreg.dispatch_table.get(kind)
             stored = value.__reduce_ex__(4) if reduce is None else reduce(value)
             module = global_of(value, stored) if isinstance(stored, str) else None
-        except Exception:  # locks, files, what not: any error, for any code may be called here
+        except Exception as error:  # locks, files, what not: any error, for any code may be called here
+            self._unless_too_deep(error)
             stored = ""
         own = []
         if not of_a_library(kind) and stores_in_its_own_way(kind):
-            own = [self.read(attributes(value))]
+            own = [self._members(attributes(value))]
             own += self._in_c(value) if has_state_in_c(kind) and module is None else []
         if isinstance(stored, str):
             named = [stored, extension_digest(module)] if module else [self.read(kind)]
             return [*named, *own, *([] if own or module else self._in_c(value))]
         make, arguments, state, several, pairs = (*stored, *[None] * 5)[:5]
         items = [None if iterator is None else list(iterator) for iterator in (several, pairs)]
-        return [*(self.read(part) for part in (make, arguments, kind, state, *items)), *own]
+        whole = isinstance(state, dict) and all(type(name) is str for name in state)
+        held = self._members(state) if whole else self.read(state)
+        return [*map(self.read, (make, arguments, kind)), held, *map(self.read, items), *own]
 
     def _in_c(self, value: Any) -> list[Any]:
         """The parts that Python knows of an object of a C type, which may hold more."""
@@ -334,7 +347,7 @@ class _ObjectWalk:
         for name, parameter in module.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
         trained = [
-            [names[id(p)], p.requires_grad, self.read(_attributes_of_content(p)), *self._hooks_of(p)]
+            [names[id(p)], p.requires_grad, self.read(attributes_of_content(p)), *self._hooks_of(p)]
             for p in module.parameters()
         ]
         parts = [[name, *self._one_module(one, weights)] for name, one in module.named_modules()]
@@ -348,16 +361,12 @@ class _ObjectWalk:
         own: Any = script_parts(module) or {
             name: value for name, value in vars(module).items() if name not in _BOOKKEEPING
         }
-        hooks = [list(getattr(module, name, {}).values()) for name in _HOOKS]
         mode = getattr(module, "training", None)  # torch.jit.freeze removes it
-        return [self.read(part) for part in (type(module), mode, own, buffers, numbers, hooks)]
-
-
-def _attributes_of_content(value: Any) -> dict[str, Any]:
-    """The attributes of a tensor, an array and so on, without the marks of its library."""
-    if isinstance(value, np.memmap) or (isinstance(value, Tensor) and value.is_nested):
-        return {}  # of a tensor of several lengths: a number that counts the tensors of the process
-    return {name: held for name, held in attributes(value).items() if not name.startswith("_dynamo")}
+        held = self._members(own) if isinstance(own, dict) else self.read(own)
+        return [
+            *(held, self._members(hooks_of(module))),
+            *map(self.read, (type(module), mode, buffers, numbers)),
+        ]
 
 
 def _read_by_content(kind: type) -> bool:
@@ -385,8 +394,3 @@ def _scalar(value: Any) -> Any:
     if type(value) is int and value.bit_length() > LONGEST_INTEGER:
         return ["integer", _digest(hex(value))]
     return value
-
-
-def _slot(member: Any) -> bool:
-    """The descriptor of a slot of a class with __slots__; the values are in its objects."""
-    return type(member).__name__ in ("member_descriptor", "getset_descriptor")

@@ -35,17 +35,19 @@ _NOT_OF_A_SAMPLER = ("data_source", "generator")
 
 def loader_fingerprint(loader: Any) -> list[Any]:
     """All that is known of a loader without asking it for anything, as JSON has it."""
-    if isinstance(loader, list | tuple):
+    if type(loader) in (list, tuple):  # others may make something else of their items
         batches = [tensors_fingerprint([t for t in batch if isinstance(t, Tensor)]) for batch in loader]
         return ["batches", batches]
     known = [_length(loader), type(loader).__qualname__, getattr(loader, "batch_size", None)]
     if not isinstance(loader, DataLoader):
         # The attributes of a library's loader are details of its implementation, such as queues and workers.
         mark = [f"{NOT_COMPARED} {type(loader).__qualname__}"] if of_a_library(type(loader)) else []
-        return [*known, _dataset_fingerprint(_dataset_of(loader)), *mark]
+        dataset = _dataset_of(loader)  # of a user's loader the run seeds the generator
+        seeded = dataset is loader and isinstance(getattr(loader, "generator", None), torch.Generator)
+        return [*known, _dataset_fingerprint(dataset, given="generator" if seeded else ""), *mark]
     if not of_a_library(type(loader)):
         held = {
-            key: _held(value) for key, value in _attributes(loader).items() if key not in _of_every_loader()
+            key: _held(value) for key, value in attributes(loader).items() if key not in _of_every_loader()
         }
         known += [plain(type(loader)), held]
     makes = [plain(getattr(loader, name)) for name in ("collate_fn", "worker_init_fn", "drop_last")]
@@ -55,21 +57,27 @@ def loader_fingerprint(loader: Any) -> list[Any]:
 
 def examples_fingerprint(loader: Any) -> list[Any]:
     """Examples of each data set behind a loader that can be indexed, as JSON has them."""
-    if isinstance(loader, list | tuple):
+    if type(loader) in (list, tuple):
         return []
-    waiting, found, sampled = [_dataset_of(loader)], {}, []
+    with _generators_left_as_they_are():
+        return [
+            _examples(dataset)
+            for dataset in data_sets_behind(loader)
+            if type(dataset) is not TensorDataset and not isinstance(dataset, _CONTAINERS)
+        ]
+
+
+def data_sets_behind(loader: Any) -> list[Any]:
+    """The source of a loader's examples, the data sets in it, and those that the loader holds."""
+    waiting, found = [_dataset_of(loader)], dict[int, Any]()
     if isinstance(loader, DataLoader):
         waiting += _datasets_in(loader)
-    with _generators_left_as_they_are():
-        while waiting:
-            dataset = waiting.pop(0)
-            if id(dataset) in found:
-                continue
+    while waiting:
+        dataset = waiting.pop(0)
+        if id(dataset) not in found:
             found[id(dataset)] = dataset
             waiting += _datasets_in(dataset)
-            if type(dataset) is not TensorDataset and not isinstance(dataset, _CONTAINERS):
-                sampled.append(_examples(dataset))
-    return sampled
+    return list(found.values())
 
 
 def _dataset_of(loader: Any) -> Any:
@@ -81,7 +89,7 @@ def _dataset_of(loader: Any) -> Any:
 def _datasets_in(dataset: Any) -> list[Any]:
     """The data sets that another one is made of."""
     found: list[Any] = []
-    for value in _attributes(dataset).values():
+    for value in attributes(dataset).values():
         inside = value.values() if isinstance(value, dict) else value
         found += inside if isinstance(value, dict | list | tuple) else [value]
     return [one for one in found if isinstance(one, Dataset)]
@@ -107,7 +115,7 @@ def _sampler_fingerprint(sampler: Any) -> Any:
     return [plain(type(sampler)), held]
 
 
-def _dataset_fingerprint(dataset: Any, above: tuple[int, ...] = ()) -> list[Any]:
+def _dataset_fingerprint(dataset: Any, above: tuple[int, ...] = (), given: str = "") -> list[Any]:
     name, count = type(dataset).__qualname__, _length(dataset)
     if id(dataset) in above:
         return [name, count, "above"]
@@ -116,18 +124,13 @@ def _dataset_fingerprint(dataset: Any, above: tuple[int, ...] = ()) -> list[Any]
         return [name, count, tensors_fingerprint(dataset.tensors)]
     if type(dataset) is Subset:
         return [name, count, plain(list(dataset.indices)), _dataset_fingerprint(dataset.dataset, above)]
-    held = {key: _held(value, above) for key, value in _attributes(dataset).items()}
+    held = {key: _held(value, above) for key, value in attributes(dataset).items() if key != given}
     known = [name, count, plain(type(dataset)), held]
     if isinstance(dataset, _CONTAINERS):
         return [*known, plain(dataset)]
     if not isinstance(dataset, Dataset) and of_a_library(type(dataset)):  # such as a table of pandas
         known = [*known, plain(dataset)]
     return known
-
-
-def _attributes(of: Any) -> dict[str, Any]:
-    """The attributes of a data set or loader, but for generators, which the run seeds."""
-    return {k: v for k, v in attributes(of).items() if not isinstance(v, torch.Generator)}
 
 
 @cache

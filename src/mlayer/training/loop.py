@@ -94,7 +94,8 @@ def train(
         joined_world(model) as world,
         torch.random.fork_rng(cuda),
     ):
-        checkpoints = None if folder is None else Checkpoints(folder)
+        # A function of the run may change the folder that the process is in.
+        checkpoints = None if folder is None else Checkpoints(folder.absolute())
         first = world.rank == 0
         with nullcontext() if checkpoints is None or not first else checkpoints.alone():
             loop = _Loop(Run(model, data, settings, world, validation=validation, augment=augment))
@@ -178,6 +179,7 @@ class _Loop:
                 checkpoints.write(run.state())
         finally:
             progress.stop()
+            run.seed_loaders(None)
             if checkpoints:
                 run.mark_changes(checkpoints)
         if (run.settings.restore_best or run.stopped == "diverged") and run.best.weights is not None:
@@ -208,6 +210,7 @@ class _Loop:
         """The batches of this epoch that are still to come, with generators where they should be."""
         run = self.run
         seed = _mixed(run.settings.seed, run.epoch)
+        run.seed_loaders(seed)
         if run.batch == 0:
             if self.by_running_loss:
                 run.epoch_start = copy_of(run.model)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mlayer.checks import brief, file_path, function, several
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError, MLayerError
+from mlayer.numerics.arrays import AnyArray
 from mlayer.training.batches import as_source
 from mlayer.training.divergence import DivergenceError
 from mlayer.training.loop import train
@@ -28,6 +28,10 @@ from mlayer.training.result import TrainingResult
 from mlayer.training.retry_killed_tasks import Packed, all_done, check_sendable, sendable, stays_here
 from mlayer.training.run import Augment
 from mlayer.training.settings import Settings
+
+# Numbers as an array of numpy, and their type.
+_Array = tuple[AnyArray, torch.dtype]
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -133,10 +137,10 @@ def train_many(
     as_source(data, 1, torch.device("cpu"))
     if validation is not None:
         as_source(validation, 1, torch.device("cpu"), "validation")
-    place = Path() if checkpoint is None else file_path("checkpoint", checkpoint)
-    # As arrays: joblib hands large ones to its processes as one memory map, not as copies.
-    arrays = [t.numpy() for t in data]
-    checked = None if validation is None else [t.numpy() for t in validation]
+    # Other processes may be in another folder.
+    place = Path() if checkpoint is None else file_path("checkpoint", checkpoint).absolute()
+    arrays = list(map(_as_array, data))
+    checked = None if validation is None else list(map(_as_array, validation))
     folders = [None if checkpoint is None else place / f"run-{i}" for i in range(len(runs))]
     several = joblib.Parallel(n_jobs=n_jobs).n_jobs != 1
     here = stays_here(n_jobs)
@@ -175,6 +179,20 @@ def _keep(error: BaseException, finished: list[Trained], count: int) -> None:
         error.add_note(f"{len(finished)} of the {count} runs had ended; they are in the error's `finished`.")
 
 
+def _as_array(tensor: Tensor) -> _Array:
+    """A tensor as joblib carries it: large arrays go to its processes as one memory map, not as copies."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    try:
+        return plain.numpy(), plain.dtype
+    except TypeError:  # of a type that numpy has not
+        return plain.contiguous().view(_SAME_SIZE[plain.element_size()]).numpy(), plain.dtype
+
+
+def _as_tensor(array: _Array) -> Tensor:
+    numbers, dtype = array
+    return torch.from_numpy(numbers).view(dtype)
+
+
 def _are_tensors(data: object) -> bool:
     # Arrays of numpy are let through to the check that names what they should be converted with.
     return isinstance(data, tuple | list) and not any(isinstance(part, tuple | list) for part in data)
@@ -201,8 +219,8 @@ def _runs(settings: Settings | Sequence[Settings], seeds: Sequence[int] | None) 
 def _one(  # noqa: PLR0917 - a task for another process
     number: int,
     given: Callable[[], Any],
-    arrays: Sequence[np.ndarray],
-    validation: Sequence[np.ndarray] | None,
+    arrays: Sequence[_Array],
+    validation: Sequence[_Array] | None,
     folder: Path | None,
     several: bool,
     caller: int,
@@ -221,9 +239,9 @@ def _one(  # noqa: PLR0917 - a task for another process
         try:
             result = train(
                 model,
-                [torch.from_numpy(a) for a in arrays],
+                list(map(_as_tensor, arrays)),
                 settings,
-                validation=None if validation is None else [torch.from_numpy(a) for a in validation],
+                validation=None if validation is None else list(map(_as_tensor, validation)),
                 checkpoint=folder,
                 augment=augment,
             )

@@ -9,11 +9,28 @@ import sys
 from types import GeneratorType, ModuleType
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from mlayer.training.code_fingerprint import of_a_library
 
 # What an object may be asked for that is to be stored.
 _STORING = ("__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
+_HOOKS = (
+    *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
+    *("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks"),
+    *("_load_state_dict_post_hooks",),
+)
 _LISTING = ("items", "__iter__")
+# What Python keeps in every class that says nothing of what it does.
+_OF_EVERY_CLASS = {
+    *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__slots__"),
+    *("__orig_bases__", "__parameters__", "__abstractmethods__", "__firstlineno__", "__static_attributes__"),
+    *("__slotnames__",),  # which copying and storing an object adds
+    *("_abc_impl", "_abc_registry", "_abc_cache", "_abc_negative_cache", "_abc_negative_cache_version"),
+    *("_backward_cls", "_autograd_function_id"),  # of torch.autograd.Function: a number of the process
+    *("__match_args__", "__dataclass_params__", "__annotate_func__", "__annotations_cache__"),
+}
 _POINTER = struct.calcsize("P")
 
 
@@ -34,6 +51,13 @@ def attributes(value: Any) -> dict[str, Any]:
     return found
 
 
+def attributes_of_content(value: Any) -> dict[str, Any]:
+    """The attributes of a tensor, an array and so on, without the marks of its library."""
+    if isinstance(value, np.memmap) or (isinstance(value, Tensor) and value.is_nested):
+        return {}  # of a tensor of several lengths: a number that counts the tensors of the process
+    return {name: held for name, held in attributes(value).items() if not name.startswith("_dynamo")}
+
+
 def container_of(kind: type) -> Any:
     """The list, tuple or dict that an object of a class is, apart from what a user's class adds."""
     if not issubclass(kind, list | tuple | dict):
@@ -46,6 +70,22 @@ def stores_in_its_own_way(kind: type) -> bool:
     """Whether a user's class decides what of its objects is stored, and may leave something out."""
     given = next(one for one in kind.__mro__ if of_a_library(one))
     return any(getattr(kind, name, None) is not getattr(given, name, None) for name in (*_STORING, *_LISTING))
+
+
+def hooks_of(module: Any) -> dict[str, Any]:
+    """The functions that are called around a module, and how each of them is called.
+
+    >>> hooks_of(object())
+    {}
+    """
+    found: dict[str, Any] = {}
+    for name in _HOOKS:
+        if several := dict(getattr(module, name, None) or {}):
+            ways = [getattr(module, f"{name}_{way}", {}) for way in ("with_kwargs", "always_called")]
+            found[name] = [[one, *(key in way for way in ways)] for key, one in several.items()]
+    if (whole := getattr(module, "_is_full_backward_hook", None)) is not None:
+        found["_is_full_backward_hook"] = whole
+    return found
 
 
 def held_by(value: Any) -> list[Any]:
@@ -84,3 +124,20 @@ def has_state_in_c(kind: type) -> bool:
     slots = len(copyreg._slotnames(kind))  # type: ignore[attr-defined]
     pointers = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0) + slots
     return bool(kind.__itemsize__ or kind.__basicsize__ > object.__basicsize__ + pointers * _POINTER)
+
+
+def members_of(kind: type) -> dict[str, Any]:
+    """What a class defines, without what Python adds to every class; functions with the way they are bound.
+
+    >>> list(members_of(type("A", (), {"by": 1, "__module__": "a"})))
+    ['by']
+    """
+    found: dict[str, Any] = {}
+    for name, given in vars(kind).items():
+        bound = isinstance(given, staticmethod | classmethod)
+        # The descriptor of a slot says nothing: the values are in its objects.
+        if not (
+            name in _OF_EVERY_CLASS or type(given).__name__ in ("member_descriptor", "getset_descriptor")
+        ):
+            found[name] = (type(given).__name__, given.__func__) if bound else given
+    return found

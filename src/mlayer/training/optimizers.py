@@ -114,6 +114,21 @@ def same_kernels(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return all(old.get(name) is new.get(name) for name in _KERNELS)
 
 
+def alike(old: Any, new: Any) -> bool:
+    """Whether two trees have the same shape and hold the same kinds of values."""
+    if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
+        return isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) and old.shape == new.shape
+    if isinstance(old, dict):
+        return isinstance(new, dict) and old.keys() == new.keys() and all(alike(old[k], new[k]) for k in old)
+    if isinstance(old, list | tuple):
+        return isinstance(new, list | tuple) and len(old) == len(new) and all(map(alike, old, new))
+    if old is None or new is None:
+        return True
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        return isinstance(old, bool) == isinstance(new, bool)
+    return type(old) is type(new)
+
+
 def check_state(optimizer: torch.optim.Optimizer) -> None:
     """Raise a ValueError unless what was loaded has the shapes of the weights where kernels rely on that.
 

@@ -19,9 +19,10 @@ from mlayer.training.best import Best, Weights, copy_of
 from mlayer.training.changes import agree, difference, differing, merged, not_compared, same
 from mlayer.training.checkpoints import Checkpoints, CheckpointWarning
 from mlayer.training.distributed import World
+from mlayer.training.evaluation import check_state_dict
 from mlayer.training.fingerprint import model_fingerprint, plain
 from mlayer.training.learning_rate import LearningRate
-from mlayer.training.optimizers import build_optimizer, check_state, same_kernels
+from mlayer.training.optimizers import alike, build_optimizer, check_state, same_kernels
 from mlayer.training.result import Record, Stopped, TrainingResult
 from mlayer.training.settings import Settings
 from mlayer.training.surroundings import surroundings
@@ -63,6 +64,7 @@ class Run:
             p for group in self.optimizer.param_groups for p in group["params"]
         ]
         self.device = self.parameters[0].device
+        check_state_dict(model)
         self.source = as_source(data, settings.batch_size, self.device)
         self.validation = (
             None
@@ -165,7 +167,7 @@ class Run:
             raise TypeError("a history that is no list of records")
         json.dumps(state["history"])  # a TypeError where a line of it could not be written
         groups = self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]
-        if not (_alike(*groups) and all(map(same_kernels, *groups))):
+        if not (alike(*groups) and all(map(same_kernels, *groups))):
             raise ValueError("an optimizer with other options")
         shapes = _shapes(self.model.state_dict())
         if not all(
@@ -258,6 +260,15 @@ class Run:
             name: merged(self._about[name], [loader.fingerprint(), examples[name]])
             for name, loader in loaders.items()
         }
+
+    def seed_loaders(self, seed: int | None) -> None:
+        """Seed the generators that data sets hold for an epoch; None: as they were given."""
+        for source in self._sources().values():
+            if isinstance(source, FromLoader):
+                if seed is None:
+                    source.generators.restore()
+                else:
+                    source.generators.seed_others(seed)
 
     def mark_changes(self, checkpoints: Checkpoints) -> None:
         """Mark in the last checkpoint what a run has changed in its arguments until its end or interruption.
@@ -371,21 +382,6 @@ class Run:
 
 # What a state of another shape raises where it is compared or loaded.
 _MISFITS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
-
-
-def _alike(old: Any, new: Any) -> bool:
-    """Whether two trees have the same shape and hold the same kinds of values."""
-    if isinstance(old, Tensor) or isinstance(new, Tensor):
-        return isinstance(old, Tensor) and isinstance(new, Tensor) and old.shape == new.shape
-    if isinstance(old, dict):
-        return isinstance(new, dict) and old.keys() == new.keys() and all(_alike(old[k], new[k]) for k in old)
-    if isinstance(old, list | tuple):
-        return isinstance(new, list | tuple) and len(old) == len(new) and all(map(_alike, old, new))
-    if old is None or new is None:
-        return True
-    if isinstance(old, int | float) and isinstance(new, int | float):
-        return isinstance(old, bool) == isinstance(new, bool)
-    return type(old) is type(new)
 
 
 def _shapes(weights: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:

@@ -52,6 +52,8 @@ def surroundings(device: str) -> str:
     hooks = [one for module, name in _HOOKS for one in getattr(module, name, {}).values()]
     if hooks := [hook for hook in hooks if getattr(hook, "__module__", None) not in _COUNTERS]:
         words.append(f"with hooks of all modules or optimizers ({_digest(hooks)})")
+    if packing := torch._C._autograd._top_saved_tensors_default_hooks(True):
+        words.append(f"with hooks of saved tensors ({_digest(packing)})")
     modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
     modes = [mode for mode in modes if type(mode).__module__ not in _COUNTERS]
     if around := [mode for mode in modes if not isinstance(mode, DeviceContext)]:
