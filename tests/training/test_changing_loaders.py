@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from mlayer.errors import ArgumentError
 from mlayer.training import Settings, train
-from mlayer.training.changes import CHANGING, merged, same
+from mlayer.training.changes import CHANGING, MORE, merged, same
 
 X, Y = product(64, 0)
 ONE = Settings(epochs=1, learning_rate=1e-2)
@@ -137,4 +137,4 @@ def test_of_a_digest_that_changes_the_first_and_the_last_count() -> None:
     assert all(same(seen, [k, digest]) for k, digest in ((1, first), (7, last)))
     assert not same(seen, [1, other])
     assert merged([1, "a"], [1, "b"]) == [1, CHANGING]
-    assert merged({"list": [1]}, {"list": [1, 2]}) == {"list": CHANGING}
+    assert merged({"list": [1]}, {"list": [1, 2]}) == {"list": [1, MORE]}

@@ -232,3 +232,41 @@ def test_a_lock_that_somebody_cleaned_away_is_taken_again(tmp_path: Path, alone:
     state = Checkpoints(tmp_path).read()
     assert state is not None
     assert state["epoch"] == 4, "the last epochs are kept too"
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_a_run_that_trained_meanwhile_and_has_ended_keeps_its_checkpoints(
+    locks: bool, tmp_path: Path, alone: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is gone, cleaned away or with its end, and the first run took the folder for its own."""
+    import fcntl
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    folder, kept = tmp_path / "run", list[bytes]()
+
+    def start_over(epoch: int) -> None:
+        if epoch == 2:
+            shutil.rmtree(folder)
+            train(layer(seed=5), product(), Settings(epochs=1), checkpoint=folder)
+            (folder / "lock").unlink(missing_ok=not locks)
+            kept.append((folder / "state.safetensors").read_bytes())
+
+    with pytest.warns(CheckpointWarning, match="another run trains there, or has trained"):
+        assert same_weights(run(folder, start_over), alone)
+    assert [(folder / "state.safetensors").read_bytes()] == kept
+
+
+def test_a_run_that_changes_its_folder_writes_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run(Path("run"), lambda epoch: os.chdir(tmp_path / "other"))
+    state = Checkpoints(tmp_path / "run").read()
+    assert state is not None
+    assert state["epoch"] == 4
+    assert not list((tmp_path / "other").iterdir())

@@ -319,3 +319,31 @@ def layer_trained(seed: int) -> torch.nn.Module:
     model = layer(seed=seed)
     train(model, product(), Settings(epochs=3, learning_rate=1e-2, seed=seed))
     return model
+
+
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["gradients", "bfloat16", "float8", "a view"])
+def test_every_tensor_that_train_takes_reaches_the_runs(kind: str, n_jobs: int) -> None:
+    """Those that numpy cannot take as they are ended in an error of torch."""
+    x, y = product()
+    change: Any = {
+        "gradients": lambda one: one.clone().requires_grad_(),
+        "bfloat16": lambda one: one.bfloat16(),
+        "float8": lambda one: one.to(torch.float8_e4m3fn),
+        "a view": lambda one: torch.complex(one, -one).conj().imag,
+    }[kind]
+    loss: Any = lambda model, x, y: (p := model(x.float()), (p - y.float()).square().mean(1))  # noqa: E731
+    settings = Settings(epochs=1, loss=loss)
+    model = layer()
+    train(model, (change(x), change(y)), settings)
+    (run,) = train_many(build, (change(x), change(y)), settings, seeds=[0], n_jobs=n_jobs)
+    assert same_weights(run.model, model)
+
+
+def test_a_relative_folder_is_that_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of an earlier call are still where that call was."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        train_many(build, product(), SETTINGS, seeds=[0, 1], n_jobs=2, checkpoint="runs")
+        assert {path.name for path in (tmp_path / name / "runs").iterdir()} == {"run-0", "run-1"}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from problems import product, same_weights
 from torch import Tensor, nn
 
-from mlayer.errors import ArgumentError
-from mlayer.training import Settings, train
+from mlayer.errors import ArgumentError, ArgumentTypeError, MLayerError
+from mlayer.training import CheckpointWarning, Settings, train
 
 
 class Weighted(nn.Module):
@@ -99,3 +101,54 @@ def test_other_weights_of_the_loss_are_another_run(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="starts from other weights"):
         train(**other, checkpoint=tmp_path)
     assert other["settings"].loss.weight == 1.5
+
+
+class Keeping(torch.optim.SGD):
+    """Keeps something in its state, or in its options."""
+
+    def __init__(self, parameters: Any, kept: Any, option: Any = None) -> None:
+        self.kept = kept
+        super().__init__([{"params": list(parameters), "option": option}], lr=0.01)
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["kept"] = self.kept
+        return super().step(closure)
+
+
+STRANGE = {
+    "deque": collections.deque([1.0]),
+    "float32": np.float32(1),
+    "set": {1},
+    "the key": {(1, 2): 3},
+    "an integer of": 10**5000,
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_what_no_checkpoint_can_hold_costs_no_training(kind: str, tmp_path: Path) -> None:
+    """It ended the run at its first checkpoint, with all that was trained; or made a file that none could read."""
+
+    def settings(**given: Any) -> Settings:
+        return Settings(epochs=2, optimizer=lambda parameters: Keeping(parameters, **given))
+
+    with pytest.warns(CheckpointWarning, match=rf"cannot hold {kind}.*state\['optimizer'\]\['state'\]"):
+        result = train(nn.Linear(2, 1), product(48), settings(kept=STRANGE[kind]), checkpoint=tmp_path / "a")
+    assert result.steps == 4
+    with pytest.raises(MLayerError, match=f"a checkpoint cannot hold {kind}"):
+        train(nn.Linear(2, 1), product(48), settings(kept=0, option=STRANGE[kind]), checkpoint=tmp_path / "b")
+
+
+class WithExtraState(nn.Linear):
+    def get_extra_state(self) -> Any:
+        return {"version": 2}
+
+    def set_extra_state(self, state: Any) -> None: ...
+
+
+def test_a_model_whose_state_is_no_tensor_is_refused_by_a_sentence() -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=r"model must be .*tensors alone; got dict under '_extra_state'"
+    ):
+        train(WithExtraState(2, 1), product(48), Settings(epochs=1))

@@ -17,6 +17,8 @@ from typing import Any
 CHANGING = "(changes during the run)"
 MORE = "(more during the run)"  # at the end of a list or dictionary that grew
 NOT_COMPARED = "(not compared)"  # before the class of an object whose content is not in the fingerprint
+_ONE_OF = "one of"  # the first and the last value
+_FORMS = {"dict", "set", "tuple", "members", "examples"}  # of containers and objects
 _PARTS = {"structure": "model", "around": "hooks and modes of torch"}
 _DIGEST = re.compile(r"[^\n]*[0-9a-f]{64}")
 
@@ -27,12 +29,12 @@ def same(old: Any, new: Any) -> bool:
     >>> same([1, CHANGING], [1, "x"]), same([1, 2], [1, 2.0])
     (True, False)
     """
+    if _is_one_of(old):
+        return any(same(one, new) for one in old[_ONE_OF])
     if isinstance(old, dict) and isinstance(new, dict):
         if (pairs := _pairs(old, new)) is not None and _grew(old["dict"]):
             return _agree(*pairs, more=True)
         return _agree(old, new)
-    if _is_one_of(old):
-        return any(json.dumps(one) == json.dumps(new) for one in old[1:])
     if isinstance(old, list) and isinstance(new, list):
         if _grew(old):
             return _agree(dict(enumerate(old[:-1])), dict(enumerate(new)), more=True)
@@ -46,15 +48,16 @@ def merged(old: Any, new: Any) -> Any:
     >>> merged([1, 5], [1, 6])
     [1, '(changes during the run)']
     """
-    if isinstance(old, dict) and isinstance(new, dict):
+    if _is_one_of(old):
+        first, last = old[_ONE_OF]
+        whole = _is_whole(first, new) or _is_whole(last, new)
+        return old if same(old, new) else {_ONE_OF: [first, new]} if whole else CHANGING
+    if isinstance(old, dict) and isinstance(new, dict) and (old.keys() & _FORMS == new.keys() & _FORMS):
         if (pairs := _pairs(old, new)) is not None and (
             _grew(old["dict"]) or list(pairs[0]) != list(pairs[1])
         ):
             return {"dict": [*([json.loads(key), one] for key, one in _known(*pairs).items()), MORE]}
         return _known(old, new) | {key: CHANGING for key in new if key not in old}
-    if _is_one_of(old):
-        whole = any(_is_whole(one, new) for one in old[1:])
-        return old if same(old, new) else [*old[:2], new] if whole else CHANGING
     if isinstance(old, list) and isinstance(new, list) and not (_is_large(old) or _is_large(new)):
         if len(old) == len(new) and not _grew(old):
             return [merged(*pair) for pair in zip(old, new, strict=True)]
@@ -62,7 +65,7 @@ def merged(old: Any, new: Any) -> Any:
         return [*_known(dict(enumerate(known)), dict(enumerate(new))).values(), MORE]
     if same(old, new):
         return old
-    return [CHANGING, old, new] if _is_whole(old, new) else CHANGING
+    return {_ONE_OF: [old, new]} if _is_whole(old, new) else CHANGING
 
 
 def _agree(old: dict[Any, Any], new: dict[Any, Any], more: bool = False) -> bool:
@@ -113,14 +116,15 @@ def differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """
     if same(old, new):
         return
-    if isinstance(old, dict) and isinstance(new, dict) and not old.keys() & {"dict", "set", "tuple"}:
+    inside = isinstance(old, dict) and isinstance(new, dict) and not old.keys() & (_FORMS - {"members"})
+    if inside and not _is_one_of(old):
         for key in sorted(old.keys() | new.keys()):
             inner = path if key == "members" else f"{path}.{key}" if path else str(key)
             if key not in old or key not in new:
                 yield inner
             else:
                 yield from differing(old[key], new[key], inner)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and not _is_one_of(old):
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         inside = [name for pair in zip(old, new, strict=True) for name in differing(*pair, path)]
         yield from dict.fromkeys(inside)
     elif path:
@@ -173,4 +177,4 @@ def _is_digest(value: Any) -> bool:
 
 
 def _is_one_of(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and value[0] == CHANGING
+    return isinstance(value, dict) and value.keys() == {_ONE_OF}

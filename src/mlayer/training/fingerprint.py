@@ -24,7 +24,9 @@ import sys
 from _thread import RLock, allocate_lock
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from functools import cache, partial, partialmethod
+from threading import local
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -171,9 +173,9 @@ class _ObjectWalk:
         if issubclass(kind, np.memmap) and (place := place_in_a_file(value)) is not None:
             return ["memmap", str(value.dtype), list(value.shape), *place]  # may be larger than the memory
         if issubclass(kind, np.ndarray | np.generic):
-            value = np.asarray(value)
+            name, value = "number" if issubclass(kind, np.generic) else "array", np.asarray(value)
             cells = self.read(value.tolist()) if value.dtype.hasobject else array_digest(value)
-            return ["array", str(value.dtype), list(value.shape), cells]
+            return [name, str(value.dtype), list(value.shape), cells]
         if issubclass(kind, bytes | bytearray | memoryview):
             view = memoryview(value)
             return ["bytes", view.format, list(view.shape or ()), hashlib.sha256(view.tobytes()).hexdigest()]
@@ -235,6 +237,8 @@ class _ObjectWalk:
             owner = value.__self__
             about = extension_digest(owner) if isinstance(owner, ModuleType) else self.read(owner)
             return ["built in", _name(value), about]
+        if issubclass(kind, Enum | local):  # of the latter, what it has in this thread
+            return [self.read(kind), self._members(vars(value))]
         if issubclass(kind, type(cache(len))):
             return [_name(kind), self.read(value.__wrapped__)]
         if issubclass(kind, _LOCKS) or value is sys.stdout or value is sys.stderr:

@@ -31,6 +31,7 @@ _OF_EVERY_CLASS = {
     *("_backward_cls", "_autograd_function_id"),  # of torch.autograd.Function: a number of the process
     *("__match_args__", "__dataclass_params__", "__annotate_func__", "__annotations_cache__"),
 }
+_DESCRIPTORS = ("member_descriptor", "getset_descriptor", "CField")
 _POINTER = struct.calcsize("P")
 
 
@@ -135,9 +136,7 @@ def members_of(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, given in vars(kind).items():
         bound = isinstance(given, staticmethod | classmethod)
-        # The descriptor of a slot says nothing: the values are in its objects.
-        if not (
-            name in _OF_EVERY_CLASS or type(given).__name__ in ("member_descriptor", "getset_descriptor")
-        ):
+        # Descriptors of slots and of fields of C say nothing: the values are in the objects.
+        if name not in _OF_EVERY_CLASS and type(given).__name__ not in _DESCRIPTORS:
             found[name] = (type(given).__name__, given.__func__) if bound else given
     return found
