@@ -324,7 +324,7 @@ def layer_trained(seed: int) -> torch.nn.Module:
 @pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["gradients", "bfloat16", "a view"])
 def test_every_tensor_that_train_takes_reaches_the_runs(kind: str, n_jobs: int) -> None:
-    """Those that numpy cannot take as they are ended in an error of torch."""
+    """Data that numpy cannot take unchanged ended in an error of torch."""
     x, y = product()
     change: Any = {
         "gradients": lambda one: one.clone().requires_grad_(),

@@ -148,7 +148,5 @@ class WithExtraState(nn.Linear):
 
 
 def test_a_model_whose_state_is_no_tensor_is_refused_by_a_sentence() -> None:
-    with pytest.raises(
-        ArgumentTypeError, match="tensors alone; got .* under '_extra_state'"
-    ):
+    with pytest.raises(ArgumentTypeError, match=r"tensors alone; got .* under '_extra_state'"):
         train(WithExtraState(2, 1), product(48), Settings(epochs=1))

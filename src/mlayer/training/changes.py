@@ -2,7 +2,7 @@
 
 A counter or a cache, in a callable or a data set, has another value when the same run is called again. What
 was seen to change is therefore marked in the checkpoint: a number or text that changed, an attribute that
-appeared, and the end of a container that grew are not compared from then on; what stands beside them is. Of a
+appeared, and the end of a container that grew are not compared from then on; their neighbors are. Of a
 digest (of a tensor, an array, a large object) the first and the last value are kept, and it must be one of
 them: otherwise a large part of a run would count no longer because of one counter in it.
 """

@@ -117,7 +117,7 @@ def tensors_fingerprint(tensors: Sequence[Tensor]) -> list[Any]:
 
 
 def _walked(walk: Callable[[_ObjectWalk], Any]) -> Any:
-    """What a walk finds, however many calls deep the caller is: Python limits their number by thread."""
+    """The result of a walk, however many calls deep the caller is: Python limits their number by thread."""
     try:
         return walk(_ObjectWalk(deep=False))
     except RecursionError:

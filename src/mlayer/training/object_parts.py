@@ -128,7 +128,7 @@ def has_state_in_c(kind: type) -> bool:
 
 
 def members_of(kind: type) -> dict[str, Any]:
-    """What a class defines, without what Python adds to every class; functions with the way they are bound.
+    """The definitions in a class, without those that Python adds; functions with the way they are bound.
 
     >>> list(members_of(type("A", (), {"by": 1, "__module__": "a"})))
     ['by']
