@@ -1,5 +1,6 @@
-"""Additions of a run to its arguments (an attribute, a global, an entry) hide none of their neighbors: after a
-counter that appeared at the first call a run with other values was taken for the own one.
+"""Additions of a run to its arguments (an attribute, a global, an entry) hide none of their neighbors.
+
+After a counter that appeared at the first call a run with other values was taken for the own one.
 """
 
 from __future__ import annotations
