@@ -85,6 +85,8 @@ def _pairs(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], di
     if not (old.keys() == new.keys() == {"dict"}):
         return None
     sides = [side[:-1] if _grew(side) else side for side in (old["dict"], new["dict"])]
+    if not all(isinstance(side, list) for side in sides):
+        return None
     if not all(isinstance(one, list) and len(one) == 2 for side in sides for one in side):
         return None
     before, now = ({json.dumps(key): one for key, one in side} for side in sides)
@@ -177,4 +179,5 @@ def _is_digest(value: Any) -> bool:
 
 
 def _is_one_of(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {_ONE_OF}
+    states = value.get(_ONE_OF) if isinstance(value, dict) and len(value) == 1 else None
+    return isinstance(states, list) and len(states) == 2
