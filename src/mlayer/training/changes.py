@@ -118,8 +118,8 @@ def differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """
     if same(old, new):
         return
-    inside = isinstance(old, dict) and isinstance(new, dict) and not old.keys() & (_FORMS - {"members"})
-    if inside and not _is_one_of(old):
+    named = isinstance(old, dict) and isinstance(new, dict) and not old.keys() & (_FORMS - {"members"})
+    if named and not _is_one_of(old):
         for key in sorted(old.keys() | new.keys()):
             inner = path if key == "members" else f"{path}.{key}" if path else str(key)
             if key not in old or key not in new:
