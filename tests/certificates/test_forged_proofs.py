@@ -175,7 +175,7 @@ def test_damaged_files_are_refused(count: int, norm: str, tmp_path: Path) -> Non
 
 
 def test_a_proof_in_more_parts_than_a_prover_makes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part is true, and a file of 200 kB took the checker minutes, one of megabytes days."""
+    """Each part is true, and the time of the checker was in proportion to the size of the file."""
     case, radius, claims = proved_case("linf")
     planes: list[int] = []
     plane = margins.Rival._plane
