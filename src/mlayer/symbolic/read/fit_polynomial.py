@@ -63,7 +63,9 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
     # Terms beyond it are not tried; of degree 1 there are none.
     fitting = [d for d in degrees if d * math.log10(max(largest, 1.0)) <= math.log10(LARGEST)]
     if not fitting and degrees[0] > 1:
-        must_be = f"small enough that terms of this degree are below {LARGEST:g}, for inputs up to {largest:.3g}"
+        must_be = (
+            f"small enough that terms of this degree are below {LARGEST:g}, for inputs up to {largest:.3g}"
+        )
         raise ArgumentError("degree", must_be, str(degrees[0]), "Choose a smaller one.")
     degrees = fitting or degrees
     floors = [
