@@ -66,6 +66,11 @@ BOMBS = [
     f"(({_ROOTS})*x + y)**20",
     "x" + "".join(f"*({_ROOTS}+sqrt({k}))" for k in (26, 29, 31, 33, 34, 35, 37, 38)),
     f"x/({_ROOTS})**20",
+    # Constants that sympy evaluates in twice the time for each operation.
+    *(f"{before * 60}2{after * 60}*x" for before, after in (("exp(-", ")"), ("(1+", ")**(1/3)"))),
+    f"{'1/(sqrt(2)+' * 40}1{')' * 40}*x",
+    f"{'cos(-sqrt(2)*' * 60}1{')' * 60}*x",
+    f"{'sqrt(3)*(sqrt(5)+' * 60}1{')' * 60}*x",
     "1e999999999*x",
     "1e-999999999*x",
     "x*1e" + "9" * 4000,

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from mlayer.errors import ArgumentError
 from mlayer.exponential import expm, expm_path
 from mlayer.nn import MLayer
 from mlayer.nn.arguments import check_device
@@ -56,6 +57,8 @@ def bench(
     """
     check_device(device)
     place = torch.device(device)
+    if place.type == "meta":
+        raise ArgumentError("device", "one that computes", "'meta', without numbers", "For example 'cpu'.")
     say = on_case or (lambda _: None)
     beside = ("jax", "tensorflow") if others and place.type == "cpu" else ()
     libraries = [name for name in beside if find_spec(name) is not None]

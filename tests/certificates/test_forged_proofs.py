@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlayer.certificates.checker import ProofError, parse_proof
+from mlayer.certificates.checker import ProofError, margins, parse_proof
 from mlayer.certificates.proofs import check_rows
 from proof_cases import Case, proved_case
 
@@ -172,3 +172,45 @@ def test_damaged_files_are_refused(count: int, norm: str, tmp_path: Path) -> Non
             parse_proof(damage(data, chooser))
     with pytest.raises(ProofError):
         parse_proof(b"")
+
+
+def test_a_proof_in_more_parts_than_a_prover_makes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part is true, and the time of the checker was in proportion to the size of the file."""
+    case, radius, claims = proved_case("linf")
+    planes: list[int] = []
+    plane = margins.Rival._plane
+
+    def counted(self: margins.Rival, *arguments: Any) -> Any:
+        planes.append(1)
+        return plane(self, *arguments)
+
+    monkeypatch.setattr(margins.Rival, "_plane", counted)
+    monkeypatch.setattr(margins, "_MOST_LEVELS", 40)
+
+    def in_parts(depth: int) -> dict[str, Any]:
+        split = copy.deepcopy(claims) | {"eps": radius / 1000}
+        for name, rival in split["rivals"].items():
+            part = {"levels": rival.pop("levels")}
+            for _ in range(depth):
+                part = {"split": 0, "at": 0.0, "parts": [part, part]}
+            split["rivals"][name] = rival | part
+        return split
+
+    assert case.check(0, in_parts(1)).accepted
+    planes.clear()
+    verdict = case.check(0, in_parts(7))
+    assert not verdict.accepted
+    assert "too many" in verdict.reason
+    assert len(planes) <= 40
+
+
+def test_a_proof_in_many_precisions_is_refused() -> None:
+    """The claims about the layer were proved again for each of 4,000 precisions, and kept."""
+    case, _, claims = proved_case("linf")
+    proof = case.prover.proof((claims,)).as_lists()
+    row = proof["rows"][0]
+    proof["rows"] = [row | {"bits": bits} for bits in range(80, 100)]
+    rows = [(case.x[0].tolist(), int(case.labels[0]))] * len(proof["rows"])
+    verdicts = check_rows(case.prover.layer, case.prover.region, proof, rows)
+    assert [verdict.accepted for verdict in verdicts] == [True] * 8 + [False] * 12
+    assert "rows of more than 8 precisions" in verdicts[-1].reason

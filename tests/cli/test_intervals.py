@@ -115,6 +115,7 @@ def test_said_in_words(capsys: Captured) -> None:
         (["--eps", "0.1", "--vary", "rof"], "Did you mean 'roof'"),
         (["--eps", "0.1", "--vary", "length"], "whose cells are neither"),
         (["--eps", "0.1", "--unit", "lenght=1"], "Did you mean 'length'"),
+        (["--eps", "1e308", "--unit", "length=9"], "eps must be small enough that eps times each unit is"),
     ],
 )
 def test_mistakes(arguments: list[str], words: str, capsys: Captured) -> None:

@@ -17,6 +17,7 @@ from mlayer.cli import main
         (["fit", "t.csv", "-t", "y", "--task", "quantum"], "'quantum' is not one of 'auto'"),
         (["certify", "m.safetensors", "t.csv", "--method", "secnd_order"], "Did you mean 'second_order'?"),
         (["certify", "m.safetensors", "t.csv", "--norm", "l_inf"], "Did you mean 'linf'?"),
+        (["bench", "--device", "meta"], "device must be one that computes; got 'meta'"),
         (["completion", "bsh"], "Did you mean 'bash'?"),
         (["fit", "t.csv", "-t", "y", "--epoch", "3"], "'--epochs'"),
         (

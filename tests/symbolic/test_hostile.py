@@ -119,6 +119,9 @@ def test_programs_are_refused(text: str) -> None:
         ("(-2)**0.5", "real, finite"),
         ("x/(sin(1)**2 + cos(1)**2 - 1)", "division by 0"),
         ("cos(x)**100000", "terms"),
+        ("exp(-" * 60 + "1" + ")" * 60 + "*x", "operations inside each other"),
+        ("1/(sqrt(2)+" * 40 + "1" + ")" * 40 + "*x", "operations inside each other"),
+        ("(1+" * 40 + "2" + ")**(1/3)" * 40 + "*x", "operations inside each other"),
     ],
 )
 def test_bombs_are_refused(text: str, words: str) -> None:

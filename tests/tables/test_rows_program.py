@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from least_squares import LeastSquares
 from mlayer import MLayer
 from mlayer.cli import main
-from mlayer.tables import TableModel, Target, learn_schema, load_table_model, open_table
+from mlayer.tables import Plan, TableModel, Target, fit_table, learn_schema, load_table_model, open_table
 from mlayer.tables.columns import KINDS
 from mlayer.tables.export.encode_rows import encode_rows
 from mlayer.tables.export.onnx_table import rows_program
+from mlayer.tables.fit import fit_table as fitting
 
 
 @pytest.fixture
@@ -123,3 +125,61 @@ def test_the_exported_program_is_loaded_by_its_file(tmp_path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.numbers([{"size": "$1.50"}]) == [[1.5]]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_columns_of_one_name_are_an_error_and_no_guess(
+    listed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`csv.DictReader` keeps the last of them, whose values were taken for those of the first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
+    lines = ["a,,b,,y", *(f"{k},{k * k % 7},{k % 3},5,{k % 11 + 0.5}" for k in range(40))]
+    Path("t.csv").write_text("\n".join(lines))
+    frame = open_table("t.csv").read()
+    model = fit_table(frame, Plan("y")).model
+    assert [column.name for column in model.schema.columns] == ["a", "Unnamed: 1", "b"]
+    model.save("m.safetensors")
+    program: dict[str, Any] = {}
+    exec(rows_program(load_table_model("m.safetensors")), program)
+    reader = csv.DictReader(lines)
+    with pytest.raises(KeyError, match=r"several columns are named ''.* give it fieldnames"):
+        program["numbers"](list(reader) if listed else reader)
+    names = [name or f"Unnamed: {place}" for place, name in enumerate(lines[0].split(","))]
+    found = program["numbers"](csv.DictReader(lines[1:], fieldnames=names))
+    np.testing.assert_array_equal(found, model.schema.encode(frame).numbers)
+    with pytest.raises(KeyError, match="several columns are named 'b'"):
+        encode_rows(model.schema.as_json(), csv.DictReader(["a,Unnamed: 1,b,b", "1,2,3,4"]))
+
+
+ODD_CELLS = ["NA", "None", "null", "n/a", "#N/A", "nan", "<NA>", "1_000", "7_0", "\u0663", "\uff13"]
+ODD_CELLS += ["\u0663.5", "2020-W02", "1967", "-", "1e3", " 1.5 ", "inf", "x", ""]
+
+
+@pytest.mark.parametrize("name", ["number", "text", "gaps", "codes", "day", "money", "flag", "clock"])
+def test_odd_cells_are_read_as_predict_reads_them(name: str, tmp_path: Path) -> None:
+    """Words for missing cells were categories, and 1_000 a number."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "number": draw.normal(size=60).round(3),
+            "text": draw.choice(["u", "v"], 60),
+            "gaps": draw.choice(["u", "v", ""], 60),
+            "codes": draw.choice(["01067", "04103"], 60),
+            "day": pd.date_range("2020-01-01", periods=60).strftime("%Y-%m-%d"),
+            "money": [f"$ {value:.2f}" for value in draw.uniform(1, 99, 60)],
+            "flag": draw.choice(["yes", "no"], 60),
+            "clock": [f"{k % 20:02}:{k % 60:02}:00" for k in range(60)],
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    schema, _ = learn_schema(open_table(tmp_path / "t.csv").read())
+    # One table for each cell: among others pandas might read the column in another way.
+    for cell in ODD_CELLS:
+        rows = frame.head(3).astype(str)
+        rows.loc[0, name] = cell
+        rows.to_csv(tmp_path / "n.csv", index=False, quoting=csv.QUOTE_ALL)
+        wanted = schema.encode(open_table(tmp_path / "n.csv").read(text=schema.text_columns)).numbers
+        with (tmp_path / "n.csv").open(encoding="utf-8", newline="") as file:
+            found = encode_rows(schema.as_json(), csv.DictReader(file))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-9, err_msg=ascii(cell))

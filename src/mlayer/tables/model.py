@@ -299,6 +299,9 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
     ends = facts.get("range", [0.0, 0.0])
     if not isinstance(ends, list) or len(ends) != 2 or not _are_numbers(ends):
         raise ValueError("a range that is not a pair of numbers")
+    nameless = facts.get("nameless", 0)
+    if type(nameless) is not int or nameless < 0:
+        raise ValueError(f"nameless {nameless!r}")
     periods = facts.get("periods", [])
     if not isinstance(periods, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods

@@ -14,6 +14,7 @@ from mlayer.certificates.checker.layer import Layer, digest, floats
 from mlayer.certificates.checker.margins import INFINITE, ProofRow, Rival
 
 _BITS = range(53, 4097)
+_MOST_PRECISIONS = 8  # of the rows of a proof; for each the frame is computed again, and provers use 3
 _ONE_AT_A_TIME = Lock()
 
 
@@ -80,5 +81,7 @@ class Checker:
 
     def _frame(self, bits: int) -> Frame:
         if bits not in self._frames:
+            if len(self._frames) >= _MOST_PRECISIONS:
+                raise ProofError(f"rows of more than {_MOST_PRECISIONS} precisions")
             self._frames[bits] = Frame(self._layer, self._region, self._proof["frame"])
         return self._frames[bits]

@@ -36,9 +36,9 @@ from mlayer.certificates.checker.frame import Frame, number
 from mlayer.certificates.checker.layer import floats
 
 INFINITE = "infinite"
-# Limits on what a proof may ask for, so that a hostile one ends; provers use 8 levels and 100 parts at most.
-_MOST_LEVELS = 50
-_MOST_SPLITS = 60
+# Limits on what a proof may ask for, so that a hostile one ends.
+_MOST_LEVELS = 1000  # of a rival, in all parts of the box; provers use 3 in each of 101 parts, or 8
+_MOST_SPLITS = 60  # one inside the other
 
 
 def _positive(least: Ball) -> None:
@@ -146,6 +146,7 @@ class Rival:
         self.W, bias = layer.difference(label, rival)
         self.bias = bias[0, 0]
         self.constant = layer.same_readout(label, rival)
+        self._levels_left = _MOST_LEVELS
 
     @cached_property
     def size(self) -> Ball:
@@ -217,11 +218,11 @@ class Rival:
         for upper, part in enumerate(parts):
             self._prove_box(row.half(i, at, bool(upper)), part, depth + 1)
 
-    @staticmethod
-    def _levels(claims: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def _levels(self, claims: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         levels = claims.get("levels")
-        if not isinstance(levels, list) or not 1 <= len(levels) <= _MOST_LEVELS:
+        if not isinstance(levels, list) or not 1 <= len(levels) <= self._levels_left:
             raise ProofError("levels are missing or too many")
+        self._levels_left -= len(levels)
         return levels
 
     def _growth(self, M: Matrix, level: Mapping[str, Any]) -> Ball:

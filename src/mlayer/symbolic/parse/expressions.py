@@ -45,6 +45,8 @@ _ALGEBRA = Grammar(
 _LARGEST_CONSTANT = 1100
 _LARGEST_POWER = 1000  # of a constant that is not a fraction
 _LONGEST_ROOT = 32  # bits
+# Operations inside each other in a constant that is not a fraction: sympy's time may double with each.
+_DEEPEST_CONSTANT = 20
 # Of a layer: one for each input, and one for each output.
 MOST_VARIABLES, MOST_EXPRESSIONS = 10_000, 1_000
 _SHOWN = 40  # names in an error, and characters of each
@@ -259,6 +261,10 @@ class _Converter:
         for term in self.sympy.Add.make_args(expression):
             bounded(_split(term)[0])
         if not expression.free_symbols and not expression.is_Rational:
+            if _depth(expression) > _DEEPEST_CONSTANT:
+                came = f"one of {_DEEPEST_CONSTANT + 1} or more"
+                must_be = f"made of constants of at most {_DEEPEST_CONSTANT} operations inside each other"
+                raise formula_error(must_be, came, "Write the number instead.")
             self._size(expression)
         return expression
 
@@ -276,6 +282,10 @@ class _Converter:
         if abs(exponent + bits) > _LARGEST_CONSTANT:
             raise too_long()
         return (-1 if negative else 1), exponent + bits
+
+
+def _depth(constant: Any) -> int:
+    return 1 + max(map(_depth, constant.args)) if constant.args else 0
 
 
 def _some(names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ _NEAR_THE_MODEL = 0.9  # the same, where the data support the formula too
 _AS_GOOD = 1.1  # times the model's own error
 _USELESS = 0.1  # of the data's variance
 _ROUNDING = 1e-6  # of the data's deviation: smaller errors are compared with nothing
+_LARGEST = 1e150  # of outputs: their squares are numbers
 _NO_SPREAD = 1e-9  # of the largest value: outputs that differ by less are constant
 _SKETCH = "a sketch, not to be relied on; try another --degree"
 
@@ -226,6 +227,11 @@ def explain(
     if points is None:
         points = np.random.default_rng(0).uniform(-1, 1, (_PROBES, layer.in_features))
     model, read = evaluate(layer, points), formula(points)
+    bad = int((~(np.abs(model) + np.abs(read) < _LARGEST)).any(1).sum())
+    if bad:
+        hint = "Leave out rows that are far from the others."
+        must_be = f"points where the layer and its formula are below {_LARGEST:g}"
+        raise ArgumentError("data", must_be, f"{bad} of {len(points)} where they are not", hint)
     return Explanation(
         layer,
         formula,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mlayer.errors import ArgumentError
 from mlayer.nn import MLayer
 from mlayer.numerics.arrays import Array, Flags
 from mlayer.symbolic.parse.expressions import sympy_module
@@ -22,6 +23,8 @@ _MOST_CANDIDATES = 400
 # A degree is judged by one row in this many, unless the rows are few.
 _PARTS, _FEW = 5, 50
 _CLEARLY = 0.97
+# Of inputs, outputs and terms of a fit: sums of their products are numbers.
+LARGEST = 1e75
 _IN_VAIN = 3  # degrees without a gain: even functions gain at every second degree
 # What a term of a layer's own formula must gain in the logarithm of its error.
 _WORTH = 0.1
@@ -56,6 +59,15 @@ def fitted_polynomial(  # noqa: PLR0917 - one caller
     else:
         check_size(variables, degree, layer.matrix_size)
         degrees = [degree]
+    largest = float(np.abs(points).max())
+    # Terms beyond it are not tried; of degree 1 there are none.
+    fitting = [d for d in degrees if d * math.log10(max(largest, 1.0)) <= math.log10(LARGEST)]
+    if not fitting and degrees[0] > 1:
+        must_be = (
+            f"small enough that terms of this degree are below {LARGEST:g}, for inputs up to {largest:.3g}"
+        )
+        raise ArgumentError("degree", must_be, str(degrees[0]), "Choose a smaller one.")
+    degrees = fitting or degrees
     floors = [
         (tolerance or _FLOOR) * max(float(targets[:, m].std()), 1e-300) for m in range(layer.out_features)
     ]

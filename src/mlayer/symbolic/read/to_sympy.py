@@ -19,7 +19,7 @@ from mlayer.numerics.arrays import Array
 from mlayer.symbolic.parse.expressions import sympy_module
 from mlayer.symbolic.read.exact import WaveBlock, acyclic_board, polynomials_of_board, term, wave_blocks
 from mlayer.symbolic.read.fit_laws import fitted_law, fitted_power_law
-from mlayer.symbolic.read.fit_polynomial import fitted_polynomial
+from mlayer.symbolic.read.fit_polynomial import LARGEST, fitted_polynomial
 from mlayer.symbolic.read.fit_waves import fitted_waves
 from mlayer.symbolic.read.formula import (
     Formula,
@@ -235,6 +235,11 @@ def _approximate(  # noqa: PLR0917 - one caller
             "Give points spread over the region where the formula should hold.",
         )
     wanted = evaluate(layer, points) if targets is None else targets
+    bad = int((~(np.abs(wanted) < LARGEST)).any(1).sum())
+    if bad or not (np.abs(points) < LARGEST).all():
+        came = f"numbers up to {np.abs(points).max():.3g}, with outputs beyond it in {bad} rows"
+        hint = "Leave out rows that are far from the others, or rescale the inputs."
+        raise ArgumentError("data", f"where inputs and outputs are below {LARGEST:g}", came, hint)
     if method == "fit":
         found = fitted_waves(layer, points, wanted, symbols, tolerance)
         if found is None:

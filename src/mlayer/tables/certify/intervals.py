@@ -104,6 +104,10 @@ def interval_table(
     predicted = model.predict(frame)
     inputs, remarks = model.encode(frame)
     reach = eps * column_scale(model, moving)
+    if not (2 * reach).isfinite().all():
+        raise ArgumentError(
+            "eps", "small enough that eps times each unit is a number", f"{eps:g}", "For example 0.01."
+        )
     count = int((reach > 0).sum())
     splits = 0 if count == 0 else _SPLITS_OF_FEW if count <= _FEW else _SPLITS
     lower, upper = list[float](), list[float]()

@@ -15,22 +15,35 @@ from mlayer.tables.columns.amount_cells import amount
 from mlayer.tables.columns.date_cells import days_of
 from mlayer.tables.columns.durations import CLOCK, hours
 from mlayer.tables.columns.truth_words import TRUE_WORDS
+from mlayer.tables.reader.missing_words import MISSING_WORDS
 
 
-def encode_rows(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
+def encode_rows(
+    columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]], nameless: int = 0
+) -> list[list[float]]:
     """One list of numbers for each row.
 
     Args:
         columns: of the model, as its file has them.
         rows: dictionaries from the names of columns to cells: text, numbers, dates, or None for missing.
+        nameless: how many columns without a name the table of the fit had.
 
     Raises:
-        KeyError: a column is in none of the rows.
+        KeyError: a column is in none of the rows, or may be another one of the same name.
     """
     kinds = {"number": _measured, "truth value": _measured, "date": _measured, "category": _category}
+    header = list(getattr(rows, "fieldnames", None) or ())  # of csv.DictReader
     columns, rows = list(columns), list(rows)
     there = dict.fromkeys(name for row in rows for name in row)
     names = [_name(column["name"], there) if there else column["name"] for column in columns]
+    without = [name for name in there if not _shown(name)]
+    for name in names:
+        lost = header.count(name) > 1 if header else name in without and len(without) < nameless
+        if lost:
+            raise KeyError(
+                f"several columns are named {name!r}, of which csv.DictReader keeps the last: give it "
+                "fieldnames that differ, for the third column without a name 'Unnamed: 2'"
+            )
     return [
         [
             value
@@ -49,9 +62,13 @@ def _name(name: str, there: Mapping[str, Any]) -> str:
     if name in there:
         return name
     for place, other in enumerate(there):
-        if (str(other).strip("\ufeff").strip().strip('"').strip() or f"Unnamed: {place}") == name:
+        if (_shown(other) or f"Unnamed: {place}") == name:
             return other
     raise KeyError(f"no row has the column {name!r}; there are: {', '.join(map(repr, list(there)[:20]))}")
+
+
+def _shown(name: Any) -> str:
+    return str(name).strip("\ufeff").strip().strip('"').strip()
 
 
 def _text(cell: Any) -> str:
@@ -81,10 +98,18 @@ def _number(column: Mapping[str, Any], cell: Any) -> float:
         value = amount(_text(cell), decimal, column.get("unit", ""))
     else:
         try:
-            value = float(cell)
+            value = _float(cell)
         except ValueError:
             return math.nan
     return math.nan if column.get("absent") and value == column["absent"] else value
+
+
+def _float(cell: Any) -> float:
+    """The number in a cell; not what Python alone takes for one: 1_000, or digits of other scripts."""
+    text = _text(cell)
+    if isinstance(cell, str) and ("_" in text or not text.isascii()):
+        raise ValueError(text)
+    return float(cell)
 
 
 def _truth(_: Mapping[str, Any], cell: Any) -> float:
@@ -117,9 +142,11 @@ def _days_in(text: str, format: str) -> float:
             return float(text) / each + start
         if format not in ("ISO8601", "ISO8601 local"):
             return days_of(text, format)
+        if "W" in text:  # a week, which pandas does not read
+            return math.nan
         return _since_1970_of(datetime.fromisoformat(text), local=format == "ISO8601 local")
     except ValueError:
-        return days_of(text, "%Y-%m")
+        return days_of(f"{text}-01" if len(text) == 4 and text.isdecimal() else text, "%Y-%m")
 
 
 def _since_1970_of(moment: datetime, *, local: bool) -> float:
@@ -132,8 +159,10 @@ def _category(column: Mapping[str, Any], cell: Any) -> list[float]:
     names, other, missing = list(column["categories"]), bool(column["other"]), bool(column["missing"])
     result = [0.0] * (len(names) + other + missing)
     text = _text(cell)
+    if text in MISSING_WORDS and text not in names:
+        text = ""
     try:
-        number = float(text)
+        number = _float(text)
         if number.is_integer() and (column.get("numbers") or isinstance(cell, float)):
             text = str(int(number))
     except ValueError:

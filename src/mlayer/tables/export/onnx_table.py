@@ -29,15 +29,16 @@ _OF_THIS_MODEL = """
 # ---- The columns of one model. ----
 
 COLUMNS = json.loads({columns})
+NAMELESS = {nameless}  # columns without a name in the table of the fit
 
 
 def numbers(rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
     \"\"\"The input x of the ONNX file for rows of the raw table, for example those of csv.DictReader.
 
-    Of several columns without a name csv.DictReader keeps one. Give it ``fieldnames``, the third as
-    "Unnamed: 2".
+    Of several columns of one name, or without, csv.DictReader keeps the last. That is an error where the
+    model needs one of them: give it ``fieldnames``, the third column without a name as "Unnamed: 2".
     \"\"\"
-    return encode_rows(COLUMNS, rows)
+    return encode_rows(COLUMNS, rows, NAMELESS)
 """
 
 
@@ -54,7 +55,8 @@ def rows_program(model: TableModel) -> str:
     """Python with a function ``numbers(rows)`` from raw cells to what the ONNX file takes."""
     code = "\n\n".join(_without_imports_of_mlayer(path) for path in _program_files())
     columns = json.dumps(model.schema.as_json(), ensure_ascii=True)
-    return _HEAD + code + _OF_THIS_MODEL.format(columns=repr(columns))
+    nameless = int(model.facts.get("nameless", 0))
+    return _HEAD + code + _OF_THIS_MODEL.format(columns=repr(columns), nameless=nameless)
 
 
 def _program_files() -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _TRAINING_SHARE = 0.9
 # Remarks about the predictions of the held-out rows that concern the model.
 _OF_PREDICTIONS = ("overflow", "beyond")
+_NAMELESS = re.compile(r"Unnamed: \d+")  # the names of columns without one
 
 
 def fit_table(
@@ -123,6 +125,7 @@ def fit_table(
     metrics = predictions.metrics(truth[test])
     errors = None if target.classifies else np.abs(predictions.outputs - truth[test])[predictions.finite]
     baseline = _baseline(target, truth[train], truth[test])
+    nameless = sum(bool(_NAMELESS.fullmatch(str(name))) for name in {*frame.columns, target.name})
     facts: dict[str, Any] = {
         "metrics": metrics,
         "baseline": baseline,
@@ -132,6 +135,7 @@ def fit_table(
         "seconds": round(seconds, 2),
         "epochs": trained.epochs,
         "split": RANDOM if split.date is None else TIME,
+        **({"nameless": nameless} if nameless > 1 else {}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         **ends,

@@ -20,7 +20,8 @@ from mlayer.tables.columns.cells import as_text
 from mlayer.tables.columns.stand_ins import are_codes
 from mlayer.tables.columns.truth_words import ordered_pair
 from mlayer.tables.fit.plan import Plan
-from mlayer.tables.reader.source import MISSING_WORDS, Source, pandas_module
+from mlayer.tables.reader.missing_words import MISSING_WORDS
+from mlayer.tables.reader.source import Source, pandas_module
 from mlayer.tables.remarks import Remark, near_columns
 from mlayer.tables.target import AUTO, REGRESSION, WITHOUT_TARGET, Target, learn_target, settle_task
 from mlayer.tables.totals import without_totals

@@ -19,6 +19,7 @@ from mlayer.errors import ArgumentError, FileFormatError, MissingPackageError
 from mlayer.tables.reader.damage import reading
 from mlayer.tables.reader.dialect import Dialect, sniff
 from mlayer.tables.reader.metered import Metered
+from mlayer.tables.reader.missing_words import MISSING_WORDS
 from mlayer.tables.reader.parquet import batches, parquet_file, parquet_size, too_large, written_out
 from mlayer.tables.remarks import counted, near_columns
 
@@ -35,29 +36,6 @@ _MOST_COLUMNS = 100_000  # pandas takes seconds for one row of this many
 _TEXT_SHARE = 8  # text that is read at once may take this share of the memory
 _PIECE = 64  # and a piece of a table is planned with this share
 CHUNK = 50_000  # rows read at once by `predict`
-# In a text table: as pandas has it.
-MISSING_WORDS = frozenset(
-    [
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "-1.#IND",
-        "-1.#QNAN",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "1.#QNAN",
-        "<NA>",
-        "N/A",
-        "NA",
-        "NULL",
-        "NaN",
-        "None",
-        "n/a",
-        "nan",
-        "null",
-    ]
-)
 
 
 @dataclass(frozen=True)
