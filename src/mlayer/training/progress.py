@@ -29,8 +29,20 @@ class Progress(Protocol):
         """Training has ended, for any reason."""
 
 
-class Silent(Progress):
+class Silent:
     """Shows nothing; a base for classes that need only some of the methods."""
+
+    def start(self, total_steps: int | None, done: int) -> None:
+        """Nothing."""
+
+    def update(self, step: int, epoch: int, loss: float) -> None:
+        """Nothing."""
+
+    def epoch(self, record: Record) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
 
 
 class Bar:
