@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -84,11 +85,16 @@ def fields_of(code: str, name: str) -> list[str]:
     return [target.id for target in lines if isinstance(target, ast.Name)]
 
 
+@cache
+def read_in(code: str) -> frozenset[str]:
+    """Attributes that a file reads, as in ``plan.drop``."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
+    return frozenset(node.attr for node in nodes if isinstance(node.ctx, ast.Load))
+
+
 def read_outside(files: dict[str, str], home: str) -> set[str]:
-    """Attributes that files other than ``home`` read, as in ``plan.drop``."""
-    trees = [ast.parse(code) for file, code in files.items() if file != home]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    """Attributes that files other than ``home`` read."""
+    return {name for file, code in files.items() if file != home for name in read_in(code)}
 
 
 @pytest.mark.parametrize(
