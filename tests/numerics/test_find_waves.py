@@ -97,7 +97,7 @@ def test_growth_is_refined_from_a_start_without_it() -> None:
     t = np.arange(500) / 250
     y = np.exp(-0.8 * t) * np.cos(30 * t) + 0.02 * np.random.default_rng(0).standard_normal(500)
     problem = WaveProblem(t[:, None], y[:, None], np.ones((500, 1)), np.ones(500))
-    free = np.ones((1, 1), dtype=bool)
+    free: NDArray[np.bool_] = np.ones((1, 1), dtype=bool)
     found = refine(problem, solve(problem, np.zeros((1, 1)), np.array([[29.5]]), free, free))
     assert found.growth[0, 0] == pytest.approx(-0.8, abs=0.05)
     assert found.frequencies[0, 0] == pytest.approx(30, abs=0.05)
