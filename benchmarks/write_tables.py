@@ -222,7 +222,7 @@ def comparison(rows: Iterable[PaperRow], *, command: bool) -> list[str]:
 
 
 def made_by(entry: dict[str, Any]) -> str:
-    """The commit behind a figure, and those of its parts where they are others."""
+    """The commit behind a figure, and those of its parts where they differ."""
 
     def name(commit: str | None) -> str:
         return EARLIER if commit is None or commit.rstrip("+") in NOT_HERE else commit

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlayer.datasets import images
+from mlayer.datasets import IMAGE_SETS, images
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_real_sets(
     pixels = set_.train.pixels.reshape(sizes[0], -1, len(mean)).numpy()
     np.testing.assert_allclose(pixels.mean((0, 1), dtype=np.float64) / 255, mean, atol=6e-5)
     assert set_.train.labels.unique().tolist() == list(range(10))
+
+
+def test_every_image_set_with_files_has_its_row() -> None:
+    rows = next(mark for mark in test_real_sets.pytestmark if mark.name == "parametrize").args[1]
+    assert {row[0] for row in rows} == set(IMAGE_SETS) - {"digits"}

@@ -37,7 +37,7 @@ def test_a_run_that_goes_on_is_neither_joined_nor_removed(
         kept.mkdir(exist_ok=True)
         context.part("one", lambda _: {"seconds": 1.0})
         monkeypatch.setattr(spiral, "run", lambda *_: pytest.fail("the second run began"))
-        with pytest.raises(ArgumentError, match="where nobody else is at this run; got"):
+        with pytest.raises(ArgumentError, match="where no other process works on this run; got"):
             reproduce("spiral", "smoke", out=tmp_path, resume=resume, page=False)
         assert kept.is_dir()
         assert context.parts is not None

@@ -216,6 +216,18 @@ def drawn(draw: theme.Draw) -> Any:
     return axes
 
 
+def test_predictions_are_drawn_over_the_truth() -> None:
+    """Every row up to some thousands, evenly thinned beyond; the dotted line is that of perfect ones."""
+    truth = np.arange(5000.0)
+    axes = drawn(plots.predicted_against_true(truth, truth + 2))
+    points = np.asarray(axes.collections[0].get_offsets())
+    assert 2000 <= len(points) <= 5000
+    np.testing.assert_array_equal(points[:, 1] - points[:, 0], 2)
+    (line,) = axes.lines
+    np.testing.assert_array_equal(line.get_xdata(), [0, 5001])
+    np.testing.assert_array_equal(line.get_ydata(), [0, 5001])
+
+
 def test_confusion_against_scikit_learn() -> None:
     from sklearn.metrics import confusion_matrix
 

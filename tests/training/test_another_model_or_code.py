@@ -41,7 +41,7 @@ def test_refused(kind: str, tmp_path: Path) -> None:
     before = (tmp_path / "state.safetensors").read_bytes()
     stranger = arguments(name, other)
     weights = copy.deepcopy(stranger["model"])
-    words = {"model": "the model computes something else", "data": "the data are others"}
+    words = {"model": "the model computes something else", "data": "the data differ"}
     with pytest.raises(ArgumentError, match=words.get(name, f"{name}.*has other code|{name} data are")):
         train(**stranger, checkpoint=tmp_path)
     assert (tmp_path / "state.safetensors").read_bytes() == before

@@ -74,29 +74,29 @@ def batches(seed: int) -> list[Any]:
 SGD_TWICE: Any = lambda p: torch.optim.SGD(p, 0.1)  # noqa: E731 - one of two of the same name
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "initial weights": ({"model": layer(seed=0)}, {"model": layer(seed=1)}, "starts from other weights"),
-    "one bit of one row": ({"data": product(5000)}, {"data": one_number_changed()}, "the data are others"),
-    "targets": ({}, {"data": (product()[0], product()[1] + 1e-7)}, "the data are others"),
-    "weights of examples": ({}, {"data": (*product(), torch.ones(96))}, "the data are others"),
+    "one bit of one row": ({"data": product(5000)}, {"data": one_number_changed()}, "the data differ"),
+    "targets": ({}, {"data": (product()[0], product()[1] + 1e-7)}, "the data differ"),
+    "weights of examples": ({}, {"data": (*product(), torch.ones(96))}, "the data differ"),
     "validation": ({"validation": product(9, 1)}, {"validation": product(9, 2)}, "validation data"),
     "validation added": ({}, {"validation": product(9, 2)}, "validation data"),
     "validation gone": ({"validation": product(9, 2)}, {}, "validation data"),
     "loader of tensors": (
         {"data": loader(TensorDataset(*product(64, 0)))},
         {"data": loader(TensorDataset(*product(64, 1)))},
-        "the data are others",
+        "the data differ",
     ),
     "loader of a part": (
         {"data": loader(Subset(TensorDataset(*product(64, 0)), list(range(32))))},
         {"data": loader(Subset(TensorDataset(*product(64, 0)), list(range(32, 64))))},
-        "the data are others",
+        "the data differ",
     ),
-    "loader of a class": ({"data": loader(Rows(0))}, {"data": loader(Rows(1))}, "the data are others"),
+    "loader of a class": ({"data": loader(Rows(0))}, {"data": loader(Rows(1))}, "the data differ"),
     "batch size of a loader": (
         {"data": loader(Rows(0))},
         {"data": loader(Rows(0), 8)},
-        "the data are others",
+        "the data differ",
     ),
-    "list of batches": ({"data": batches(0)}, {"data": batches(1)}, "the data are others"),
+    "list of batches": ({"data": batches(0)}, {"data": batches(1)}, "the data differ"),
     "loss of the same name": (
         {"settings": Settings(epochs=2, loss=loss_one)},
         {"settings": Settings(epochs=2, loss=loss_two)},

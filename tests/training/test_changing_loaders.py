@@ -99,7 +99,7 @@ def test_a_run_that_counts_is_resumed_and_another_is_refused(kind: str, tmp_path
     fresh = make()
     assert train(layer(), fresh, LONGER, checkpoint=tmp_path, validation=fresh).resumed_at, "by a new one"
     other = make(1e-6)
-    with pytest.raises(ArgumentError, match="the data are others, in the attribute x"):
+    with pytest.raises(ArgumentError, match="the data differ, in the attribute x"):
         train(layer(), other, LONGER, checkpoint=tmp_path, validation=other)
 
 

@@ -74,7 +74,7 @@ def test_a_killed_run_ends_with_the_very_same_weights(tmp_path: Path) -> None:
 def test_a_run_killed_at_random_moments_ends_with_the_very_same_weights(
     kind: str, kills: int, tmp_path: Path
 ) -> None:
-    """Slow, because the moments are a matter of time: on another machine they are others."""
+    """Slow, because the moments are a matter of time: on another machine they differ."""
     chance = random.Random(kind)
     folder, out = tmp_path / "killed", tmp_path / "killed.safetensors"
     steps = [0]
@@ -123,7 +123,7 @@ def test_a_finished_run_is_not_repeated_and_may_be_prolonged(tmp_path: Path) -> 
     [
         ({"settings": Settings(epochs=3, learning_rate=1e-3)}, "learning_rate was 0.01 and is 0.001"),
         ({"settings": Settings(epochs=3, learning_rate=1e-2, seed=1)}, "seed was 0 and is 1"),
-        ({"data": product(96, seed=5)}, "the data are others"),
+        ({"data": product(96, seed=5)}, "the data differ"),
         ({"model": layer(matrix_bias=False)}, "the model has other parameters"),
     ],
 )

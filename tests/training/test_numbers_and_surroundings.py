@@ -193,7 +193,7 @@ def test_arrays_in_files_count_by_their_place_and_copies_by_their_numbers(kind: 
 
     run(0.0)
     assert run(0.0).resumed_at
-    with pytest.raises(ArgumentError, match="the data are others, in the attribute x"):
+    with pytest.raises(ArgumentError, match="the data differ, in the attribute x"):
         run(1e-3)
 
 

@@ -8,6 +8,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -177,17 +178,7 @@ class _Lines:
         if now - self.last >= pause:
             self.last = now
             part = f"{done / total:4.0%}  " if total else ""
-            say(f"{part}{text}  {_duration(now - self.begun)}")
-
-
-def _duration(seconds: float) -> str:
-    """Hours, minutes and seconds, as the bar of a terminal writes them.
-
-    >>> _duration(3725.4)
-    '1:02:05'
-    """
-    minutes, second = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+            say(f"{part}{text}  {timedelta(seconds=int(now - self.begun))}")  # as the bar writes it
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Ends connections that bring next to nothing: the timeout of a socket starts again with every byte.
 
 While `http.client` waits for a line or a piece nothing of ours runs, so the sockets are shut down by another
-thread; what waits then gets an error or an end.
+thread: the waiting call then ends with an error, or as if the data had ended.
 """
 
 from __future__ import annotations

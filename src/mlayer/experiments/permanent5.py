@@ -15,33 +15,22 @@ from dataclasses import replace
 from functools import partial
 
 from mlayer.experiments import determinant5
-from mlayer.experiments.running.rows import PaperRow
+from mlayer.experiments.running.rows import paper_rows
 
 TITLE = "Permanents of 5 x 5 matrices"
 IN_PAPER = '; section 4.3, "equivalent behavior"'
 CAPTION = "As Figure 5, for permanents of 5 x 5 matrices; the paper's lines are those of determinants."
 EXPECTED = {"zero_guess_mse": 40 / 81}
 Config, run, plot = determinant5.Config, determinant5.run, determinant5.plot
-ROWS = (
-    PaperRow(
-        "5 x 5 permanent, mean squared error: text's recipe",
-        '"equivalent"',
-        "permanent5.paper_recipe_mse",
-        ".1e",
+ROWS = paper_rows(
+    "5 x 5 permanent, mean squared error: ",
+    "permanent5",
+    (
+        ("text's recipe", '"equivalent"', "paper_recipe_mse", ".1e", {}),
+        ("DNN of 43,101 parameters", '"equivalent"', "dnn_mse", ".3f", {}),
+        ("14,977 parameters, our recipe", '"equivalent"', "best_mse", ".1e", {}),
+        ("DNN, our recipe", "", "ours_dnn_mse", ".3f", {}),
     ),
-    PaperRow(
-        "5 x 5 permanent, mean squared error: DNN of 43,101 parameters",
-        '"equivalent"',
-        "permanent5.dnn_mse",
-        ".3f",
-    ),
-    PaperRow(
-        "5 x 5 permanent, mean squared error: 14,977 parameters, our recipe",
-        '"equivalent"',
-        "permanent5.best_mse",
-        ".1e",
-    ),
-    PaperRow("5 x 5 permanent, mean squared error: DNN, our recipe", "", "permanent5.ours_dnn_mse", ".3f"),
 )
 SCALES = {scale: replace(config, polynomial="permanent") for scale, config in determinant5.SCALES.items()}
 headline = partial(determinant5.figures, prefix="permanent5")

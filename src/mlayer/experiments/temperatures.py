@@ -264,9 +264,8 @@ def _values(model: nn.Module, x: Tensor) -> Tensor:
 
 def headline(results: Results) -> dict[str, float]:
     """The figures for the summary; forecasts that are not finite are left out."""
-    names = {"ours": "rmse", "seasonal_naive": "seasonal_naive_rmse", "climatology": "climatology_rmse"}
-    names |= {"dnn": "dnn_rmse", "notebook": "notebook_rmse", "harmonic": "harmonic_rmse"}
-    found = {f"temperatures.{names[k]}": v["rmse"] for k, v in results["forecasts"].items()}
+    forecasts = results["forecasts"].items()
+    found = {f"temperatures.{'' if k == 'ours' else f'{k}_'}rmse": v["rmse"] for k, v in forecasts}
     for name in _ROLLING:
         found[f"temperatures.rolling_{name}_rmse"] = statistics.mean(row[name] for row in results["rolling"])
     wins = sum(row["ours"] < row["harmonic"] for row in results["rolling"])

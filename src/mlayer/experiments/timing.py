@@ -5,8 +5,8 @@
     mlayer reproduce timing --smoke     seconds
 
 Expected (paper, on a V100): M-layer (d = 35, n = 30) 8.67 s, ReLU net 43-100-100-10 4.12 s: ratio 2.1.
-Both nets are trained by the same loop on the same batches of 32, turn by turn in one run, so that what else
-the machine does strikes both. Pixels do not change the time, so they are drawn at random.
+Both nets are trained by the same loop on the same batches of 32, alternately in one run, so that other load
+on the machine affects both. Pixels do not change the time, so they are drawn at random.
 """
 
 from __future__ import annotations

@@ -41,14 +41,7 @@ _MUST_BE = "a network written by mlayer"
 _LARGEST_STRIDE = 1000
 _MOST_MODULES = 1000
 _DTYPES = (torch.float32, torch.float64)
-_WEIGHTS = (
-    "generators",
-    "readout",
-    "matrix_bias",
-    "output_bias",
-    "embedding",
-    "embedding_bias",
-)
+_WEIGHTS = ("generators", "readout", "matrix_bias", "output_bias", "embedding", "embedding_bias")
 
 
 def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Mapping[str, Any]) -> None:

@@ -69,9 +69,9 @@ def watch_activity(model: nn.Module, kind: ActivityKind = "frobenius") -> Iterat
     often it is recomputed; exp(M) of the watched layers is kept for the penalty. With
     ``use_reentrant=True`` the forward pass has no gradient, and a :class:`DetachedPenaltyError` says so.
     A model without M-layers gives no penalties, so that one loop trains it and an M-layer.
-    One inside another collects too: both then hold the penalties of the passes inside them. Copies made
-    inside are not watched. Under ``torch.func`` (vmap, grad) it must stand inside the transformed function:
-    what a transform computes cannot be used outside of it.
+    Contexts may be nested: each holds the penalties of the forward passes inside it. Copies made inside are
+    not watched. Under ``torch.func`` (vmap, grad) it must stand inside the transformed function: what a
+    transform computes cannot be used outside of it.
 
     >>> import torch, mlayer
     >>> model = torch.nn.Sequential(mlayer.MLayer(3, 4, matrix_size=2), mlayer.MLayer(4, 2, matrix_size=2))

@@ -15,6 +15,7 @@ from mlayer.exponential.sharding import is_sharded
 
 # torch's other types of floating point store numbers, but nothing is computed in them.
 _REAL = frozenset((*HALVES, torch.float32, torch.float64))
+_PARAMETERS = ("embedding", "embedding_bias", "free_generators", "free_matrix_bias", "readout", "output_bias")
 # Attributes of a layer that set the shapes of its parameters.
 _SIZES = ("in_features", "out_features", "matrix_size", "embedding_size", "structure")
 
@@ -242,14 +243,7 @@ def check_stored(layer: nn.Module, purpose: str) -> None:
 
     Writing to such a weight has no effect, and its values are not in the ``state_dict``.
     """
-    for name in (
-        "embedding",
-        "embedding_bias",
-        "free_generators",
-        "free_matrix_bias",
-        "readout",
-        "output_bias",
-    ):
+    for name in _PARAMETERS:
         if name not in layer._parameters:
             raise ArgumentError(
                 "layer",

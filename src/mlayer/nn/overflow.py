@@ -49,20 +49,16 @@ def report_overflow(layer: MLayer, x: Tensor, output: Tensor) -> None:
         return
     with torch.no_grad():
         norm = torch.linalg.matrix_norm(layer.matrix(x).float()).max().item()
+    other_start = "" if isinstance(layer.init, Balanced) else "use init='balanced', "
     message = (
         f"{lost} of {finite.numel()} outputs of an MLayer are not finite although their inputs are: p leaves "
         f"the range of {output.dtype} (up to {torch.finfo(output.dtype).max:.1e}; largest Frobenius norm of "
         f"M: {norm:.3g}). Scale the inputs to about unit variance, lower the learning rate, "
-        f"{_other_start(layer)}or add the activity penalty."
+        f"{other_start}or add the activity penalty."
     )
     if layer.on_overflow == "raise":
         raise OverflowedOutputError(message)
     warnings.warn(message, OverflowedOutputWarning, stacklevel=_levels_to_the_caller())
-
-
-def _other_start(layer: MLayer) -> str:
-    """The advice on initial weights, for layers that have others."""
-    return "" if isinstance(layer.init, Balanced) else "use init='balanced', "
 
 
 def _levels_to_the_caller() -> int:

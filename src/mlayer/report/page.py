@@ -211,7 +211,7 @@ class Page:
 
 def _themed(draw: Draw, words: str) -> str:
     """A plot for light and dark."""
-    light, dark = (_uri(svg(draw, theme)) for theme in (LIGHT, DARK))
+    light, dark = (_image(svg(draw, theme)) for theme in (LIGHT, DARK))
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
         f'<img src="{light}" alt="{_safe(words)}"></picture>'
@@ -219,13 +219,9 @@ def _themed(draw: Draw, words: str) -> str:
 
 
 def _image(content: bytes) -> str:
-    """A PNG or WebP file as an address."""
-    kind = {b"\x89PNG": "png", b"RIFF": "webp"}[content[:4]]
+    """A PNG, WebP or SVG file as an address."""
+    kind = {b"\x89PNG": "png", b"RIFF": "webp", b"<?xm": "svg+xml"}[content[:4]]
     return f"data:image/{kind};base64," + base64.b64encode(content).decode()
-
-
-def _uri(picture: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
 
 
 def _safe(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Comparing fingerprints of a run: what has changed while it ran is told from what differs between two runs.
+"""Comparing fingerprints of runs: what changes during a run is distinguished from what differs between two.
 
 A counter or a cache, in a callable or a data set, has another value when the same run is called again. What
 was seen to change is therefore marked in the checkpoint: a number or text that changed, an attribute that
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"[^\n]*[0-9a-f]{64}")
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether two fingerprints agree, but for what changes during a run.
+    """Whether two fingerprints agree, except for what changes during a run.
 
     >>> same([1, CHANGING], [1, "x"]), same([1, 2], [1, 2.0])
     (True, False)

@@ -1,7 +1,7 @@
 """Checkpoints: one safetensors file, replaced as a whole, and the history as JSON lines next to it.
 
     FOLDER/state.safetensors     everything that the rest of the run depends on
-    FOLDER/before.safetensors    the state before that one, for the case that the last is damaged
+    FOLDER/before.safetensors    the state before that one, in case the last one is damaged
     FOLDER/history.jsonl         one line per epoch, for people and scripts
     FOLDER/lock                  held while a process trains here
 

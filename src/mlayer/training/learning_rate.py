@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mlayer.training.settings import Plateau, Schedule, Settings
+from mlayer.training.settings import Schedule, Settings
 
 # Of the one-cycle schedule, as torch's OneCycleLR: share of the steps that rise, and the first rate over the
 # top one.
@@ -61,8 +61,7 @@ class LearningRate:
         factor = 1 / (1 + self.decay * step)
         if self.schedule is not None:
             factor *= self.schedule(min(1.0, step / max(1, self.total_steps or 1)))
-        for group, base in zip(self.optimizer.param_groups, self.base, strict=True):
-            group["lr"] = _floored(base, self.reduction, self.plateau) * factor
+        self._set(factor)
 
     def after_epoch(self, improved: bool) -> None:
         """Reduce on a plateau."""
@@ -72,8 +71,13 @@ class LearningRate:
         if self.epochs_without_gain >= self.plateau.patience:
             self.epochs_without_gain = 0
             self.reduction *= self.plateau.factor
-            for group, base in zip(self.optimizer.param_groups, self.base, strict=True):
-                group["lr"] = _floored(base, self.reduction, self.plateau)
+            self._set(1.0)
+
+    def _set(self, factor: float) -> None:
+        for group, base in zip(self.optimizer.param_groups, self.base, strict=True):
+            # A base below the floor stays where it is: a floor never raises a rate.
+            floor = 0.0 if self.plateau is None else min(self.plateau.floor, base)
+            group["lr"] = max(base * self.reduction, floor) * factor
 
     @property
     def now(self) -> float:
@@ -92,9 +96,3 @@ class LearningRate:
         if not isinstance(waited, int) or waited < 0:
             raise ValueError(f"{waited!r:.60} epochs without gain")
         self.reduction, self.epochs_without_gain = reduction, waited
-
-
-def _floored(base: float, reduction: float, plateau: Plateau | None) -> float:
-    # A base below the floor stays where it is: a floor never raises a rate.
-    floor = 0.0 if plateau is None else min(plateau.floor, base)
-    return max(base * reduction, floor)

@@ -69,11 +69,6 @@ def cross_entropies(outputs: Tensor, targets: Tensor, reduction: str = "none") -
         raise
 
 
-def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean of :func:`squared_errors` in one operation."""
-    return mse_loss(outputs, _like(outputs, targets))
-
-
 LOSSES: dict[str, EachExample] = {
     "cross_entropy": cross_entropies,
     "squared_error": squared_errors,
@@ -81,7 +76,7 @@ LOSSES: dict[str, EachExample] = {
 # Their means over a batch, each in one operation: at batch 32 of a small model operations are what costs.
 _MEANS: dict[str, EachExample] = {
     "cross_entropy": partial(cross_entropies, reduction="mean"),
-    "squared_error": mean_squared_error,
+    "squared_error": lambda outputs, targets: mse_loss(outputs, _like(outputs, targets)),
 }
 # Name -> one number per example; what their mean becomes; whether larger is better.
 METRICS: dict[str, tuple[EachExample, Callable[[float], float], bool]] = {

@@ -164,7 +164,7 @@ class Run:
             if not isinstance(state[name], kinds) or (isinstance(state[name], int) and state[name] < 0):
                 raise ValueError(f"{name} = {state[name]!r:.60}")
         if not isinstance(state["history"], list) or not all(isinstance(e, dict) for e in state["history"]):
-            raise TypeError("a history that is no list of records")
+            raise TypeError("a history that is not a list of records")
         json.dumps(state["history"])  # a TypeError where a line of it could not be written
         groups = self.optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]
         if not (alike(*groups) and all(map(same_kernels, *groups))):
@@ -328,7 +328,7 @@ class Run:
             changed.append(f"torch computed with {about['around']} and does with {self._about['around']}")
         for name in ("data", "validation"):
             if not same(about[name], self._about[name]):
-                what = "data are others" if name == "data" else "validation data are others, or new, or gone"
+                what = "data differ" if name == "data" else "validation data differ, or are new, or are gone"
                 names = ", ".join(islice(differing(about[name], self._about[name]), 3))
                 changed.append(f"the {what}" + (f", in the attribute {names}" if names else ""))
         if not same(about["augment"], self._about["augment"]):

@@ -101,8 +101,8 @@ def reproduce(
         if not alone:
             raise ArgumentError(
                 "out",
-                "a folder of results where nobody else is at this run",
-                f"{folder}, where another process or thread is at {run}",
+                "a folder of results where no other process works on this run",
+                f"{folder}, where another process or thread works on {run}",
                 "Wait for its end, or name another folder.",
             )
         if not resume:

@@ -18,7 +18,7 @@ from mlayer.training import Plateau, Settings
 class ImageRecipe:
     """One way to train."""
 
-    settings: Settings  # of `mlayer.training.train`, but for the seed
+    settings: Settings  # of `mlayer.training.train`, except for the seed
     init: str = "normal"  # initial weights
     validation: float = 0.1  # the part of the training set that is set aside
     # train on colors of mean 0 and deviation 1, and fold that into U and u at the end
@@ -27,7 +27,7 @@ class ImageRecipe:
 
 
 def _text(penalty: float, kind: ActivityKind, floor: float = 0.0) -> Settings:
-    """Section 4.4, but for the penalty."""
+    """Section 4.4, except for the penalty."""
     return Settings(
         epochs=150,
         batch_size=32,

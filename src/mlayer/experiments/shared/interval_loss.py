@@ -20,7 +20,7 @@ from mlayer.nn import MLayer
 
 
 class BoundedNetwork(nn.Module):
-    """A network of flat images with bounds of its margins, which knows how far its training is.
+    """A network of flat images with bounds of its margins; it counts the batches of its training.
 
     Args:
         network: for images, colors first; ends in an M-layer or a linear map.

@@ -171,13 +171,11 @@ def broken_by_attack(  # noqa: PLR0917
         point = point.detach()
         likely = torch.nonzero((margin.detach() <= 0) & ~down)[:, 0]
         if len(likely):
-            inside = torch.minimum(
-                torch.maximum(point[likely].double(), exact_low[likely]), exact_high[likely]
-            )
+            inside = point[likely].double().clamp(exact_low[likely], exact_high[likely])
             with torch.no_grad():
                 scores = exact(inside.flatten(1))
             down[likely] = scores.argmax(1) != y[likely]
         # From half the box down to a hundredth of it.
         size = eps * max(0.01, 0.5 * (1 - step / max(1, steps)))
-        point = torch.minimum(torch.maximum(point - size * gradient.sign(), low), high)
+        point = (point - size * gradient.sign()).clamp(low, high)
     return down

@@ -22,7 +22,7 @@ from mlayer.nn import MLayer
 
 
 class PooledModel(nn.Module):
-    """A network of standardized flat images, which knows how far its training is.
+    """A network of standardized flat images; it counts the batches of its training.
 
     Args:
         network: of `pooled_network`.

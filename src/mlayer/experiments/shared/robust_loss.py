@@ -2,9 +2,8 @@
 
 On small boxes an M-layer of low degree is nearly linear, so one to three steps of the gradient's sign find
 nearly the worst point, at two to four times the cost of plain training. On large ones the last corner may be
-better than what lies between: training would learn to make it so, and nothing else. There the worst of all
-points on the way is taken.
-`mlayer.certificates` then proves what the training only made likely.
+better than the points before it: training would learn to make it so, and nothing else. There the worst point
+of the whole path counts. `mlayer.certificates` then proves what the training only made likely.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mlayer.nn import MLayer
 
 
 class PixelModel(nn.Module):
-    """A classifier of pixels in [0, 1] on standardized colors, which knows how far its training is.
+    """A classifier of pixels in [0, 1] on standardized colors; it counts the batches of its training.
 
     Args:
         body: an MLayer or a linear layer, on standardized inputs.

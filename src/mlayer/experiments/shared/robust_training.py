@@ -185,7 +185,7 @@ def _body(
             generator=generator,
         )
     layer = nn.Linear(inputs, classes)
-    with torch.no_grad():  # from nothing: a convex problem needs no luck
+    with torch.no_grad():  # zeros: a convex problem needs no random start
         layer.weight.zero_()
         layer.bias.zero_()
     return layer

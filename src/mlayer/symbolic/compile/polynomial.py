@@ -104,13 +104,7 @@ class PolynomialPlan:
 
 
 def plan(expressions: Any, variables: Any, *, largest: int = LARGEST) -> PolynomialPlan:
-    """Wire formulas, and say how large the layer will be, without building it.
-
-    Args:
-        expressions: one or several: strings or sympy expressions. Polynomials, and polynomials times exp,
-            sin, cos, sinh or cosh of linear forms.
-        variables: names or symbols: the inputs of the layer, in order.
-        largest: the largest matrix allowed.
+    """Wire formulas, given as to :func:`from_polynomial`, and say how large the layer will be.
 
     >>> print(plan("a*b*c*d", "a b c d").matrix_size)
     5

@@ -84,7 +84,7 @@ def extent_of(expression: Any, count: int) -> Extent:
 
 
 def with_named_constants(expression: Any, names: dict[Any, Any]) -> Any:
-    """The expression with a symbol for each constant that is no fraction.
+    """The expression with a symbol for each constant that is not a fraction.
 
     So does sympy's own algebra: it makes three million terms of the 20th power of a sum of nine roots.
 
