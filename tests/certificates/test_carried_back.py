@@ -148,11 +148,11 @@ def test_windows_of_numbers_that_overflow(eps: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["interval", "small input", "minimum"])
-def test_denormal_factors_that_are_taken_as_zero(kind: str, flushing: Any) -> None:
+def test_denormal_factors_that_are_taken_as_zero(kind: str, flushing: Callable[[], None]) -> None:
     """Threads of torch may take them as 0, and what they are multiplied by may be as large."""
     small, large = 2.0**-1030, 2.0**1000
 
-    def number(*values: float) -> Any:
+    def number(*values: float) -> Tensor:
         return torch.tensor([values], dtype=torch.float64)
 
     zero = torch.zeros(1, dtype=torch.float64)

@@ -1,7 +1,8 @@
 """The modules in front of an M-layer, read as affine maps, ReLUs and maxima of windows.
 
 An affine map is a dense float64 matrix whose entries are exact, or right to a known relative error (averages,
-batch normalization); a large convolution keeps its weights (`convolved.py`), a normalization alone its diagonal.
+batch normalization); large convolutions keep their weights (`convolved.py`), normalizations that stand alone
+their diagonals.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Affine:
         """Slopes times a part of A.  (rows, q, out) -> (rows, q, in)"""
         return slopes @ part(self.A)
 
-    def takes(self, scale: Tensor) -> bool:  # noqa: ARG002
+    def takes(self, scale: Tensor) -> bool:
         """Whether the rows can be multiplied by these numbers."""
         return True
 
@@ -90,7 +91,7 @@ class Diagonal:
         """Slopes times a part of the weights.  (rows, q, out) -> (rows, q, in)"""
         return slopes * part(self.weights)
 
-    def takes(self, scale: Tensor) -> bool:  # noqa: ARG002
+    def takes(self, scale: Tensor) -> bool:
         """Whether the entries can be multiplied by these numbers."""
         return True
 
