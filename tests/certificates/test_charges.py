@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from certificate_layers import random_layer
+from mlayer import MLayer
 from mlayer.certificates import Certifier
-from mlayer.certificates.bounds import quartic_tensor
+from mlayer.certificates.bounds import caps, methods, quartic_tensor
+from mlayer.certificates.bounds.of_pair import Bounds
 from mlayer.certificates.derivatives.spectral import SpectralPath, usable_eigenvectors
+from mlayer.certificates.problem import constants as constants_module
+from mlayer.certificates.problem.constants import evaluate
 from mlayer.certificates.problem.expansion import Pair, Row
+from mlayer.certificates.problem.fit import Fitted
+from mlayer.certificates.problem.model import Model, log_norms
 
 
 def pair_of(seed: int) -> Pair:
@@ -45,3 +55,83 @@ def test_the_error_of_the_quartic_form_is_in_its_fall(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(quartic_tensor, "quartic_form", with_error)
     assert quartic_tensor.Quartic(pair, 1.0).fall - fall == pytest.approx(5.0, rel=1e-6)
+
+
+def test_coordinates_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 - e^x over 0 with a direction that is too short, by an error that is known: lemma 5."""
+    real, off = constants_module.whiten, 1e-3
+
+    def whitened(*arguments: Any) -> Any:
+        white = real(*arguments)
+        lost = np.linalg.norm(np.tensordot(white.rows, off * white.T, 1), axis=(1, 2))
+        return replace(white, T=white.T * (1 - off), error=white.error + lost)
+
+    one = torch.ones(1, 1, dtype=torch.float64)
+    layer = MLayer.from_weights(
+        one[None], torch.stack([-one, 0 * one]), output_bias=torch.tensor([3.0, 0.0]).double()
+    )
+    monkeypatch.setattr(constants_module, "whiten", whitened)
+    certifier = Certifier(layer, fit_steps=0)
+    x, label = torch.zeros(1, 1, dtype=torch.float64), torch.tensor([0])
+    for method in methods.names():
+        radius = float(certifier(x, label, method=method).radius[0])
+        assert 0 < radius <= math.log(3), method
+    asked = (math.log(3) * (1 + k * off / 8) for k in range(1, 9))
+    assert not any(bool(certifier(x, label, eps=eps).certified[0]) for eps in asked)
+
+
+def test_the_basis_counts_for_tangents_and_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = pair_of(7)
+    bounds, eps = Bounds(pair), 0.05
+    plain = bounds.tangent(bounds.third, eps)
+    given: list[float] = []
+    real = caps.BoxQuadratic
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        given.append(arguments[6] if len(arguments) > 6 else options.get("extra", 0.0))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(Pair, "curvature_of_basis", lambda *_: 100.0)
+    assert Bounds(pair).tangent(bounds.third, eps) < plain - 0.03
+    monkeypatch.setattr(caps, "BoxQuadratic", recorded)
+    found = Bounds(pair).caps
+    low, high = pair.row.interval(eps)
+    elsewhere = pair_of(7)
+    elsewhere.margin = 0.0  # the plane alone does not prove it
+    found._view(found._again(elsewhere), bounds.second.box(eps), low, high, 1e-3 * pair.row.radius(eps))
+    assert given == [100.0]
+
+
+def test_a_gauge_whose_inverse_is_off() -> None:
+    """Norms and logarithmic norms are those of the exact inverse of P."""
+    random = np.random.default_rng(0)
+    for seed in range(6):
+        layer, x, labels = random_layer("full", seed)
+        certifier = Certifier(layer, fit_steps=0)
+        weights, n = certifier._model.weights, certifier._model.weights.n
+        P = np.eye(n) + 0.3 * random.standard_normal((n, n))
+        inverse = np.linalg.inv(P)
+        fitted = Fitted(certifier.constants.w, P, inverse * (1 - 1e-9), np.zeros((n * n, n * n)))
+        found, white = evaluate(weights, certifier.region.norm, fitted)
+        assert found.gauge_error > 0
+        flat = (P @ white.T @ inverse).reshape(len(white.T), -1)
+        assert np.linalg.norm(flat, 2) <= found.delta_F
+        assert np.linalg.cond(P) <= found.condition * (1 + 1e-9)
+        row = Row(Model(weights, certifier.region, found, white), x.numpy()[0], int(labels[0]))
+        for A in (row.M, row.M - 20 * np.eye(n)):
+            in_gauge = P @ A @ inverse
+            row.M, top = A, float(np.linalg.eigvalsh((in_gauge + in_gauge.T) / 2)[-1])
+            for name in ("mu", "off", "M_norm", "M_gauge", "M_gauge_norm", "_log_norms"):
+                vars(row).pop(name, None)
+            assert top <= row.mu + 1e-12
+
+
+def test_logarithmic_norms_are_proved() -> None:
+    """Of two rows: m is one if (m - a)(m - d) >= b^2 and m >= a, d, in rational numbers."""
+    random = np.random.default_rng(1)
+    M = random.standard_normal((200, 2, 2)) * 10.0 ** random.uniform(-3, 3, (200, 1, 1))
+    for A, value in zip(M.tolist(), log_norms(M).tolist(), strict=True):
+        (a, b), (c, d) = [[Fraction(v) for v in row] for row in A]
+        m = Fraction(value)
+        assert m >= max(a, d)
+        assert (m - a) * (m - d) >= ((b + c) / 2) ** 2
