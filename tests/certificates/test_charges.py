@@ -16,6 +16,8 @@ from mlayer import MLayer
 from mlayer.certificates import Certifier
 from mlayer.certificates.bounds import caps, methods, quartic_tensor
 from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.boxes import planes
+from mlayer.certificates.boxes.enclosed import Enclosed
 from mlayer.certificates.derivatives.spectral import SpectralPath, usable_eigenvectors
 from mlayer.certificates.problem import constants as constants_module
 from mlayer.certificates.problem.constants import evaluate
@@ -126,12 +128,40 @@ def test_a_gauge_whose_inverse_is_off() -> None:
             assert top <= row.mu + 1e-12
 
 
-def test_logarithmic_norms_are_proved() -> None:
+@pytest.mark.parametrize("error", [0.0, 1e-3])
+def test_logarithmic_norms_are_proved(error: float) -> None:
     """Of two rows: m is one if (m - a)(m - d) >= b^2 and m >= a, d, in rational numbers."""
     random = np.random.default_rng(1)
     M = random.standard_normal((200, 2, 2)) * 10.0 ** random.uniform(-3, 3, (200, 1, 1))
-    for A, value in zip(M.tolist(), log_norms(M).tolist(), strict=True):
+    enclosed = Enclosed(torch.from_numpy(M), torch.full((200,), error, dtype=torch.float64))
+    of_boxes = [Fraction(v) - Fraction(error) for v in planes._growth_rate(enclosed).tolist()]
+    for A, *norms in zip(M.tolist(), map(Fraction, log_norms(M).tolist()), of_boxes, strict=True):
         (a, b), (c, d) = [[Fraction(v) for v in row] for row in A]
-        m = Fraction(value)
-        assert m >= max(a, d)
-        assert (m - a) * (m - d) >= ((b + c) / 2) ** 2
+        for m in norms:
+            assert m >= max(a, d)
+            assert (m - a) * (m - d) >= ((b + c) / 2) ** 2
+
+
+def test_the_ball_of_a_cap_is_around_the_rounded_center(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At x = 10^8 centers are rounded by more than the ball's radius; in y it is larger by the reach."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    layer = MLayer.from_weights(
+        one[None], torch.stack([-one, 0 * one]), output_bias=torch.tensor([3.0, 0.0]).double(),
+        embedding=one, embedding_bias=torch.tensor([-1e8]).double(),
+    )  # fmt: skip
+    row = Row(Certifier(layer, fit_steps=0)._model, np.array([1e8]), 0)
+    row.model.white = replace(row.model.white, reach=2.0)
+    found, radius, center = Bounds(row.pair(1)).caps, 1e-10, 0.123456789
+    seen: list[tuple[float, float]] = []
+
+    def view(_: Any, order: Any, __: Any, ___: Any, ____: Any, ball: float) -> caps.View:
+        seen.append((float(order.pair.row.x[0]), ball))
+        done = len(seen) > 1
+        return caps.View(0.0 if done else 1.0, np.array([center]), radius, None)
+
+    monkeypatch.setattr(caps.Caps, "_view", view)
+    assert found.passes(0.5)
+    (_, _), (x, ball) = seen
+    moved_by = abs(Fraction(x) - 10**8 - Fraction(center)) * Fraction(math.sqrt(row.model.white.w[0]))
+    assert moved_by > 10 * radius
+    assert ball >= 2 * (radius + float(moved_by)) * (1 - 1e-12)
