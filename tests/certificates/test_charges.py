@@ -16,11 +16,13 @@ from mlayer import MLayer
 from mlayer.certificates import Certifier
 from mlayer.certificates.bounds import caps, methods, quartic_tensor
 from mlayer.certificates.bounds.of_pair import Bounds
+from mlayer.certificates.bounds.quadratic_terms import BoxQuadratic
 from mlayer.certificates.boxes import planes
 from mlayer.certificates.boxes.enclosed import Enclosed
 from mlayer.certificates.derivatives.spectral import SpectralPath, usable_eigenvectors
 from mlayer.certificates.problem import constants as constants_module
 from mlayer.certificates.problem.constants import evaluate
+from mlayer.certificates.problem.coordinates import whiten
 from mlayer.certificates.problem.expansion import Pair, Row
 from mlayer.certificates.problem.fit import Fitted
 from mlayer.certificates.problem.model import Model, log_norms
@@ -61,7 +63,7 @@ def test_the_error_of_the_quartic_form_is_in_its_fall(monkeypatch: pytest.Monkey
 
 def test_coordinates_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """3 - e^x over 0 with a direction that is too short, by an error that is known: lemma 5."""
-    real, off = constants_module.whiten, 1e-3
+    real, off = whiten, 1e-3
 
     def whitened(*arguments: Any) -> Any:
         white = real(*arguments)
@@ -87,7 +89,7 @@ def test_the_basis_counts_for_tangents_and_caps(monkeypatch: pytest.MonkeyPatch)
     bounds, eps = Bounds(pair), 0.05
     plain = bounds.tangent(bounds.third, eps)
     given: list[float] = []
-    real = caps.BoxQuadratic
+    real = BoxQuadratic
 
     def recorded(*arguments: Any, **options: Any) -> Any:
         given.append(arguments[6] if len(arguments) > 6 else options.get("extra", 0.0))
@@ -112,7 +114,7 @@ def test_a_gauge_whose_inverse_is_off() -> None:
         certifier = Certifier(layer, fit_steps=0)
         weights, n = certifier._model.weights, certifier._model.weights.n
         P = np.eye(n) + 0.3 * random.standard_normal((n, n))
-        inverse = np.linalg.inv(P)
+        inverse = np.linalg.inv(P).astype(np.float64)
         fitted = Fitted(certifier.constants.w, P, inverse * (1 - 1e-9), np.zeros((n * n, n * n)))
         found, white = evaluate(weights, certifier.region.norm, fitted)
         assert found.gauge_error > 0
@@ -130,7 +132,7 @@ def test_a_gauge_whose_inverse_is_off() -> None:
 
 @pytest.mark.parametrize("error", [0.0, 1e-3])
 def test_logarithmic_norms_are_proved(error: float) -> None:
-    """Of two rows: m is one if (m - a)(m - d) >= b^2 and m >= a, d, in rational numbers."""
+    """For two rows m is one if (m - a)(m - d) >= b^2 and m >= a, d, in rational numbers."""
     random = np.random.default_rng(1)
     M = random.standard_normal((200, 2, 2)) * 10.0 ** random.uniform(-3, 3, (200, 1, 1))
     enclosed = Enclosed(torch.from_numpy(M), torch.full((200,), error, dtype=torch.float64))
@@ -143,7 +145,7 @@ def test_logarithmic_norms_are_proved(error: float) -> None:
 
 
 def test_the_ball_of_a_cap_is_around_the_rounded_center(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At x = 10^8 centers are rounded by more than the ball's radius; in y it is larger by the reach."""
+    """Centers at x = 10^8 are rounded by more than the ball's radius; in y it is larger by the reach."""
     one = torch.ones(1, 1, dtype=torch.float64)
     layer = MLayer.from_weights(
         one[None], torch.stack([-one, 0 * one]), output_bias=torch.tensor([3.0, 0.0]).double(),

@@ -73,7 +73,7 @@ def test_the_same_map(options: dict[str, Any], normalized: bool, monkeypatch: py
 def test_normalizations_that_divide_channels(
     shape: tuple[int, ...], pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a Flatten or an Unflatten the entries of one channel have scales of their own."""
+    """The entries of one channel have different scales behind a Flatten or an Unflatten."""
     torch.manual_seed(2)
     monkeypatch.setattr(steps, "_DENSE", 0)
     first = nn.AvgPool2d(1) if pooled else nn.Conv2d(4, 4, 3, padding=1)

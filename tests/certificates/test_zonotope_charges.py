@@ -22,7 +22,7 @@ def tensor(values: object) -> Tensor:
 
 
 def exact(step: Step, h: Rational) -> Rational:
-    """What a step computes."""
+    """The numbers that a step computes."""
     if isinstance(step, Relu):
         return [max(v, Fraction(0)) for v in h]
     if isinstance(step, MaxPool):
