@@ -7,7 +7,7 @@ import os
 import random
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -182,3 +182,15 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("needs the real data sets: $MLAYER_DATA is not set")
     return Path(folder)
+
+
+@pytest.fixture
+def flushing() -> Iterator[Callable[[], None]]:
+    """torch.set_flush_denormal(True) within a test, by a call."""
+
+    def on() -> None:
+        if not torch.set_flush_denormal(True):
+            pytest.skip("this processor keeps denormal numbers")
+
+    yield on
+    torch.set_flush_denormal(False)

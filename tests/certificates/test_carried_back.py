@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import mlayer
 from mlayer.certificates import certify
-from mlayer.certificates.networks.relax import Box, Functional, back
+from mlayer.certificates.networks.relax import Box, Functional, back, through
 from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step
 from mlayer.certificates.networks.zonotope import zonotope
 
@@ -145,3 +145,25 @@ def test_windows_of_numbers_that_overflow(eps: float) -> None:
     found = certify(model, x, model(x).argmax(1), eps=eps)
     assert not found.certified.any()
     assert mlayer.bounds(model, x - eps, x + eps).lower.tolist() == [[-torch.inf, -torch.inf]]
+
+
+@pytest.mark.parametrize("kind", ["interval", "small input", "minimum"])
+def test_denormal_factors_that_are_taken_as_zero(kind: str, flushing: Callable[[], None]) -> None:
+    """Threads of torch may take them as 0, and what they are multiplied by may be as large."""
+    small, large = 2.0**-1030, 2.0**1000
+
+    def number(*values: float) -> Tensor:
+        return torch.tensor([values], dtype=torch.float64)
+
+    zero = torch.zeros(1, dtype=torch.float64)
+    if kind == "minimum":
+        functional, box = Functional(number(small)[None], number(0.0)), Box(number(-large), number(large))
+        flushing()
+        assert float(functional.minimum(box)[0, 0]) <= -(2.0**-30)
+        return
+    factor, value = (small, large) if kind == "interval" else (large, small)
+    step = Affine(number(factor), zero, 0.0, zero)
+    flushing()
+    found = through(step, Box(number(-value), number(value)))
+    assert float(found.low[0, 0]) <= -(2.0**-30)
+    assert float(found.high[0, 0]) >= 2.0**-30

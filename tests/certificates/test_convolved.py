@@ -12,7 +12,7 @@ import mlayer
 from mlayer.certificates.networks import steps
 from mlayer.certificates.networks.convolved import Convolved
 from mlayer.certificates.networks.relax import negative_part, positive_part
-from mlayer.certificates.networks.steps import Affine, Step, read_front
+from mlayer.certificates.networks.steps import Affine, MaxPool, Relu, Step, read_front
 
 SHAPE = (4, 9, 8)
 OPTIONS: list[dict[str, Any]] = [
@@ -33,6 +33,12 @@ def made(front: list[nn.Module], monkeypatch: pytest.MonkeyPatch, dense: int) ->
     return step
 
 
+def with_statistics(norm: Any) -> Any:
+    for tensor in (norm.running_mean, norm.weight.data, norm.bias.data):
+        tensor.normal_()
+    return norm
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("normalized", [False, True])
 def test_the_same_map(options: dict[str, Any], normalized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,11 +46,7 @@ def test_the_same_map(options: dict[str, Any], normalized: bool, monkeypatch: py
     averages = "count_include_pad" in options
     front: list[nn.Module] = [nn.AvgPool2d(**options) if averages else nn.Conv2d(4, 6, **options)]
     if normalized:
-        norm = nn.BatchNorm2d(4 if averages else 6)
-        for tensor in (norm.running_mean, norm.weight.data, norm.bias.data):
-            assert tensor is not None
-            tensor.normal_()
-        front.append(norm)
+        front.append(with_statistics(nn.BatchNorm2d(4 if averages else 6)))
     front = [module.double().eval().requires_grad_(False) for module in front]
     kept, dense = made(front, monkeypatch, 0), made(front, monkeypatch, 10**9)
     assert isinstance(kept, Convolved)
@@ -64,6 +66,33 @@ def test_the_same_map(options: dict[str, Any], normalized: bool, monkeypatch: py
         )
     truth = nn.Sequential(*front)(h.view(5, *SHAPE)).flatten(1)
     torch.testing.assert_close(kept.ahead(h, torch.positive) + kept.b, truth, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (9, 8, 4), (3, 12, 8)])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_normalizations_that_divide_channels(
+    shape: tuple[int, ...], pooled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries of one channel have different scales behind a Flatten or an Unflatten."""
+    torch.manual_seed(2)
+    monkeypatch.setattr(steps, "_DENSE", 0)
+    first = nn.AvgPool2d(1) if pooled else nn.Conv2d(4, 4, 3, padding=1)
+    front: list[nn.Module] = [first, nn.Flatten()]
+    if len(shape) == 3:
+        front.append(nn.Unflatten(1, shape))
+    norm = nn.BatchNorm1d(4 * 9 * 8) if len(shape) == 1 else nn.BatchNorm2d(shape[0])
+    front += [with_statistics(norm), nn.Flatten()]
+    front = [module.double().eval().requires_grad_(False) for module in front]
+    x = torch.randn(3, *SHAPE, dtype=torch.float64)
+    h = x.flatten(1)
+    for step in read_front(front, SHAPE, 4 * 9 * 8):
+        assert not isinstance(step, Relu | MaxPool)
+        slopes = torch.randn(3, 2, step.outputs, dtype=torch.float64)
+        forward = (slopes * step.ahead(h, torch.positive)[:, None]).sum(-1)
+        backward = (step.behind(slopes, torch.positive) * h[:, None]).sum(-1)
+        torch.testing.assert_close(forward, backward, rtol=1e-11, atol=1e-11)
+        h = step.ahead(h, torch.positive) + step.b
+    torch.testing.assert_close(h, nn.Sequential(*front)(x), rtol=1e-12, atol=1e-12)
 
 
 def test_the_same_certificates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,18 +238,6 @@ def _with_gauge(certifier: Certifier, P: Any, P_inverse: Any) -> Certifier:
     return certifier
 
 
-@pytest.fixture
-def flushing() -> Any:
-    """torch.set_flush_denormal(True) within a test, by a call."""
-
-    def on() -> None:
-        if not torch.set_flush_denormal(True):
-            pytest.skip("this processor keeps denormal numbers")
-
-    yield on
-    torch.set_flush_denormal(False)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_denormal_weights_count_where_torch_takes_them_as_zero(dtype: torch.dtype, flushing: Any) -> None:
     """2 - exp(u t x) against 0: u is denormal in the layer's precision, and t as large."""

@@ -101,8 +101,13 @@ class Convolved:
         )
         return found.reshape(*slopes.shape[:2], self.inputs)
 
+    def takes(self, scale: Tensor) -> bool:
+        """Whether the rows can be multiplied by these numbers: those of a channel share their weights."""
+        of_channels = scale.reshape(len(self.weights), -1)
+        return bool((of_channels == of_channels[:, :1]).all())
+
     def scaled(self, scale: Tensor, b: Tensor, error: Tensor, relative: float) -> Convolved:
-        """The rows times a scale, one for each channel, with another b."""
+        """The rows times a scale that it takes, with another b."""
         of_channels = scale.reshape(len(self.weights), -1)[:, 0]
         weights = of_channels[:, None, None, None] * self.weights
         return replace(self, weights=weights, b=b, error=error, relative=relative)

@@ -65,7 +65,11 @@ def through(step: Step, box: Box) -> Box:
             ends.append(padded[:, step.windows].amax(-1))
         return Box(*ends)
     relative = relative_rounding(step.inputs) + 2 * step.relative
-    error = relative * (step.ahead(box.size, torch.abs) + step.b.abs()) + 2 * step.error + VANISHED
+    size = box.size
+    error = relative * (step.ahead(size, torch.abs) + step.b.abs()) + 2 * step.error + VANISHED
+    # Factors that are denormal may be taken as 0.
+    ones = torch.ones_like(size[:1])
+    error = error + TINY * (step.ahead(ones, torch.abs) + size.sum(-1, keepdim=True))
     low = step.ahead(box.low, positive_part) + step.ahead(box.high, negative_part) + step.b - error
     high = step.ahead(box.high, positive_part) + step.ahead(box.low, negative_part) + step.b + error
     return Box(low, high)
@@ -86,6 +90,7 @@ class Functional:
         low, high = box.low[:, None], box.high[:, None]
         terms = torch.minimum(self.slopes * low, self.slopes * high)
         error = relative_rounding(terms.shape[-1]) * (terms.abs().sum(-1) + self.constant.abs()) + VANISHED
+        error = error + TINY * (self.slopes.abs().sum(-1) + box.size.sum(-1, keepdim=True))
         return terms.sum(-1) + self.constant - error
 
 

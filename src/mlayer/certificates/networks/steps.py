@@ -1,7 +1,8 @@
 """The modules in front of an M-layer, read as affine maps, ReLUs and maxima of windows.
 
 An affine map is a dense float64 matrix whose entries are exact, or right to a known relative error (averages,
-batch normalization); a large convolution keeps its weights (`convolved.py`).
+batch normalization); large convolutions keep their weights (`convolved.py`), normalizations that stand alone
+their diagonals.
 """
 
 from __future__ import annotations
@@ -54,9 +55,49 @@ class Affine:
         """Slopes times a part of A.  (rows, q, out) -> (rows, q, in)"""
         return slopes @ part(self.A)
 
+    def takes(self, scale: Tensor) -> bool:
+        """Whether the rows can be multiplied by these numbers."""
+        return True
+
     def scaled(self, scale: Tensor, b: Tensor, error: Tensor, relative: float) -> Affine:
         """The rows times a scale, with another b."""
         return Affine(scale[:, None] * self.A, b, relative, error)
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """weights h + b, entry by entry; errors are stated as for `Affine`."""
+
+    weights: Tensor  # (out,)
+    b: Tensor  # (out,)
+    relative: float
+    error: Tensor  # (out,)
+
+    @property
+    def outputs(self) -> int:
+        """The number of entries."""
+        return len(self.weights)
+
+    @property
+    def inputs(self) -> int:
+        """The same."""
+        return len(self.weights)
+
+    def ahead(self, h: Tensor, part: Part) -> Tensor:
+        """H times a part of the weights.  (rows, in) -> (rows, out)"""
+        return h * part(self.weights)
+
+    def behind(self, slopes: Tensor, part: Part) -> Tensor:
+        """Slopes times a part of the weights.  (rows, q, out) -> (rows, q, in)"""
+        return slopes * part(self.weights)
+
+    def takes(self, scale: Tensor) -> bool:
+        """Whether the entries can be multiplied by these numbers."""
+        return True
+
+    def scaled(self, scale: Tensor, b: Tensor, error: Tensor, relative: float) -> Diagonal:
+        """The entries times a scale, with another b."""
+        return Diagonal(scale * self.weights, b, relative, error)
 
 
 @dataclass(frozen=True)
@@ -71,7 +112,7 @@ class MaxPool:
     windows: Tensor
 
 
-AffineStep = Affine | Convolved
+AffineStep = Affine | Diagonal | Convolved
 Step = AffineStep | Relu | MaxPool
 KNOWN: tuple[type[nn.Module], ...] = (
     nn.Identity,
@@ -299,13 +340,11 @@ def _normalized(
     area = int(torch.Size(shape[1:]).numel())
     scale, b, error = (v.repeat_interleave(area) for v in (scale, b, error))
     before = steps[-1] if steps else None
-    if isinstance(before, AffineStep) and not _vanishes(scale, before):
+    if isinstance(before, AffineStep) and before.takes(scale) and not _vanishes(scale, before):
         old = scale * before.b
         error = (error + scale.abs() * before.error + 8 * UNIT * (old.abs() + b.abs())) * (1 + 1e-9) + 1e-300
         return [*steps[:-1], before.scaled(scale, old + b, error, before.relative + 8 * UNIT)]
-    if len(scale) ** 2 > _LARGEST:
-        _dense(len(scale), len(scale))
-    return [*steps, Affine(torch.diag(scale), b, 8 * UNIT, error + 1e-300)]
+    return [*steps, Diagonal(scale, b, 8 * UNIT, error + 1e-300)]
 
 
 def _vanishes(scale: Tensor, before: AffineStep) -> bool:
