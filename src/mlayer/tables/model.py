@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place. 3: dates with
 # months in words and clocks in any format, amounts in several units of one kind, numbers for missing cells.
-# 4: units in singular and plural, of the calendar and of the compass; numbers next to magnitudes.
+# 4: units in singular and plural, of the calendar, of the compass and imperial; numbers next to magnitudes.
 TABLE_FORMAT = 4
 _BATCH = 4096  # rows predicted at once
 _SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
