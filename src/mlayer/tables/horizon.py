@@ -116,5 +116,9 @@ def _damping(slows: Mapping[str, Any], days: AnyArray) -> AnyArray:
 def _days_ahead(entry: Mapping[str, Any], schema: Schema, frame: DataFrame) -> AnyArray:
     """Days after the last date of the fit; 0 without a date."""
     (date,) = (c.date for c in schema.columns if c.date is not None and c.name == entry["column"])
-    last = np.datetime64(entry["last"], "s").astype(np.int64) / 86400
-    return np.nan_to_num(date.parse(frame[date.name]).values + date.origin - last)
+    return np.nan_to_num(date.parse(frame[date.name]).values + date.origin - last_day(entry))
+
+
+def last_day(entry: Mapping[str, Any]) -> float:
+    """Days since 1970 of the last date of the fit."""
+    return float(np.datetime64(entry["last"], "s").astype(np.int64) / 86400)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 # 4: units in singular and plural, of the calendar, of the compass and imperial; numbers next to magnitudes.
 TABLE_FORMAT = 4
 _BATCH = 4096  # rows predicted at once
-_SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
+SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
 # x^10 on [0, 1] goes as far beyond it as any prediction may: further than the laws that tables follow.
-_DEGREE = 10
+DEGREE = 10
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ class TableModel:
         least, most = self.facts.get("range", (0.0, 0.0))
         if not least < most:
             return outputs
-        slack = _SLACK * (most - least)
+        slack = SLACK * (most - least)
         low = least - slack if least < 0 else max(least - slack, 0.0)
         with np.errstate(over="ignore"):
-            more = (most - least) * np.expm1(_DEGREE * np.log1p(np.asarray(beyond)))
+            more = (most - least) * np.expm1(DEGREE * np.log1p(np.asarray(beyond)))
             bounded = np.clip(outputs, low - more, most + slack + more)
         # An overflow beyond the fit has no value.
         return np.where(np.isfinite(outputs) | (more == 0), bounded, outputs)
