@@ -50,6 +50,29 @@ def shift_remarks(date: Date, shifts: Iterable[tuple[float, float]]) -> list[Rem
     return [Remark("shift", date.name, 0, said.format(date.day(day), readable(size))) for day, size in shifts]
 
 
+def at_last_level(facts: Mapping[str, Any], schema: Schema, numbers: AnyArray, values: AnyArray) -> AnyArray:
+    """Values of a series as they would be at the level after its last shift, which is that of the model.
+
+    Args:
+        facts: of the model.
+        schema: of its columns.
+        numbers: encoded rows.
+        values: one for each of them.
+    """
+    if not facts.get("shifts"):
+        return values
+    place = {column.name: places.start for column, places in schema.placed}[facts["horizon"]["column"]]
+    return np.asarray(values + sum(size * (numbers[:, place] <= day) for day, size in facts["shifts"]))
+
+
+def remarks_of_shifts(facts: Mapping[str, Any], schema: Schema) -> list[Remark]:
+    """A remark for each shift of the level of the series that a model was fitted to."""
+    if not facts.get("shifts"):
+        return []
+    (date,) = (c.date for c in schema.columns if c.date is not None and c.name == facts["horizon"]["column"])
+    return shift_remarks(date, facts["shifts"])
+
+
 def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
     """KeyError, TypeError or ValueError if an entry is damaged."""
     HorizonErrors.from_json(entry)

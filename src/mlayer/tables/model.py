@@ -299,11 +299,14 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
     ends = facts.get("range", [0.0, 0.0])
     if not isinstance(ends, list) or len(ends) != 2 or not _are_numbers(ends):
         raise ValueError("a range that is not a pair of numbers")
-    periods = facts.get("periods", [])
-    if not isinstance(periods, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods
-    ):
-        raise ValueError("periods that are not pairs of numbers")
+    for name in ("periods", "shifts"):
+        pairs = facts.get(name, [])
+        if not isinstance(pairs, list) or not all(
+            isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in pairs
+        ):
+            raise ValueError(f"{name} that are not pairs of numbers")
+    if facts.get("shifts") and "horizon" not in facts:
+        raise ValueError("shifts without a date")
     return dict(facts)
 
 

@@ -161,6 +161,7 @@ def fit_table(
         if "range" in facts:
             facts["range"] = [float(truth.min()), float(truth.max())]
         facts |= {"periods": trained.periods} if trained.periods else {}
+        facts |= {"shifts": [list(shift) for shift in trained.shifts]} if trained.shifts else {}
         if half is not None:
             facts |= _horizon(split, rows, np.arange(len(truth)), trained, predictions.outputs)
         model = TableModel(trained.layer, schema, target, facts | {"fitted to": "all rows"}, plan.threshold)
