@@ -67,10 +67,8 @@ def at_last_level(facts: Mapping[str, Any], schema: Schema, numbers: AnyArray, v
 
 def remarks_of_shifts(facts: Mapping[str, Any], schema: Schema) -> list[Remark]:
     """A remark for each shift of the level of the series that a model was fitted to."""
-    if not facts.get("shifts"):
-        return []
-    (date,) = (c.date for c in schema.columns if c.date is not None and c.name == facts["horizon"]["column"])
-    return shift_remarks(date, facts["shifts"])
+    date = _date_of(facts.get("horizon", {}), schema)
+    return [] if date is None else shift_remarks(date, facts.get("shifts", []))
 
 
 def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
@@ -82,8 +80,21 @@ def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
         rate, after = (float(entry["slows"][name]) for name in ("rate", "after"))
         if not (np.isfinite(rate) and 0 < after < np.inf):
             raise ValueError("growth that slows down")
-    if not any(c.date is not None and c.name == entry["column"] for c in schema.columns):
+    if _date_of(entry, schema) is None:
         raise ValueError(f"no column of dates {entry['column']!r}")
+
+
+def check_shifts(facts: Mapping[str, Any], schema: Schema) -> None:
+    """ValueError unless the shifts are numbers, on days of the training table."""
+    for day, size in facts.get("shifts", []):
+        date = _date_of(facts.get("horizon", {}), schema)
+        if date is None or not (date.low <= day <= date.high and np.isfinite(size)):
+            raise ValueError(f"a shift of the level by {size!r} after {day!r}")
+
+
+def _date_of(entry: Mapping[str, Any], schema: Schema) -> Date | None:
+    """The column whose dates order the rows."""
+    return next((c.date for c in schema.columns if c.date and c.name == entry.get("column")), None)
 
 
 def widths_of_forecasts(

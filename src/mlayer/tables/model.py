@@ -18,7 +18,7 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width
 from mlayer.numerics.spread import Spread
 from mlayer.numerics.torch_memory import in_torch_memory
-from mlayer.tables.horizon import check_horizon, slowed, widths_of_forecasts
+from mlayer.tables.horizon import check_horizon, check_shifts, slowed, widths_of_forecasts
 from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, readable, regression_metrics
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
@@ -263,6 +263,7 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
         facts = _checked_facts(entry["facts"])
         if "horizon" in facts:
             check_horizon(facts["horizon"], schema)
+        check_shifts(facts, schema)
         if "spread" in facts:
             Spread.from_json(facts["spread"], layer.in_features)
         threshold = entry.get("threshold")
@@ -305,8 +306,6 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
             isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in pairs
         ):
             raise ValueError(f"{name} that are not pairs of numbers")
-    if facts.get("shifts") and "horizon" not in facts:
-        raise ValueError("shifts without a date")
     return dict(facts)
 
 
