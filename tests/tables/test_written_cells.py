@@ -150,6 +150,8 @@ AMOUNTS: dict[str, tuple[list[str], list[float]]] = {
     "scales": (["70 kg", "154 lb", "80.5 kg", "11 lbs"], [70, 154 * constants.lb, 80.5, 11 * constants.lb]),
     "rulers": (["1.8 m", "6 ft", "2 m", "70 inches"], [1.8, 6 * constants.foot, 2, 70 * constants.inch]),
     "ways": (["5 km", "3 miles", "9 km", "1 mi"], [5, 3 * constants.mile / 1e3, 9, constants.mile / 1e3]),
+    "Swedish miles": (["50 km", "3 mil", *["20 km"] * 18], [50, np.nan, *[20] * 18]),
+    "food and physics": (["250 cal", "2 kcal", *["7 kcal"] * 18], [np.nan, 2, *[7] * 18]),
     "lots": (["2 ha", "1.5 acres", "3 ha"], [2, 1.5 * constants.acre / constants.hectare, 3]),
     "flats": (["80 m²", "97.5 m2", "900 sq ft", "80 m²"], [80, 97.5, 900 * constants.foot**2, 80]),
     "speeds": (["80 km/h", "50 mph", "20 m/s", "7 km/h"], [80, 50 * constants.mph / constants.kmh, 72, 7]),
