@@ -25,6 +25,7 @@ from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
 from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
+from mlayer.tables.fit.rare import with_rare
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
 from mlayer.tables.fit.tails import with_tails
@@ -207,8 +208,10 @@ def _learned(
     schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
     schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
     schema, followed = with_tails(schema, part, rows.target, rows.truth[chosen])
-    learned = [said for said in learned if said.kind != "far" or said.column not in followed]
-    return schema, [*learned, *codes]
+    schema, small = with_rare(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
+    now = {"far": followed, "rare": set(small)}
+    learned = [said for said in learned if said.column not in now.get(said.kind, ())]
+    return schema, [*learned, *codes, *small.values()]
 
 
 def _again(
