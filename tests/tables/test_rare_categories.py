@@ -22,7 +22,7 @@ def table(spread: float, classes: bool = False, seed: int = 0) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("classes", [False, True])
-def test_small_shops_with_levels_of_their_own_stand_alone(classes: bool) -> None:
+def test_small_shops_with_different_levels_stand_alone(classes: bool) -> None:
     """They were one category, whose rows differed by all that tells shops apart."""
     result = fit_table(table(4.0, classes), Plan("y"), estimator=None if classes else LeastSquares())
     (shop,) = (column for column in result.model.schema.columns if column.name == "shop")

@@ -1,4 +1,4 @@
-"""Rare categories that the target tells apart: small shops with levels of their own.
+"""Rare categories that the target tells apart: small shops with different levels.
 
 Categories of few rows are put together, since a model cannot learn much of each. Where their levels differ
 by more than the rows of one do, that loses more than it saves. They stand alone if the mean of the other
