@@ -108,8 +108,8 @@ def test_the_walk_downhill_finds_the_minimum(best: int, monkeypatch: pytest.Monk
     assert found.loss == 1.0
 
 
-@pytest.mark.parametrize(("spread", "chosen"), [(0.0, 0.0015), (0.02, 0.01)])
-def test_a_gain_within_its_standard_error_is_none(
+@pytest.mark.parametrize(("spread", "chosen"), [(0.0, 0.0015), (0.00047, 0.0015), (0.02, 0.01)])
+def test_a_gain_within_half_of_its_standard_error_is_none(
     spread: float, chosen: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = dict.fromkeys(selection.ALPHAS, 9.0) | {0.01: 1.2, 0.004: 1.1, 0.0015: 1.0}

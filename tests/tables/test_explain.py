@@ -14,7 +14,7 @@ from mlayer.estimators.waves import WaveFit, solved, wave_layer
 from mlayer.symbolic import explain, from_polynomial
 from mlayer.symbolic.read.fit_laws import fitted_power_law
 from mlayer.symbolic.read.fit_waves import fitted_waves
-from mlayer.tables import Schema, TableModel, Target, learn_schema
+from mlayer.tables import Plan, Schema, TableModel, Target, fit_table, learn_schema
 from mlayer.tables.explain import explain_table, symbols_of
 
 SYMBOLS = list(sympy.symbols("m v r"))
@@ -177,3 +177,20 @@ def test_no_waves_are_looked_for_along_many_columns() -> None:
     layer = MLayer(40, 1, matrix_size=6, embedding_size=None).double()
     points = np.random.default_rng(0).normal(size=(90, 40))
     assert fitted_waves(layer, points, points[:, :1], list(sympy.symbols("x0:40")), None) is None
+
+
+def test_the_formula_of_a_series_whose_level_has_shifted_is_that_of_its_forecast() -> None:
+    """Its waves were fitted again to rows of three levels: the constant was a mean of them."""
+    days = np.arange(700)
+    level = 100 - 40 * (days > 250) + 15 * (days > 500)
+    noise = np.random.default_rng(3).normal(0, 2, 700)
+    table = pd.DataFrame({"date": pd.date_range("2022-01-01", periods=700), "y": level + noise})
+    table["y"] += 10 * np.sin(2 * np.pi * days / 7)
+    model = fit_table(table, Plan("y")).model
+    assert [round(day) for day, _ in model.facts["shifts"]] == [250, 500]
+    found = explain_table(model, table)
+    assert found.largest_error < 1
+    assert found.data_error is not None
+    assert found.data_error == pytest.approx(2, rel=0.15)
+    last = model.predict(table.tail(1)).outputs
+    np.testing.assert_allclose(found.formula(found.points[-1:])[:, 0], last, atol=1.0)

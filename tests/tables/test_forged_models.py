@@ -18,7 +18,9 @@ from mlayer.cli import main
 from mlayer.errors import MLayerError
 from mlayer.files.store import _config_of, _digest
 from mlayer.tables import Plan, TableModel, fit_table, load_table_model, open_table, predict_table
+from mlayer.tables.explain import explain_table
 from mlayer.tables.fit import fit_table as fitting
+from mlayer.tables.horizon import remarks_of_shifts
 
 ROWS = 60
 GONE = object()
@@ -145,3 +147,22 @@ def test_no_entry_about_the_horizon_makes_a_raw_error(
     write(file, model, entry)
     assert np.isfinite(load_table_model(file).half_widths(frame, 0.9)).all()
     assert refused > 200
+
+
+def test_no_shift_of_the_level_makes_a_raw_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forged shifts are refused, or explained."""
+    monkeypatch.setattr(fitting, "default_estimator", lambda *_: LeastSquares())
+    file, frame = tmp_path / "m.safetensors", table("regression").astype(str)
+    model: TableModel = fit_table(frame, Plan("y", task="regression")).model
+    entry = json.loads(json.dumps(model.as_json()))
+    horizon = {"column": "when", "last": "2020-02-29T00:00:00", "growth": [1.0, 0.1, 0.0], "span": 30.0}
+    horizon |= {"scores": [0.1 * k for k in range(40)], "relative": False}
+    entry["facts"] |= {"horizon": horizon, "shifts": [[3.0, 2.0]]}
+    write(file, model, entry)
+    assert [remark.kind for remark in remarks_of_shifts(entry["facts"], model.schema)] == ["shift"]
+    explain_table(load_table_model(file), frame)
+    shifts = [[["a", 1.0]], [[1e300, 1.0]], [[3.0, 1e999]], [[float("nan"), 1.0]], [3.0], "ab", [[3.0]], 7]
+    for at, value in [(("shifts",), each) for each in shifts] + [(("horizon",), GONE)]:
+        write(file, model, forged(entry, ("facts", *at), value))
+        with pytest.raises(MLayerError, match="damaged"):
+            load_table_model(file)

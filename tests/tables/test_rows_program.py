@@ -183,3 +183,43 @@ def test_odd_cells_are_read_as_predict_reads_them(name: str, tmp_path: Path) -> 
         with (tmp_path / "n.csv").open(encoding="utf-8", newline="") as file:
             found = encode_rows(schema.as_json(), csv.DictReader(file))
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-9, err_msg=ascii(cell))
+
+
+def far_rows(case: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows to learn from, and rows far beyond them."""
+    draw = np.random.default_rng(5)
+    if case == "growth":
+        months = pd.date_range("2012-01-01", periods=108, freq="MS")
+        season = 0.2 * np.sin(2 * np.pi * np.arange(108) / 12)
+        guests = np.exp(5 + 0.02 * np.arange(108) + season + draw.normal(0, 0.02, 108))
+        later = pd.date_range("2021-01-01", periods=300, freq="MS")
+        return pd.DataFrame({"month": months, "guests": guests}), pd.DataFrame({"month": later})
+    frame = pd.DataFrame({"a": draw.uniform(1, 3, 200), "city": draw.choice(["x", "y"], 200)})
+    frame["b"] = draw.uniform(-1, 1, 200)
+    frame["guests"] = np.maximum(frame["a"] ** 2 * np.exp(frame["b"]) * (1 + (frame["city"] == "x")) - 4, 0)
+    later = pd.DataFrame({"a": np.linspace(0.5, 4, 50), "city": ["x", "y"] * 25})
+    return frame, later.assign(b=np.linspace(1.1, -1.1, 50))
+
+
+@pytest.mark.parametrize("case", ["growth", "not negative"])
+def test_the_limits_of_predict_are_in_the_program(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ONNX file alone goes without them: 300 months of growth, or below 0 where no target did."""
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    table, later = far_rows(case)
+    table.to_csv("t.csv", index=False)
+    later.to_csv("n.csv", index=False)
+    assert main(["fit", "t.csv", "-t", "guests", "--epochs", "20", "-q", "--no-report"]) == 0
+    assert main(["export", "t.safetensors", "--onnx", "t.onnx", "-q"]) == 0
+    assert main(["predict", "t.safetensors", "n.csv", "-o", "p.csv", "-q"]) == 0
+    wanted = pd.read_csv("p.csv")["prediction"].to_numpy()
+    place: dict[str, Any] = {}
+    exec(Path("t_rows.py").read_text(encoding="utf-8"), place)
+    with Path("n.csv").open(encoding="utf-8", newline="") as file:
+        x = np.array(place["numbers"](csv.DictReader(file)))
+    raw = runtime.InferenceSession("t.onnx").run(["p"], {"x": x})[0]
+    assert not np.allclose(raw[:, 0], wanted, rtol=0.1)
+    np.testing.assert_allclose(place["predictions"](x, raw), wanted, rtol=1e-6)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import constants
 
 from mlayer.tables import learn_schema, open_table
 from mlayer.tables.columns import Category, Date, Number, column_from_json, infer_column
@@ -146,6 +147,17 @@ AMOUNTS: dict[str, tuple[list[str], list[float]]] = {
     "money": (["$1.2M", "$900K", "$2 billion", "$50"], [1.2e6, 9e5, 2e9, 50]),
     "German money": (["5,2 Mio. €", "300 Tsd. €", "7 €"], [5.2e6, 3e5, 7]),
     "weights": (["5 kg", "700 g", "2 kg"], [5, 0.7, 2]),
+    "scales": (["70 kg", "154 lb", "80.5 kg", "11 lbs"], [70, 154 * constants.lb, 80.5, 11 * constants.lb]),
+    "rulers": (["1.8 m", "6 ft", "2 m", "70 inches"], [1.8, 6 * constants.foot, 2, 70 * constants.inch]),
+    "ways": (["5 km", "3 miles", "9 km", "1 mi"], [5, 3 * constants.mile / 1e3, 9, constants.mile / 1e3]),
+    "Swedish miles": (["50 km", "3 mil", *["20 km"] * 18], [50, np.nan, *[20] * 18]),
+    "food and physics": (["250 cal", "2 kcal", *["7 kcal"] * 18], [np.nan, 2, *[7] * 18]),
+    "lots": (["2 ha", "1.5 acres", "3 ha"], [2, 1.5 * constants.acre / constants.hectare, 3]),
+    "flats": (["80 m²", "97.5 m2", "900 sq ft", "80 m²"], [80, 97.5, 900 * constants.foot**2, 80]),
+    "speeds": (["80 km/h", "50 mph", "20 m/s", "7 km/h"], [80, 50 * constants.mph / constants.kmh, 72, 7]),
+    "pressures": (["1 bar", "30 psi", "2 bar"], [1, 30 * constants.psi / constants.bar, 2]),
+    "food": (["50 kcal", "90 kJ", "7 kcal"], [50, 90 / 4.184, 7]),
+    "binary bytes": (["2 GiB", "512 MiB", "8 GiB"], [2, 0.5, 8]),
     "bytes": (["1.5 GB", "20 MB", "300 MB"], [1500, 20, 300]),
     "limits": (["<0.5", "1.2", "3.4", ">5"], [0.5, 1.2, 3.4, 5]),
     "more": (["0", "1", "2", "3+"], [0, 1, 2, 3]),

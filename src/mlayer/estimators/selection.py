@@ -35,6 +35,10 @@ _SMALL = 600  # rows, below which three folds judge alpha and not one split
 # From strong to weak. Unit variance of inputs and targets makes them comparable between tables.
 ALPHAS = (0.1, 0.05, 0.025, 0.01, 0.004, 0.0015, 0.0005)
 _MIDDLE = 0.01  # where the search starts
+# Of a standard error: a loss that is higher by less is as good. Of 36 fits to 18 tables a whole one raised
+# the error on new rows by up to 25% (laws nearly without noise) and by 0.6% on average; a half lowered it
+# by 1%.
+_DOUBT = 0.5
 
 # Makes a fresh layer, the same each time.
 Maker = Callable[[], MLayer]
@@ -62,10 +66,10 @@ class _Trial:
     errors: Tensor | None  # as those of a choice
 
     def hardly_differs(self, best: _Trial) -> bool:
-        """Whether its loss is within a standard error of the difference from that of the best."""
+        """Whether its loss is within half of a standard error of the difference from that of the best."""
         more = (self.losses - best.losses)[~best.losses.isnan()]
         # NaN where this trial ended early, infinite after an overflow
-        return bool(more.isfinite().all() and more.mean() <= more.std() / math.sqrt(len(more)))
+        return bool(more.isfinite().all() and more.mean() <= _DOUBT * more.std() / math.sqrt(len(more)))
 
 
 def fold_count(rows: int, effort: str) -> int:
@@ -119,9 +123,9 @@ def choose_alpha(
     A trial ends as soon as its loss exceeds the best so far, or the loss ``to_beat`` of another model.
 
     The loss over log(alpha) falls to one minimum and rises again, up to noise, so the default walks downhill
-    from the middle; a thorough search tries every value. Of those whose loss is within a standard error of
-    the least one the largest is taken (Breiman et al., "Classification and Regression Trees", 1984): a layer
-    that is as good and smoother goes less astray where rows are rare.
+    from the middle; a thorough search tries every value. Of those whose loss is within half of a standard
+    error of the least one the largest is taken (with a whole one: Breiman et al., "Classification and
+    Regression Trees", 1984): a layer that is as good and smoother goes less astray where rows are rare.
     """
     watch = watch or Watch()
     alphas = alphas_of(effort)

@@ -23,6 +23,8 @@ from mlayer.estimators.rows import Rows
 from mlayer.nn import BlockDiagonal, MLayer
 from mlayer.numerics import find_waves as search
 from mlayer.numerics.arrays import Array, Indices
+from mlayer.numerics.cosine_sine import cosine_sine
+from mlayer.numerics.normal_equations import NormalEquations
 from mlayer.numerics.spectrum import LEAST_VALUES
 from mlayer.numerics.torch_memory import in_torch_memory
 from mlayer.numerics.waves import schwarz
@@ -82,9 +84,7 @@ class WaveFit:
             np.multiply(x[:, i], x[:, j], out=result[:, place])
         # (rows, waves, levels, cosine and sine): a view of the last columns
         waves = result[:, first:].reshape(len(x), len(self.frequencies), 1 + len(self.groups), 2)
-        angles = x[:, self.inputs] * self.frequencies
-        np.cos(angles, out=waves[:, :, 0, 0])
-        np.sin(angles, out=waves[:, :, 0, 1])
+        waves[:, :, 0, 0], waves[:, :, 0, 1] = cosine_sine(x[:, self.inputs] * self.frequencies)
         for level, g in enumerate(self.groups, start=1):
             np.multiply(waves[:, :, 0], x[:, g, None, None], out=waves[:, :, level])
         return result
@@ -195,23 +195,12 @@ def _is_new(wave: tuple[float, int], found: list[tuple[float, int]], x: Array) -
 def solved(model: WaveFit, data: Rows, columns: Array | None = None) -> WaveFit:
     """The model with its coefficients and Schwarz's criterion; its ``columns`` of the rows, if known."""
     columns = model.columns(data.x) if columns is None else columns
-    found, squares = _least_squares(columns, data)[:2]
+    return _scored(model, data, *NormalEquations.of(columns, data.y, data.weight).solved()[:2])
+
+
+def _scored(model: WaveFit, data: Rows, coefficients: Array, squares: float) -> WaveFit:
     count = model.parameters(data.y.shape[1], data.x.shape[1])
-    return replace(model, coefficients=found, score=schwarz(squares, data.y.size, count))
-
-
-def _least_squares(columns: Array, data: Rows) -> tuple[Array, float, Array]:
-    """Coefficients, weighted sum of squares, and a matrix F with F F^T the inverse of the normal equations'.
-
-    Nearly equal frequencies would get huge opposite amplitudes: singular values below 1e-6 are dropped.
-    """
-    weighted = columns * data.weight[:, None]
-    sizes, vectors = np.linalg.eigh(weighted.T @ columns)
-    kept = sizes > 1e-12 * sizes[-1]
-    factor = vectors[:, kept] / np.sqrt(sizes[kept])
-    found = factor @ (factor.T @ (weighted.T @ data.y))
-    squares = float((data.weight @ np.square(data.y - columns @ found)).sum())
-    return np.asarray(found, dtype=np.float64), squares, np.asarray(factor)
+    return replace(model, coefficients=coefficients, score=schwarz(squares, data.y.size, count))
 
 
 def _with_groups(
@@ -287,11 +276,12 @@ def _refined(best: WaveFit, data: Rows, tell: Callable[[float], None]) -> WaveFi
     def left_over(step: Array) -> Array:
         tell(0.85)
         columns = moved(step).columns(data.x)
-        return np.asarray(((data.y - columns @ _least_squares(columns, data)[0]) * root).ravel())
+        found = NormalEquations.of(columns, data.y, data.weight).solved()[0]
+        return np.asarray(((data.y - columns @ found) * root).ravel())
 
     def slopes(step: Array) -> Array:
         columns = moved(step).columns(data.x)
-        found, _, factor = _least_squares(columns, data)
+        found, _, factor = NormalEquations.of(columns, data.y, data.weight).solved()
         result = np.empty((data.y.size, len(step)))
         for k, a in enumerate(best.inputs):
             places = first + 2 * copies * k + 2 * np.arange(copies)
@@ -307,15 +297,18 @@ def _refined(best: WaveFit, data: Rows, tell: Callable[[float], None]) -> WaveFi
 
 def _thinned(best: WaveFit, data: Rows, tell: Callable[[float], None]) -> WaveFit:
     """The fit without the waves that do not pay, and with at most the largest number."""
-    while len(best.frequencies):
+    first, width = 1 + data.x.shape[1] + len(best.products), 2 * (1 + len(best.groups))
+    while count := len(best.frequencies):
         tell(0.9)
+        equations = NormalEquations.of(best.columns(data.x), data.y, data.weight)
         trials = []
-        for k in range(len(best.frequencies)):
-            kept = np.arange(len(best.frequencies)) != k
+        for k in range(count):
+            kept = np.arange(count) != k
             trial = replace(best, frequencies=best.frequencies[kept], inputs=best.inputs[kept])
-            trials.append(solved(trial, data))
+            places = np.concatenate([np.ones(first, dtype=bool), np.repeat(kept, width)])
+            trials.append(_scored(trial, data, *equations.solved(places)[:2]))
         model = min(trials, key=lambda each: each.score)
-        if model.score >= best.score and len(best.frequencies) <= _MOST_WAVES:
+        if model.score >= best.score and count <= _MOST_WAVES:
             break
         best = model
     return best

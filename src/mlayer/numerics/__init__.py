@@ -3,6 +3,8 @@
     arrays            the names of array types
     torch_memory      arrays as tensors, the same on every run
     waves             sums of waves: least squares for the amplitudes, joint refinement of the rates
+    cosine_sine       cosines and sines of many angles
+    normal_equations  least squares, of all columns or of some of them
     spectrum          the strongest frequency of unevenly sampled rows
     pencil            damped waves in evenly spaced samples, closer together than a spectrum resolves
     light_optimizers  torch's optimizers without the import of its compiler

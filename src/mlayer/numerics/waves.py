@@ -16,6 +16,7 @@ import numpy as np
 
 from mlayer.errors import MissingPackageError
 from mlayer.numerics.arrays import Array, Flags, Indices
+from mlayer.numerics.cosine_sine import cosine_sine
 
 # Directions of the columns below this part of the strongest one are not fitted: two waves of nearly equal
 # frequency would get huge amplitudes of opposite sign.
@@ -220,5 +221,5 @@ def _columns(problem: WaveProblem, growth: Array, frequencies: Array) -> Array:
     """The fixed columns, the cosines, the sines.  (rows, columns + 2 waves)"""
     shifted = problem.x - problem.center
     size = np.exp(np.clip(shifted @ growth.T, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
-    angle = shifted @ frequencies.T
-    return np.concatenate([problem.fixed, size * np.cos(angle), size * np.sin(angle)], axis=1)
+    cosine, sine = cosine_sine(shifted @ frequencies.T)
+    return np.concatenate([problem.fixed, size * cosine, size * sine], axis=1)

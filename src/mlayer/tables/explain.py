@@ -11,6 +11,7 @@ import numpy as np
 
 from mlayer.errors import ArgumentError
 from mlayer.symbolic.read.explain import Explanation, explain
+from mlayer.tables.horizon import at_last_level
 from mlayer.tables.model import TableModel
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def explain_table(model: TableModel, frame: DataFrame | None = None, **options: 
     Args:
         model: the model.
         frame: the raw table: where the formula should hold. With the target column of a regression the error
-            against the data is measured too.
+            against the data is measured too. Of a series whose level has shifted, earlier rows count as if
+            they had the last level, as they did in the fit.
         options: of :func:`mlayer.to_sympy`.
     """
     names = symbols_of(model.schema.features)
@@ -65,6 +67,7 @@ def explain_table(model: TableModel, frame: DataFrame | None = None, **options: 
     data: Any = inputs
     if model.target.name in frame.columns and not model.target.classifies:
         truth, _ = model.target.encode(frame[model.target.name])
+        truth = at_last_level(model.facts, model.schema, inputs.double().numpy(), truth)
         known = np.isfinite(truth)
         data = (inputs[known], truth[known][:, None])
     return explain(model.layer, data, names, outputs, **options)

@@ -50,6 +50,27 @@ def shift_remarks(date: Date, shifts: Iterable[tuple[float, float]]) -> list[Rem
     return [Remark("shift", date.name, 0, said.format(date.day(day), readable(size))) for day, size in shifts]
 
 
+def at_last_level(facts: Mapping[str, Any], schema: Schema, numbers: AnyArray, values: AnyArray) -> AnyArray:
+    """Values of a series as they would be at the level after its last shift, which is that of the model.
+
+    Args:
+        facts: of the model.
+        schema: of its columns.
+        numbers: encoded rows.
+        values: one for each of them.
+    """
+    if not facts.get("shifts"):
+        return values
+    place = {column.name: places.start for column, places in schema.placed}[facts["horizon"]["column"]]
+    return np.asarray(values + sum(size * (numbers[:, place] <= day) for day, size in facts["shifts"]))
+
+
+def remarks_of_shifts(facts: Mapping[str, Any], schema: Schema) -> list[Remark]:
+    """A remark for each shift of the level of the series that a model was fitted to."""
+    date = _date_of(facts.get("horizon", {}), schema)
+    return [] if date is None else shift_remarks(date, facts.get("shifts", []))
+
+
 def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
     """KeyError, TypeError or ValueError if an entry is damaged."""
     HorizonErrors.from_json(entry)
@@ -59,8 +80,21 @@ def check_horizon(entry: Mapping[str, Any], schema: Schema) -> None:
         rate, after = (float(entry["slows"][name]) for name in ("rate", "after"))
         if not (np.isfinite(rate) and 0 < after < np.inf):
             raise ValueError("growth that slows down")
-    if not any(c.date is not None and c.name == entry["column"] for c in schema.columns):
+    if _date_of(entry, schema) is None:
         raise ValueError(f"no column of dates {entry['column']!r}")
+
+
+def check_shifts(facts: Mapping[str, Any], schema: Schema) -> None:
+    """ValueError unless the shifts are numbers, on days of the training table."""
+    for day, size in facts.get("shifts", []):
+        date = _date_of(facts.get("horizon", {}), schema)
+        if date is None or not (date.low <= day <= date.high and np.isfinite(size)):
+            raise ValueError(f"a shift of the level by {size!r} after {day!r}")
+
+
+def _date_of(entry: Mapping[str, Any], schema: Schema) -> Date | None:
+    """The column whose dates order the rows."""
+    return next((c.date for c in schema.columns if c.date and c.name == entry.get("column")), None)
 
 
 def widths_of_forecasts(
@@ -116,5 +150,9 @@ def _damping(slows: Mapping[str, Any], days: AnyArray) -> AnyArray:
 def _days_ahead(entry: Mapping[str, Any], schema: Schema, frame: DataFrame) -> AnyArray:
     """Days after the last date of the fit; 0 without a date."""
     (date,) = (c.date for c in schema.columns if c.date is not None and c.name == entry["column"])
-    last = np.datetime64(entry["last"], "s").astype(np.int64) / 86400
-    return np.nan_to_num(date.parse(frame[date.name]).values + date.origin - last)
+    return np.nan_to_num(date.parse(frame[date.name]).values + date.origin - last_day(entry))
+
+
+def last_day(entry: Mapping[str, Any]) -> float:
+    """Days since 1970 of the last date of the fit."""
+    return float(np.datetime64(entry["last"], "s").astype(np.int64) / 86400)

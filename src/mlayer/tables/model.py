@@ -18,7 +18,7 @@ from mlayer.numerics.arrays import AnyArray
 from mlayer.numerics.conformal import half_width
 from mlayer.numerics.spread import Spread
 from mlayer.numerics.torch_memory import in_torch_memory
-from mlayer.tables.horizon import check_horizon, slowed, widths_of_forecasts
+from mlayer.tables.horizon import check_horizon, check_shifts, slowed, widths_of_forecasts
 from mlayer.tables.metrics import BETTER_HIGH, classification_metrics, readable, regression_metrics
 from mlayer.tables.remarks import Remark
 from mlayer.tables.schema import Schema
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # 2: columns of durations, and of dates as weeks, quarters, numbers or the clock of a place. 3: dates with
 # months in words and clocks in any format, amounts in several units of one kind, numbers for missing cells.
-# 4: units in singular and plural, of the calendar and of the compass; numbers next to magnitudes.
+# 4: units in singular and plural, of the calendar, of the compass and imperial; numbers next to magnitudes.
 TABLE_FORMAT = 4
 _BATCH = 4096  # rows predicted at once
-_SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
+SLACK = 0.1  # of the range of the targets, as columns allow it beyond theirs
 # x^10 on [0, 1] goes as far beyond it as any prediction may: further than the laws that tables follow.
-_DEGREE = 10
+DEGREE = 10
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ class TableModel:
         least, most = self.facts.get("range", (0.0, 0.0))
         if not least < most:
             return outputs
-        slack = _SLACK * (most - least)
+        slack = SLACK * (most - least)
         low = least - slack if least < 0 else max(least - slack, 0.0)
         with np.errstate(over="ignore"):
-            more = (most - least) * np.expm1(_DEGREE * np.log1p(np.asarray(beyond)))
+            more = (most - least) * np.expm1(DEGREE * np.log1p(np.asarray(beyond)))
             bounded = np.clip(outputs, low - more, most + slack + more)
         # An overflow beyond the fit has no value.
         return np.where(np.isfinite(outputs) | (more == 0), bounded, outputs)
@@ -263,6 +263,7 @@ def table_model(path: str | Path, layer: MLayer, notes: Mapping[str, Any] | None
         facts = _checked_facts(entry["facts"])
         if "horizon" in facts:
             check_horizon(facts["horizon"], schema)
+        check_shifts(facts, schema)
         if "spread" in facts:
             Spread.from_json(facts["spread"], layer.in_features)
         threshold = entry.get("threshold")
@@ -302,11 +303,12 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
     nameless = facts.get("nameless", 0)
     if type(nameless) is not int or nameless < 0:
         raise ValueError(f"nameless {nameless!r}")
-    periods = facts.get("periods", [])
-    if not isinstance(periods, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in periods
-    ):
-        raise ValueError("periods that are not pairs of numbers")
+    for name in ("periods", "shifts"):
+        pairs = facts.get(name, [])
+        if not isinstance(pairs, list) or not all(
+            isinstance(pair, list) and len(pair) == 2 and _are_numbers(pair) for pair in pairs
+        ):
+            raise ValueError(f"{name} that are not pairs of numbers")
     return dict(facts)
 
 

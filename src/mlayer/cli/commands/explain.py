@@ -56,6 +56,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     from mlayer.files import load_with_notes
     from mlayer.symbolic import explain
     from mlayer.tables.explain import explain_table
+    from mlayer.tables.horizon import remarks_of_shifts
     from mlayer.tables.model import table_model
 
     layer, notes = load_with_notes(model)
@@ -105,6 +106,8 @@ def command(  # noqa: PLR0917 - click gives them by name
             }
         )
         return
+    for remark in [] if fitted is None or frame is None else remarks_of_shifts(fitted.facts, fitted.schema):
+        show.say(str(remark), quiet)
     lines = str(found).splitlines()
     formulas = len(found.formulas)
     for line in found.latex.splitlines() if latex else lines[:formulas]:

@@ -19,7 +19,8 @@ def command(model: Path, onnx: Path, force: bool, quiet: bool, as_json: bool) ->
     """Write MODEL as ONNX: from encoded rows to logits (classification) or values (regression).
 
     For a table a Python file is written next to it, NAME_rows.py: its function numbers(rows) takes the raw
-    columns and needs nothing but Python. The columns are also in the metadata, entry "mlayer.table".
+    columns, for a quantity predictions(x, p) keeps to the limits of `mlayer predict`; it needs nothing but
+    Python. The columns are also in the metadata, entry "mlayer.table".
     """
     check_name(onnx)
     rows = onnx.with_name(f"{onnx.stem}_rows.py")

@@ -24,12 +24,23 @@ _MAGNITUDES |= {"millions": 1e6, "b": 1e9, "bn": 1e9, "mrd": 1e9, "billion": 1e9
 _MAGNITUDES |= {"trillion": 1e12, "lakh": 1e5, "crore": 1e7}
 # North and east are positive.
 _COMPASS = tuple({f"\u00b0{a}": 1.0, a: 1.0, f"\u00b0{b}": -1.0, b: -1.0} for a, b in ("ns", "ew"))
-# Units of one kind and their sizes, in the singular: a column may mix them.
+# Units of one kind and their sizes, by the stems that `_singular` leaves: a column may mix them.
 _KINDS: tuple[dict[str, float], ...] = (
-    {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12},
-    {"mg": 1e-3, "g": 1.0, "kg": 1e3, "t": 1e6},
-    {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "km": 1e3},
-    {"ml": 1e-3, "cl": 1e-2, "l": 1.0},
+    {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20}
+    | {"gib": 2.0**30, "tib": 2.0**40},
+    {"mg": 1e-3, "g": 1.0, "kg": 1e3, "t": 1e6, "gram": 1.0, "kilo": 1e3, "kilogram": 1e3}
+    | {"oz": 28.349523125, "ounc": 28.349523125, "lb": 453.59237, "pound": 453.59237},
+    {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "km": 1e3, "meter": 1.0, "metr": 1.0, "kilometer": 1e3}
+    | {"kilometr": 1e3, "in": 0.0254, "inch": 0.0254, "ft": 0.3048, "foot": 0.3048, "feet": 0.3048}
+    | {"yd": 0.9144, "yard": 0.9144, "mi": 1609.344},
+    {"mm\u00b2": 1e-6, "cm\u00b2": 1e-4, "m\u00b2": 1.0, "m2": 1.0, "sqm": 1.0, "sq m": 1.0, "ha": 1e4}
+    | {"hectar": 1e4, "km\u00b2": 1e6, "km2": 1e6, "ft\u00b2": 0.3048**2, "ft2": 0.3048**2}
+    | {"sqft": 0.3048**2, "sq ft": 0.3048**2, "acr": 4046.8564224},
+    {"ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0, "liter": 1.0, "litr": 1.0}
+    | {"cm\u00b3": 1e-3, "cm3": 1e-3, "m\u00b3": 1e3, "m3": 1e3},
+    {"km/h": 1.0, "kmh": 1.0, "kph": 1.0, "mph": 1.609344, "m/s": 3.6, "kn": 1.852, "knot": 1.852},
+    {"pa": 1.0, "hpa": 1e2, "mbar": 1e2, "kpa": 1e3, "bar": 1e5, "psi": 6894.757293168},
+    {"kcal": 4184.0, "j": 1.0, "kj": 1e3},  # on food, Cal is a kcal
     {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "minut": 60.0, "h": 3600.0, "hr": 3600.0, "hour": 3600.0}
     | {"day": 86400.0, "week": 604800.0, "month": 2629800.0, "year": 31557600.0, "yr": 31557600.0},
     {"hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9},
@@ -149,7 +160,8 @@ def unit_name(text: str) -> str:
 
 def _singular(unit: str) -> str:
     """The stem of a word that may be a plural: "day" of "days", "tag" of "tage"; "ms" has none."""
-    return _PLURAL.sub("", unit)
+    # A Swedish mil is ten kilometers.
+    return "mi" if unit in ("mile", "miles") else _PLURAL.sub("", unit)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ _DISTINCT = 0.9  # share of distinct cells from which text is names, not categor
 _FEW = 10  # rows below which "all distinct" says nothing
 _RARE = 2  # rows that a category needs to stand alone
 _USUAL, _FREQUENT = 20, 10  # beyond 20 categories one needs 10 rows
+_SMALLEST = 3  # rows of a rare category that may stand alone where the target tells it from others
 _KEPT = 1000  # names of rare categories that are remembered
 
 
@@ -97,6 +98,19 @@ class Category(Column):
         if self.missing:
             words.append("missing is a separate one")
         return "; ".join(words)
+
+    def finer(self, series: Series, most: int) -> Category | None:
+        """The column with rare categories of the training cells on their own; None if none has the rows."""
+        texts = as_text(_whole(series) if self.numbers else series)
+        rare = {folded(name): name for name in self.rare}
+        found = Counter(folded(text) for text in texts if text is not None)
+        counts = {name: found[key] for key, name in rare.items() if found[key] >= _SMALLEST}
+        more = sorted(counts, key=lambda name: (-counts[name], name))[: max(0, most - len(self.categories))]
+        rest = self.rare - set(more)
+        if not more:
+            return None
+        categories = (*self.categories, *more)
+        return replace(self, categories=categories, other=bool(rest), lumped=len(rest), rare=rest)
 
     def values(self) -> Floats:
         """One for each category, and one for the rare ones together; missing is no value."""

@@ -106,6 +106,13 @@ class Column(ABC):
         """The distances of encoded cells, (rows, len(features)), from the training range, in units of it."""
         return np.zeros(len(numbers))
 
+    def finer(self, series: Series, most: int) -> Column | None:
+        """The column with up to ``most`` categories, some of which were put together; None if it has no more.
+
+        Its first features are those of this one but for "other" and "missing".
+        """
+        return None
+
     @property
     def date(self) -> Date | None:
         """This column if its cells are dates, which order the rows of a table."""

@@ -7,7 +7,7 @@ model, next to the ONNX file. It does what `mlayer predict` does to cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -52,6 +52,54 @@ def encode_rows(
         ]
         for row in rows
     ]
+
+
+def limited(
+    columns: Iterable[Mapping[str, Any]],
+    limits: Mapping[str, float],
+    numbers: Iterable[Sequence[float]],
+    values: Iterable[float],
+) -> list[float]:
+    """Values of the layer as `mlayer predict` gives them: growth comes to an end, and no value goes astray.
+
+    Args:
+        columns: of the model, as its file has them.
+        limits: of the model, as :func:`limits_of` of `mlayer.tables.export.onnx_table` has them.
+        numbers: the rows as :func:`encode_rows` encodes them.
+        values: of the layer, one for each row.
+    """
+    widths = [1 + column["flag"] if "flag" in column else len(_category(column, None)) for column in columns]
+    starts = [sum(widths[:place]) for place in range(len(widths))]
+    parts = [(column, start) for column, start in zip(columns, starts, strict=True) if "low" in column]
+    result = []
+    for row, value in zip(numbers, values, strict=True):
+        beyond = 0.0
+        for column, start in parts:
+            low, high = float(column["low"]), float(column["high"])
+            away = max(low - row[start], row[start] - high, 0.0)
+            beyond = max(beyond, away / max(high - low, 2.0**-1022))
+        slowed = value * _damping(limits, row[int(limits["place"])]) if "rate" in limits else value
+        result.append(_within(limits, beyond, slowed) if "least" in limits else slowed)
+    return result
+
+
+def _damping(limits: Mapping[str, float], day: float) -> float:
+    """The factor of a forecast for a day, counted from the origin of its column, as growth slows down."""
+    after = limits["after"]
+    late = max(day - limits["last"] - after, 0.0)
+    return math.exp(-limits["rate"] * (late + after * math.expm1(-late / after)))
+
+
+def _within(limits: Mapping[str, float], beyond: float, value: float) -> float:
+    """The value no further from the targets of the fit than a row so far beyond its rows may be."""
+    exponent = limits["degree"] * math.log1p(beyond)
+    extent = limits["most"] - limits["least"]
+    more = extent * math.expm1(exponent) if exponent < 700.0 else math.inf
+    slack = limits["slack"] * extent
+    low = limits["least"] - slack
+    if limits["least"] >= 0:
+        low = max(low, 0.0)
+    return min(max(value, low - more), limits["most"] + slack + more) if math.isfinite(value) else math.nan
 
 
 def _name(name: str, there: Mapping[str, Any]) -> str:

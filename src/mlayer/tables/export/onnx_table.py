@@ -1,4 +1,4 @@
-"""ONNX out of a table model: the layer on encoded rows, and a Python function for the way there."""
+"""ONNX out of a table model: the layer on encoded rows, and Python functions for the way there and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from mlayer.disk import replace_bytes
 from mlayer.files import export_onnx, load_with_notes
 from mlayer.tables.export import encode_rows
-from mlayer.tables.model import TableModel, table_model
+from mlayer.tables.horizon import last_day
+from mlayer.tables.model import DEGREE, SLACK, TableModel, table_model
 
 KEY = "mlayer.table"
 
@@ -41,6 +42,21 @@ def numbers(rows: Iterable[Mapping[str, Any]]) -> list[list[float]]:
     return encode_rows(COLUMNS, rows, NAMELESS)
 """
 
+# Below that, for a quantity.
+_OF_A_QUANTITY = """
+
+LIMITS = json.loads({limits})
+
+
+def predictions(x: Iterable[Sequence[float]], p: Iterable[Sequence[float]]) -> list[float]:
+    \"\"\"The predictions of `mlayer predict`, from the input x and the output p of the ONNX file.
+
+    They differ from p where growth comes to an end after the last date, and where p goes further beyond the
+    targets of the fit than `mlayer predict` lets it.
+    \"\"\"
+    return limited(COLUMNS, LIMITS, x, [float(row[0]) for row in p])
+"""
+
 
 def rows_file(path: str | Path) -> Path:
     """The Python file next to an ONNX file.
@@ -56,7 +72,30 @@ def rows_program(model: TableModel) -> str:
     code = "\n\n".join(_without_imports_of_mlayer(path) for path in _program_files())
     columns = json.dumps(model.schema.as_json(), ensure_ascii=True)
     nameless = int(model.facts.get("nameless", 0))
-    return _HEAD + code + _OF_THIS_MODEL.format(columns=repr(columns), nameless=nameless)
+    program = _HEAD + code + _OF_THIS_MODEL.format(columns=repr(columns), nameless=nameless)
+    if model.target.classifies:
+        return program
+    return program + _OF_A_QUANTITY.format(limits=repr(json.dumps(limits_of(model))))
+
+
+def limits_of(model: TableModel) -> dict[str, float]:
+    """The limits of the values of a model in `mlayer predict`, for `encode_rows.limited`.
+
+    Growth at a constant ``rate`` slows down ``after`` as many days from the ``last`` date of the fit, which
+    like the feature at ``place`` is counted from the origin of its column.
+    """
+    least, most = model.facts.get("range", (0.0, 0.0))
+    result = {"least": least, "most": most, "slack": SLACK, "degree": DEGREE} if least < most else {}
+    horizon = model.facts.get("horizon", {})
+    if "slows" not in horizon:
+        return result
+    ((date, place),) = (
+        (column.date, places.start)
+        for column, places in model.schema.placed
+        if column.date is not None and column.name == horizon["column"]
+    )
+    slows = {name: float(horizon["slows"][name]) for name in ("rate", "after")}
+    return result | slows | {"place": place, "last": last_day(horizon) - date.origin}
 
 
 def _program_files() -> list[Path]:

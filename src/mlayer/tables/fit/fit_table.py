@@ -26,6 +26,7 @@ from mlayer.tables.fit.codes import with_codes
 from mlayer.tables.fit.giveaway import giveaways
 from mlayer.tables.fit.labeled import Labeled, label
 from mlayer.tables.fit.plan import RANDOM, TIME, Plan, Training
+from mlayer.tables.fit.rare import with_rare
 from mlayer.tables.fit.result import FitResult, column_importance, kept_errors, series_of
 from mlayer.tables.fit.split import TableSplit, split_rows
 from mlayer.tables.fit.tails import with_tails
@@ -165,6 +166,7 @@ def fit_table(
         if "range" in facts:
             facts["range"] = [float(truth.min()), float(truth.max())]
         facts |= {"periods": trained.periods} if trained.periods else {}
+        facts |= {"shifts": [list(shift) for shift in trained.shifts]} if trained.shifts else {}
         if half is not None:
             facts |= _horizon(split, rows, np.arange(len(truth)), trained, predictions.outputs)
         model = TableModel(trained.layer, schema, target, facts | {"fitted to": "all rows"}, plan.threshold)
@@ -210,8 +212,10 @@ def _learned(
     schema, learned = learn_schema(part, drop=plan.drop, max_categories=plan.max_categories)
     schema, codes = with_codes(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
     schema, followed = with_tails(schema, part, rows.target, rows.truth[chosen])
-    learned = [said for said in learned if said.kind != "far" or said.column not in followed]
-    return schema, [*learned, *codes]
+    schema, small = with_rare(schema, part, rows.target, rows.truth[chosen], plan.max_categories)
+    now = {"far": followed, "rare": set(small)}
+    learned = [said for said in learned if said.column not in now.get(said.kind, ())]
+    return schema, [*learned, *codes, *small.values()]
 
 
 def _again(
