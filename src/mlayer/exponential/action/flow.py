@@ -47,7 +47,7 @@ def flow(A: Tensor | SparseMatrix, v: Tensor, times: Tensor, max_products: int) 
     value = sweep(problem, v, times)
     overflown = ~value.detach().isfinite().all(2).all(0)  # (b, c)
     if bool(overflown.any()):
-        value = torch.where(overflown[:, None, :], sweep_carefully(problem, v, times, overflown), value)
+        value = _Overflown.apply(value, sweep_carefully(problem, v, times, overflown), overflown[:, None, :])
     good = good & usable
     return value if bool(good.all()) else value * torch.where(good, 1.0, torch.nan).to(value.real.dtype)
 
@@ -75,6 +75,20 @@ class _SetAside(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         return g, None
+
+
+class _Overflown(torch.autograd.Function):
+    """Columns that overflow, computed again. Their gradient is NaN at every time."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, again: Tensor, where: Tensor) -> Tensor:
+        ctx.save_for_backward(where)
+        return torch.where(where, again, value)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (where,) = ctx.saved_tensors
+        return g * torch.where(where, torch.nan, 1.0).to(g.real.dtype), None, None
 
 
 def _finite(x: Tensor, *dims: int) -> Tensor:
