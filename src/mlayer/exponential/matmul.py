@@ -148,7 +148,8 @@ def _computed(
     if plan is None:
         plan = _look(powers)
         schedule = plan.value if e is None else plan.derivative
-        if balance and large_balance.is_worth_a_look(a, None if schedule is None else schedule.squarings):
+        squarings = None if schedule is None else schedule.squarings
+        if balance and large_balance.is_worth_a_look(a, squarings, plan.squares):
             found = large_balance.find(a, e, powers, plan.squares)
     schedule = plan.value if e is None else plan.derivative
     result = None
