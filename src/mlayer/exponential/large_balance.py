@@ -40,7 +40,7 @@ class Scaling(NamedTuple):
 
 
 def is_worth_a_look(a: Tensor, squarings: int | None, squares: Tensor) -> bool:
-    """Whether matrices with this many squarings (None if nobody knows) and ||A^2|| may gain.  (b, n, n), , (b,)"""
+    """Whether matrices with so many squarings (None if nobody knows), and ||A^2||, may gain.  (b, n, n)"""
     least = _WORTH_A_LOOK.get(torch.finfo(a.dtype).bits)
     if type(a) not in _PLAIN or least is None:
         return False
