@@ -62,6 +62,39 @@ def test_badly_scaled(dtype: torch.dtype, size: str, kind: str) -> None:
     assert error(gradient[0], exact, factors) <= 60
 
 
+# What cannot be computed with them in few operations: overflow, NaN, a strictly triangular matrix, both.
+NEIGHBORS = {
+    "overflows": [2000.0],
+    "not finite": [torch.nan],
+    "strictly triangular": [0.0],
+    "overflows, strictly triangular": [2000.0, 0.0],
+}
+
+
+@pytest.mark.parametrize("neighbors", NEIGHBORS.values(), ids=NEIGHBORS)
+@pytest.mark.parametrize("size", BATCHES)
+@pytest.mark.parametrize("dtype", UNITS, ids=str)
+def test_badly_scaled_beside_others_that_need_care(
+    dtype: torch.dtype, size: str, neighbors: list[float]
+) -> None:
+    """Value and gradient, which were without a correct digit beside such matrices."""
+    b, n = BATCHES[size]
+    plain, e = (random_matrix(n, norm, seed).to(dtype).double() for norm, seed in ((6.0, 1), (1.0, 2)))
+    factors = scaling(n, 20)
+    strict = random_matrix(n, 500.0, 3).triu(1)
+    others = [torch.full((n,), x, dtype=torch.float64).diag() if x else strict for x in neighbors]
+    a = torch.stack([plain * factors, *(others * b)[: max(b - 1, len(others))]]).to(dtype)
+    value = mlayer.expm(a, path="matmul")
+    assert error(value[0], oracle.exact_exp(oracle.to_arb(plain)), factors) <= 60
+    leaf = a.mT.contiguous().requires_grad_()
+    g = (e * factors).to(dtype).expand_as(a)
+    (gradient,) = torch.autograd.grad(mlayer.expm(leaf, path="matmul"), leaf, g)
+    exact = oracle.exact_frechet(oracle.to_arb(plain), oracle.to_arb(e))
+    assert error(gradient[0], exact, factors) <= 60
+    bad = torch.tensor([x != 0.0 for x in neighbors])
+    assert torch.equal(~value[1 : len(bad) + 1].isfinite().flatten(1).all(1), bad)
+
+
 def test_complex_numbers_of_single_precision() -> None:
     plain = torch.complex(random_matrix(5, 4.0, 3), random_matrix(5, 4.0, 4)).to(torch.complex64)
     factors = scaling(5, 20).float()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mlayer.exponential import small_balance, small_triangular
 from mlayer.exponential.arguments import materialized
+from mlayer.exponential.grouped import strictly_triangular
 from mlayer.exponential.schedule import LARGE, real_parts, row_and_column_sums, schedule_for, square_norms
 
 if TYPE_CHECKING:
@@ -39,19 +40,16 @@ class Scaling(NamedTuple):
     saved: list[float]  # squarings; infinite where there was no number before
 
 
-def is_worth_a_look(a: Tensor, squarings: int | None, squares: Tensor) -> bool:
-    """Whether matrices with so many squarings (None if nobody knows), and ||A^2||, may gain.  (b, n, n)"""
+def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
+    """Whether matrices with this many squarings may gain; None if nobody knows how many.  (b, n, n)"""
     least = _WORTH_A_LOOK.get(torch.finfo(a.dtype).bits)
     if type(a) not in _PLAIN or least is None:
         return False
-    if a.shape[-1] >= LARGE:
-        return squarings is None or squarings >= least
-    # On other devices a look at small matrices would take longer than their products.
-    if not a.is_cpu:
-        return False
-    if squarings is None:  # not finite, or strictly triangular
-        return not bool(squares.isfinite().all())
-    return squarings >= small_balance.WORTH_A_LATE_LOOK
+    if a.shape[-1] < LARGE:
+        least = small_balance.WORTH_A_LATE_LOOK
+        if not a.is_cpu:  # a look at these would take longer than their products
+            return False
+    return squarings is None or squarings >= least
 
 
 def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scaling | None:
@@ -70,6 +68,8 @@ def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scalin
     small = diagonals * 4.0 ** (worth - 1) < squares
     may_gain = apart & (small | ~squares.isfinite()) & a.isfinite().flatten(1).all(1)
     places = may_gain.nonzero().squeeze(1)
+    if not large and len(places):  # the strictly triangular ones have a short series, or few squarings
+        places = places[~strictly_triangular(a[places])]
     if not len(places):  # a second look, at the few batches that come so far
         return None
     part = a[places]
