@@ -99,7 +99,7 @@ def test_times_whose_powers_of_two_are_no_machine_integers(time: float) -> None:
 @pytest.mark.parametrize("kind", ["dense", "csr", "coo", "batch"])
 @pytest.mark.parametrize("last", [2.0, 30.0])  # in the last step, and long before it
 def test_gradients_of_a_column_that_overflows_are_nan(kind: str, last: float) -> None:
-    """In t, at every time, as in A and V; those of another matrix are right."""
+    """Gradients by t, at every time, as those by A and V; those of another matrix are right."""
     a = torch.tensor([[500.0, 250.0], [125.0, 500.0]], dtype=torch.float64)
     v = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
     if kind == "batch":
