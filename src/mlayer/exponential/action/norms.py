@@ -45,9 +45,17 @@ def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -
 
 
 def probes(batch: int, n: int, like: Tensor) -> Tensor:
-    """The first two columns, of 1-norm 1: all alike, and with random signs.  -> (b, n, c)"""
-    signs = torch.randint(0, 2, (n,), generator=torch.Generator().manual_seed(0)) * 2 - 1
-    columns = torch.stack([torch.ones(n), signs.to(torch.float32)], 1)[:, :COLUMNS] / max(n, 1)
+    """The first two columns, of 1-norm 1: all alike, and random.  -> (b, n, c)
+
+    The second has no two equal sizes: a matrix with few entries, or one whose rows add up to 0, may map vectors
+    of signs to 0, and an estimate of 0 would end the series.
+    """
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, (n,), generator=generator) * 2 - 1
+    sizes = 0.5 + 0.5 * torch.rand(n, generator=generator, dtype=torch.float64)
+    columns = torch.stack([torch.full_like(sizes, 1.0 / max(n, 1)), signs * sizes / sizes.sum()], 1)[
+        :, :COLUMNS
+    ]
     return columns.to(like).expand(batch, n, COLUMNS)
 
 
