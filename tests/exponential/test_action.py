@@ -358,7 +358,7 @@ def test_functions_that_are_linear_to_rounding_are_taken() -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "function"])
 def test_norms_of_few_entries_are_not_taken_for_0(kind: str) -> None:
-    """A x = 0 for x of equal entries and for half of all vectors of signs: the series ended after one term."""
+    """A x = 0 for x of equal entries, and of signs for every second A: the series ended after one term."""
     columns = torch.eye(5, dtype=torch.float64)
     for i, j in itertools.permutations(range(5), 2):
         for loops in (False, True):

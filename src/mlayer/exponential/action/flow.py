@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mlayer.errors import ArgumentError
 from mlayer.exponential.action.maps import Dense, Matrix, Sparse
-from mlayer.exponential.action.norms import estimate_norm, probes
+from mlayer.exponential.action.norms import estimate_norm, first_columns
 from mlayer.exponential.action.plan import Growth
 from mlayer.exponential.action.sparse import Pattern
 from mlayer.exponential.action.sweep import SweepProblem, sweep, sweep_carefully
@@ -118,7 +118,7 @@ def _dense(A: Tensor, scale: float) -> tuple[Matrix, Tensor, Growth, Tensor]:
     fixed = Dense(B)
 
     def estimate(power: int) -> float:
-        start = probes(b, n, A)
+        start = first_columns(b, n, A)
         with torch.no_grad():
             return float(estimate_norm(fixed.apply, fixed.adjoint, power, start).amax())
 
@@ -177,7 +177,7 @@ def _sparse(A: SparseMatrix, scale: float) -> tuple[Matrix, Tensor, Growth, Tens
     def estimate(power: int) -> float:
         with torch.no_grad():
             adjoint = mapping.adjoint_map()
-            found = estimate_norm(mapping.product, adjoint.product, power, probes(1, n, values))
+            found = estimate_norm(mapping.product, adjoint.product, power, first_columns(1, n, values))
             return float(found.amax())
 
     norm = float((shifted if helps else sums).amax())
