@@ -5,6 +5,7 @@ The bound of the value is normwise: eps ||exp(A)|| ||V|| times the measure that 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from functools import cache
@@ -353,3 +354,18 @@ def test_functions_that_are_linear_to_rounding_are_taken() -> None:
         lambda x: skew @ x, v, adjoint=lambda x: skew.mT @ x, norm=float(torch.linalg.matrix_norm(skew, 2))
     )
     torch.testing.assert_close(turned, torch.matrix_exp(skew) @ v, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "function"])
+def test_norms_of_few_entries_are_not_taken_for_0(kind: str) -> None:
+    """A x = 0 for x of equal entries, and of signs for every second A: the series ended after one term."""
+    columns = torch.eye(5, dtype=torch.float64)
+    for i, j in itertools.permutations(range(5), 2):
+        for loops in (False, True):
+            a = torch.zeros(5, 5, dtype=torch.float64)
+            a[i, i], a[i, j] = -20.0, 20.0
+            if loops:
+                a[j, j], a[j, i] = -20.0, 20.0
+            given = {"dense": a, "csr": a.to_sparse_csr(), "function": lambda x, a=a: a @ x}[kind]
+            got = mlayer.expm_action(given, columns, 3.0)
+            torch.testing.assert_close(got, mlayer.expm(3.0 * a), rtol=0, atol=1e-12)

@@ -94,3 +94,37 @@ def test_times_whose_powers_of_two_are_no_machine_integers(time: float) -> None:
     for sign, expected in ((1, torch.sign(V) * math.inf), (-1, 0 * V)):
         result = mlayer.expm_action(torch.eye(3, dtype=torch.float64), V, sign * time)
         assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "coo", "batch"])
+@pytest.mark.parametrize("last", [2.0, 30.0])  # in the last step, and long before it
+def test_gradients_of_a_column_that_overflows_are_nan(kind: str, last: float) -> None:
+    """Gradients by t, at every time, as those by A and V; those of another matrix are right."""
+    a = torch.tensor([[500.0, 250.0], [125.0, 500.0]], dtype=torch.float64)
+    v = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    if kind == "batch":
+        a, v = torch.stack([a, a * 2.0**-20]), torch.stack([v, v])
+    elif kind != "dense":
+        a = a.to_sparse() if kind == "coo" else a.to_sparse_csr()
+    t = torch.tensor([-0.1, 0.1, last], dtype=torch.float64, requires_grad=True)
+    result = mlayer.expm_action(a.requires_grad_(), v.requires_grad_(), t)
+    assert (result[0] if kind == "batch" else result)[-1].isinf().all()
+    by_a, by_v, by_t = torch.autograd.grad(result.sum(), (a, v, t))
+    assert by_t.isnan().all()
+    if kind != "batch":
+        assert (by_a if kind == "dense" else by_a.values()).isnan().all()
+        assert by_v.isnan().all()
+    else:
+        assert by_a[0].isnan().all()
+        assert by_v[0].isnan().all()
+        times = t.detach()[:, None, None]
+        torch.testing.assert_close(by_v[1], mlayer.expm(times * a[1].detach()).sum((0, 1))[:, None])
+        assert by_a[1].isfinite().all()
+
+
+def test_times_of_a_function_that_overflows_have_no_gradient() -> None:
+    t = torch.tensor([0.1, 20.0, 30.0], dtype=torch.float64, requires_grad=True)
+    result = mlayer.expm_action(lambda x: 500.0 * x, torch.ones(2, dtype=torch.float64), t)
+    assert result[1:].isnan().all()
+    (by_t,) = torch.autograd.grad(result.sum(), t)
+    assert by_t[1:].isnan().all()

@@ -102,7 +102,7 @@ def _plan(a: Tensor, a2: Tensor, derivative: bool) -> Tensor:
     ):
         within = (d <= theta) | (norm <= norm_theta)
         degree, squarings = torch.where(within, m, degree), torch.where(within, 0, squarings)
-    triangular = _strictly_triangular(a).cpu()
+    triangular = strictly_triangular(a).cpu()
     exact = exact_degree(a.shape[-1] - 1, derivative)
     if exact is not None and triangular.any():
         degree = torch.where(triangular, degree.clamp(max=exact), degree)
@@ -110,7 +110,8 @@ def _plan(a: Tensor, a2: Tensor, derivative: bool) -> Tensor:
     return torch.stack([degree, squarings], dim=1)
 
 
-def _strictly_triangular(a: Tensor) -> Tensor:
+def strictly_triangular(a: Tensor) -> Tensor:
+    """Above or below the diagonal.  (b, n, n) -> (b,)"""
     return (a.tril() == 0).flatten(1).all(1) | (a.triu() == 0).flatten(1).all(1)
 
 

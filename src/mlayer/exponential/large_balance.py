@@ -1,4 +1,4 @@
-"""Balancing by powers of two for the matmul path's large matrices, on every device.
+"""Balancing by powers of two where the matmul path computes in torch: large matrices, on CPUs all.
 
 As in the kernel, exp(A) = D exp(D^-1 A D) D^-1 without rounding, where that saves squarings and scaling back
 does no harm (docs/theory/expm.md). Rows are compared with columns on the device; D is sought on the CPU, for
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mlayer.exponential import small_balance, small_triangular
 from mlayer.exponential.arguments import materialized
+from mlayer.exponential.grouped import strictly_triangular
 from mlayer.exponential.schedule import LARGE, real_parts, row_and_column_sums, schedule_for, square_norms
 
 if TYPE_CHECKING:
@@ -40,10 +41,14 @@ class Scaling(NamedTuple):
 
 
 def is_worth_a_look(a: Tensor, squarings: int | None) -> bool:
-    """Whether matrices with this many squarings may gain; None if their norms are not finite.  (b, n, n)"""
+    """Whether matrices with this many squarings may gain; None if nobody knows how many.  (b, n, n)"""
     least = _WORTH_A_LOOK.get(torch.finfo(a.dtype).bits)
-    if a.shape[-1] < LARGE or type(a) not in _PLAIN or least is None:
+    if type(a) not in _PLAIN or least is None:
         return False
+    if a.shape[-1] < LARGE:
+        least = small_balance.WORTH_A_LATE_LOOK
+        if not a.is_cpu:  # a look at these would take longer than their products
+            return False
     return squarings is None or squarings >= least
 
 
@@ -58,9 +63,13 @@ def find(a: Tensor, e: Tensor | None, powers: Tensor, squares: Tensor) -> Scalin
     a2 = powers[1].narrow(-1, 0, a.shape[-1])
     # D^-1 A^2 D has the diagonal of A^2: more than one squaring can be saved only where that is small.
     diagonals = torch.linalg.vector_norm(a2.diagonal(dim1=-2, dim2=-1), math.inf, dim=-1)
-    small = diagonals * 4.0 ** (small_balance.WORTH_BALANCING - 1) < squares
+    large = a.shape[-1] >= LARGE
+    worth = small_balance.WORTH_BALANCING if large else small_balance.WORTH_MUCH
+    small = diagonals * 4.0 ** (worth - 1) < squares
     may_gain = apart & (small | ~squares.isfinite()) & a.isfinite().flatten(1).all(1)
     places = may_gain.nonzero().squeeze(1)
+    if not large and len(places):  # the strictly triangular ones have a short series, or few squarings
+        places = places[~strictly_triangular(a[places])]
     if not len(places):  # a second look, at the few batches that come so far
         return None
     part = a[places]
@@ -161,12 +170,15 @@ def _of_triangular(a: AnyArray) -> AnyArray:
     """
     size = np.abs(a)
     largest = size.diagonal(0, 1, 2).max(1)
-    length = np.ceil(np.log2(size / np.maximum(largest, _SMALL)[:, None, None]))
     exponents = np.zeros(a.shape[:2])
+    strong = size.max((1, 2), initial=0.0) > _STRONG * largest
+    if not strong.any():
+        return exponents
+    length = np.ceil(np.log2(size / np.maximum(largest, _SMALL)[:, None, None]))
     for j in range(a.shape[1] - 1, 0, -1):  # the exponent of row j is final
         before = exponents[:, :j]
         np.maximum(before, length[:, :j, j] + exponents[:, j : j + 1], out=before)
-    exponents *= (size.max((1, 2)) > _STRONG * largest)[:, None]
+    exponents *= strong[:, None]
     # D matters up to a factor: half of the way down, so that neither end leaves the range.
     exponents -= np.rint(exponents.max(1, keepdims=True) / 2)
     return exponents

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 
-from mlayer.exponential import grouped, large_balance, paths, small, triton_path
+from mlayer.exponential import grouped, large_balance, paths, small, small_beside_overflow, triton_path
 from mlayer.exponential.first_squarings import SumAndError
 from mlayer.exponential.precision import full_precision
 from mlayer.exponential.schedule import (
@@ -98,6 +98,8 @@ def expm_with_plan(matrices: Tensor) -> tuple[Tensor, Plan | None]:
         return torch.empty_like(matrices, memory_format=torch.contiguous_format), None
     if small.takes(matrices):
         small_value, found = small.expm(a)
+        if small_value is None and len(a) > 1:
+            small_value, found = small_beside_overflow.expm(a), None
         if small_value is not None:
             return (small_value if len(shape) == 3 else small_value.reshape(shape)), found
     with full_precision(a):
@@ -108,7 +110,7 @@ def expm_with_plan(matrices: Tensor) -> tuple[Tensor, Plan | None]:
 def frechet(matrices: Tensor, direction: Tensor, plan: Plan | None = None) -> Tensor:
     """L(A, E), the derivative of exp at A in direction E; both (..., n, n).
 
-    ``plan`` is that of A or of its adjoint, if there is one.
+    ``plan`` is that of the adjoint of A, if there is one, or of A itself if it is a `ProductsPlan`.
     """
     if isinstance(plan, TritonPlan) or (plan is None and paths.uses_triton(matrices)):
         return triton_path.frechet(matrices, direction)
@@ -120,6 +122,8 @@ def frechet(matrices: Tensor, direction: Tensor, plan: Plan | None = None) -> Te
         return torch.empty_like(matrices, memory_format=torch.contiguous_format)
     if small.takes(matrices):
         tangent = small.frechet(a, e, plan if isinstance(plan, small.Findings) else None)
+        if tangent is None and len(a) > 1:
+            tangent = small_beside_overflow.frechet(a, e)
         if tangent is not None:
             return tangent if len(shape) == 3 else tangent.reshape(shape)
     if isinstance(plan, small.Findings):  # the value was finite, the derivative is not
@@ -148,7 +152,8 @@ def _computed(
     if plan is None:
         plan = _look(powers)
         schedule = plan.value if e is None else plan.derivative
-        if balance and large_balance.is_worth_a_look(a, None if schedule is None else schedule.squarings):
+        squarings = None if schedule is None else schedule.squarings
+        if balance and large_balance.is_worth_a_look(a, squarings):
             found = large_balance.find(a, e, powers, plan.squares)
     schedule = plan.value if e is None else plan.derivative
     result = None

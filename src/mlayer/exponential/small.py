@@ -119,7 +119,7 @@ def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
         return _triangular(batch, _OTHER[found.triangle], powers, plan), None
     double = _FINFO[dtype].bits == _DOUBLE
     if plan is None:  # perhaps not so large once they are balanced
-        worth_a_look = double and bool(np.isfinite(a).all())
+        worth_a_look = bool(np.isfinite(a).all())
     else:
         if plan.most and small_triangular.may_be_strict(powers[1, :, :, :n]):
             strict = small_triangular.find(a, strictly=True)
@@ -128,13 +128,31 @@ def _best(batch: _SmallBatch, found: Findings | None = None) -> _Result:
                 if len(strict) < len(a):
                     return _apart(batch, strict), None
                 plan = plan._replace(degree=degree, most=0, each=None, sure=False)  # a finite series
-        worth_a_look = double and not found.looked and plan.most >= small_balance.WORTH_A_LOOK
+        from_squarings = small_balance.WORTH_A_LOOK if double else small_balance.WORTH_A_LATE_LOOK
+        worth_a_look = not found.looked and plan.most >= from_squarings
+        if worth_a_look and not double:
+            may_save = small_balance.may_save(
+                powers[1, :, :, :n], found.squares, small_balance.WORTH_MUCH - 1
+            )
+            worth_a_look = bool(may_save.any())
     if worth_a_look:
         sums = small_balance.look(a)
         if sums is not None:
+            if not double:
+                return _in_double(batch), None
             return _imbalanced(batch, sums, powers, found.squares, plan)
         found = found._replace(looked=True)
     return (None, None) if plan is None else (_evaluated(powers, plan, dtype), found)
+
+
+def _in_double(batch: _SmallBatch) -> AnyArray | None:
+    """The same of matrices of single precision that would lose digits to their scaling."""
+    single = batch.a.dtype
+    wider, dtype = (np.complex128, torch.complex128) if single.kind == "c" else (np.float64, torch.float64)
+    e = None if batch.e is None else batch.e.astype(wider)
+    y, _ = _best(_SmallBatch(batch.a.astype(wider), e, dtype))
+    y = None if y is None else y.astype(single)
+    return y if y is not None and np.isfinite(y).all() else None
 
 
 def _imbalanced(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Matrices with fewer squarings are not looked at: they have little to gain.
 WORTH_A_LOOK = 4
 WORTH_BALANCING = 2  # squarings saved
+# In single precision, and in batches of small matrices that torch computes, only where many digits are lost.
+WORTH_A_LATE_LOOK, WORTH_MUCH = 6, 4
 # Rows and columns further apart than this are worth balancing.
 _APART = 16.0
 _MOST_SWEEPS, _FURTHEST = 20, 256
@@ -63,14 +65,19 @@ def find(a: AnyArray, sums: Sums, square: AnyArray, squares: AnyArray) -> Balanc
     A^2 and ||A^2||^2, (b,), tell in which it may save squarings.
     """
     row, column = sums
-    diagonal = square.diagonal(0, 1, 2)  # that of D^-1 A^2 D too
-    least = np.vecdot(diagonal, diagonal).real
-    may_save = ~(squares <= 2.0 ** (4 * (WORTH_BALANCING - 1)) * least)  # if they are not finite too
     apart = (row > _APART * column) | (column > _APART * row)
-    places = np.flatnonzero(apart.any(1) & may_save)
+    places = np.flatnonzero(apart.any(1) & may_save(square, squares, WORTH_BALANCING - 1))
     if not len(places):
         return None
     return _that_changes(places, equalizing_exponents(a if len(places) == len(a) else a[places]))
+
+
+def may_save(square: AnyArray, squares: AnyArray, squarings: int) -> AnyArray:
+    """Whether balancing may save more squarings than this, from A^2, (b, n, n), and ||A^2||^2.  -> (b,)"""
+    diagonal = square.diagonal(0, 1, 2)  # that of D^-1 A^2 D too
+    least = np.vecdot(diagonal, diagonal).real
+    may: AnyArray = ~(squares <= 2.0 ** (4 * squarings) * least)  # if they are not finite too
+    return may
 
 
 def gain(before: AnyArray, after: AnyArray, theta: float) -> AnyArray:

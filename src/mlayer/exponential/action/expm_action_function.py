@@ -16,7 +16,7 @@ from mlayer.checks import brief, function, number, positive_integer
 from mlayer.errors import ArgumentError, ArgumentTypeError
 from mlayer.exponential.action.flow import SparseMatrix, entries_of, flow
 from mlayer.exponential.action.maps import Function
-from mlayer.exponential.action.norms import estimate_norm, probes
+from mlayer.exponential.action.norms import estimate_norm, first_columns
 from mlayer.exponential.action.operator import action
 from mlayer.exponential.action.plan import Growth
 from mlayer.exponential.action.sweep import SweepProblem, sweep
@@ -235,7 +235,7 @@ def _of_function(
     mapping.check(v.detach(), norm, float(flat.detach().abs().max()))
 
     def estimate(power: int) -> float:
-        start = probes(1, v.shape[1], v)
+        start = first_columns(1, v.shape[1], v)
         with torch.no_grad():
             found = estimate_norm(
                 lambda x: mapping.columns(x, False), lambda x: mapping.columns(x, True), power, start

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mlayer.errors import ArgumentError
 from mlayer.exponential.action.maps import Dense, Matrix, Sparse
-from mlayer.exponential.action.norms import estimate_norm, probes
+from mlayer.exponential.action.norms import estimate_norm, first_columns
 from mlayer.exponential.action.plan import Growth
 from mlayer.exponential.action.sparse import Pattern
 from mlayer.exponential.action.sweep import SweepProblem, sweep, sweep_carefully
@@ -47,7 +47,7 @@ def flow(A: Tensor | SparseMatrix, v: Tensor, times: Tensor, max_products: int) 
     value = sweep(problem, v, times)
     overflown = ~value.detach().isfinite().all(2).all(0)  # (b, c)
     if bool(overflown.any()):
-        value = torch.where(overflown[:, None, :], sweep_carefully(problem, v, times, overflown), value)
+        value = _Overflown.apply(value, sweep_carefully(problem, v, times, overflown), overflown[:, None, :])
     good = good & usable
     return value if bool(good.all()) else value * torch.where(good, 1.0, torch.nan).to(value.real.dtype)
 
@@ -77,6 +77,20 @@ class _SetAside(torch.autograd.Function):
         return g, None
 
 
+class _Overflown(torch.autograd.Function):
+    """Columns that overflow, computed again. Their gradient is NaN at every time."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, again: Tensor, where: Tensor) -> Tensor:
+        ctx.save_for_backward(where)
+        return torch.where(where, again, value)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (where,) = ctx.saved_tensors
+        return g * torch.where(where, torch.nan, 1.0).to(g.real.dtype), None, None
+
+
 def _finite(x: Tensor, *dims: int) -> Tensor:
     """Whether everything along these dimensions is finite."""
     finite = x.detach().isfinite()
@@ -104,7 +118,7 @@ def _dense(A: Tensor, scale: float) -> tuple[Matrix, Tensor, Growth, Tensor]:
     fixed = Dense(B)
 
     def estimate(power: int) -> float:
-        start = probes(b, n, A)
+        start = first_columns(b, n, A)
         with torch.no_grad():
             return float(estimate_norm(fixed.apply, fixed.adjoint, power, start).amax())
 
@@ -163,7 +177,7 @@ def _sparse(A: SparseMatrix, scale: float) -> tuple[Matrix, Tensor, Growth, Tens
     def estimate(power: int) -> float:
         with torch.no_grad():
             adjoint = mapping.adjoint_map()
-            found = estimate_norm(mapping.product, adjoint.product, power, probes(1, n, values))
+            found = estimate_norm(mapping.product, adjoint.product, power, first_columns(1, n, values))
             return float(found.amax())
 
     norm = float((shifted if helps else sums).amax())

@@ -25,7 +25,7 @@ def products_for(power: int) -> int:
 
 
 def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -> Tensor:
-    """A lower bound of ||A^p||_1 of each matrix.  start: `probes` -> (b,)"""
+    """A lower bound of ||A^p||_1 of each matrix.  start: `first_columns` -> (b,)"""
     probe, best = start, start.new_zeros(start.shape[0], dtype=start.real.dtype)
     seen = torch.zeros(start.shape[:2], dtype=torch.bool, device=start.device)
     for round_ in range(_ROUNDS + 1):
@@ -34,7 +34,7 @@ def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -
         found = sizes.amax(1)
         improved = ~(found <= best)
         best = torch.maximum(best, found)
-        if round_ == _ROUNDS or not bool(improved.any()):
+        if round_ == _ROUNDS or start.shape[1] == start.shape[2] or not bool(improved.any()):
             break
         slope = _repeat(adjoint, _signs(image), power).abs().amax(2)  # (b, n)
         chosen = slope.masked_fill(seen, -1.0).topk(min(COLUMNS, slope.shape[1]), 1).indices
@@ -44,10 +44,25 @@ def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -
     return best
 
 
+def first_columns(batch: int, n: int, like: Tensor) -> Tensor:
+    """What an estimate starts from: `probes`, or all unit vectors of few rows.  -> (b, n, c)"""
+    if n <= products_for(1):
+        return torch.eye(n, dtype=like.dtype, device=like.device).expand(batch, n, n)
+    return probes(batch, n, like)
+
+
 def probes(batch: int, n: int, like: Tensor) -> Tensor:
-    """The first two columns, of 1-norm 1: all alike, and with random signs.  -> (b, n, c)"""
-    signs = torch.randint(0, 2, (n,), generator=torch.Generator().manual_seed(0)) * 2 - 1
-    columns = torch.stack([torch.ones(n), signs.to(torch.float32)], 1)[:, :COLUMNS] / max(n, 1)
+    """Two vectors of 1-norm 1: all alike, and random.  -> (b, n, 2)
+
+    The second has no two equal sizes: a matrix with few entries, or one whose rows add up to 0, may map
+    vectors of signs to 0, and an estimate of 0 would end the series.
+    """
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, (n,), generator=generator) * 2 - 1
+    sizes = 0.75 + 0.25 * torch.rand(n, generator=generator, dtype=torch.float64)
+    columns = torch.stack([torch.full_like(sizes, 1.0 / max(n, 1)), signs * sizes / sizes.sum()], 1)[
+        :, :COLUMNS
+    ]
     return columns.to(like).expand(batch, n, COLUMNS)
 
 

@@ -41,6 +41,9 @@ class Growth:
             if p == 3 and min(self.roots.values()) > _NEAR_NORMAL * self.norm:
                 self.roots = {}
                 break
+        # Estimates may be too low, but ||B^(kp)||^(1/kp) <= ||B^p||^(1/p).
+        for p in self.roots:
+            self.roots[p] = max(self.roots[q] for q in self.roots if q % p == 0)
 
     def alpha(self, m: int) -> float:
         """The smallest alpha that degree m may go by."""

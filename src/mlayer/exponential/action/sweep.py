@@ -113,8 +113,11 @@ def _one_way(
         found |= {i: result[j] for j, i in enumerate(inside)}
         v, position, steps = result[-1], goal, steps - 1
         if steps and not bool(v.detach().isfinite().all(1).any()):
-            # Every column has overflowed: what is left of the way would change nothing.
-            return found | dict.fromkeys(order[len(found) :], v * torch.nan)
+            # Every column has overflowed: what is left of the way would change nothing. Gradients by v and by
+            # these times are NaN.
+            return found | {
+                i: (v + beside_vectors(times[i : i + 1])[0]) * torch.nan for i in order[len(found) :]
+            }
     return found
 
 

@@ -16,6 +16,9 @@ from mlayer.exponential.inverse.root import square_root
 ORDER = 8
 NEAR = 0.34
 _MOST_ROOTS = 100
+# Within this distance from I, and with an inverse smaller than this, A^(1/2) - I is (A - I) (A^(1/2) + I)^-1,
+# which loses no digits; further away small eigenvalues of A would be lost in A - I.
+_CLOSE, _REGULAR = 2.0, 4.0
 # Gauss-Legendre on [-1, 1], correctly rounded: node, weight; and -node, weight. The weights of NumPy's
 # leggauss are wrong in their last five bits, in a way that depends on its LAPACK.
 _HALF = (
@@ -31,16 +34,27 @@ def logarithm(a: MatrixPair) -> tuple[MatrixPair, Tensor]:
     """Log A, and the largest relative residual of the roots on the way.  -> , (b,)"""
     power = torch.zeros(len(a.x), dtype=a.x.real.dtype, device=a.x.device)
     worst = torch.zeros_like(power)
+    x = a.plus_identity(-1.0)
     for _ in range(_MOST_ROOTS):
-        far = a.plus_identity(-1.0).x.abs().sum(1).amax(1) > NEAR
+        distance = _one_norm(x.x)
+        far = distance > NEAR
         if not bool(far.any()):
             break
         index = far.nonzero().squeeze(1)
-        root, residual = square_root(a.select(index))
-        a = a.replaced(index, root)
+        part = a.select(index)
+        root, residual = square_root(part)
+        close = (distance[index] < _CLOSE) & (_one_norm(MatrixPair(part.x).inverse()[0].x) < _REGULAR)
+        minus = root.plus_identity(-1.0)
+        if bool(close.any()):
+            minus = (x.select(index) @ root.plus_identity().inverse()[0]).where(close, minus)
+        a, x = a.replaced(index, root), x.replaced(index, minus)
         power = power + far
         worst[index] = torch.maximum(worst[index], residual)
-    return torch.exp2(power)[:, None, None] * _near_identity(a.plus_identity(-1.0)), worst
+    return torch.exp2(power)[:, None, None] * _near_identity(x), worst
+
+
+def _one_norm(x: Tensor) -> Tensor:
+    return x.abs().sum(1).amax(1)
 
 
 def _near_identity(x: MatrixPair) -> MatrixPair:

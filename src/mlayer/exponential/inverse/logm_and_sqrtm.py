@@ -95,7 +95,7 @@ def _function(method: Method, name: str, what: str) -> Value:
         scale = balancing(flat)
         flat, along = _similar(flat, 1 / scale), _similar(along, 1 / scale)
         # The derivative is linear in its direction: at the size of A little overflows on the way.
-        power = _exponent(along) - _exponent(flat)
+        power = _exponent(along) - _exponent(flat).clamp(min=-_LARGE)  # not among the subnormal numbers
         h = _times_two_to(_tangent(method, flat, _times_two_to(along, -power)), power)
         odd = (~h.isfinite().flatten(1).all(1)).nonzero().squeeze(1)
         if len(odd):  # eigenvalues so far apart that the direction must not be as large as A
