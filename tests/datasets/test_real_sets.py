@@ -10,15 +10,15 @@ import pytest
 from mlayer.datasets import IMAGE_SETS, images
 
 
-@pytest.mark.parametrize(
-    ("name", "folder", "sizes", "mean"),
-    [
-        # Means of the training pixels as commonly published for normalization.
-        ("mnist", "mnist", (60_000, 10_000), [0.1307]),
-        ("cifar10", "cifar-10-batches-bin", (50_000, 10_000), [0.4914, 0.4822, 0.4465]),
-        ("svhn", "svhn", (73_257, 26_032), [0.4377, 0.4438, 0.4728]),
-    ],
-)
+# Name, folder, sizes, and means of the training pixels as commonly published for normalization.
+ROWS = [
+    ("mnist", "mnist", (60_000, 10_000), [0.1307]),
+    ("cifar10", "cifar-10-batches-bin", (50_000, 10_000), [0.4914, 0.4822, 0.4465]),
+    ("svhn", "svhn", (73_257, 26_032), [0.4377, 0.4438, 0.4728]),
+]
+
+
+@pytest.mark.parametrize(("name", "folder", "sizes", "mean"), ROWS)
 def test_real_sets(
     real_data: Path, name: str, folder: str, sizes: tuple[int, int], mean: list[float]
 ) -> None:
@@ -32,5 +32,4 @@ def test_real_sets(
 
 
 def test_every_image_set_with_files_has_its_row() -> None:
-    rows = next(mark for mark in test_real_sets.pytestmark if mark.name == "parametrize").args[1]
-    assert {row[0] for row in rows} == set(IMAGE_SETS) - {"digits"}
+    assert {row[0] for row in ROWS} == set(IMAGE_SETS) - {"digits"}

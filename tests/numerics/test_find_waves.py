@@ -42,9 +42,12 @@ def as_good(found: Waves | None, truth: Waves, y: Array) -> bool:
 @pytest.mark.parametrize("waves", [1, 2, 3, 5])
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
 @pytest.mark.parametrize("even", [True, False])
-def test_the_fit_is_as_good_as_one_that_starts_from_the_truth(waves: int, noise: float, even: bool) -> None:
-    t, y, truth = made(waves, waves, noise=noise, even=even)
-    assert as_good(find_waves(t, y), truth, y)
+@pytest.mark.parametrize("damped", [False, True])
+def test_the_fit_is_as_good_as_one_that_starts_from_the_truth(
+    waves: int, noise: float, even: bool, damped: bool
+) -> None:
+    t, y, truth = made(waves, waves, noise=noise, even=even, damped=damped)
+    assert as_good(find_waves(t, y, damped=damped), truth, y)
 
 
 @pytest.mark.slow
@@ -68,24 +71,27 @@ def test_waves_closer_than_the_spectrum_resolves_are_told_apart(even: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("frequencies", "even"),
+    ("frequencies", "growth", "even"),
     [
-        ((0.71, 1.38, 2.21, 3.29), True),
-        ((0.81, 1.39, 2.15, 3.22, 3.91), True),
-        ((1.2, 2.1, 2.9, 3.8), False),
+        ((0.71, 1.38, 2.21, 3.29), (0, 0, 0, 0), True),
+        ((0.81, 1.39, 2.15, 3.22, 3.91), (0, 0, 0, 0, 0), True),
+        ((1.29, 1.68, 2.88, 3.27, 3.67), (-0.3, -1.1, -0.6, -1.9, -0.2), True),
+        ((1.2, 2.1, 2.9, 3.8), (0, 0, 0, 0), False),
     ],
 )
-def test_many_waves_of_few_periods(frequencies: tuple[float, ...], even: bool) -> None:
+def test_many_waves_of_few_periods(
+    frequencies: tuple[float, ...], growth: tuple[float, ...], even: bool
+) -> None:
     """Peaks of the spectrum that hide each other: adding one wave at a time ends in a wrong minimum."""
     random = np.random.default_rng(7)
     t = np.arange(200) / 200 if even else np.sort(random.uniform(0, 1, 200))
-    w = 2 * np.pi * np.array(frequencies)
+    w, g = 2 * np.pi * np.array(frequencies), np.array(growth)
     a, phase = random.uniform(0.5, 3, len(w)), random.uniform(0, 2 * np.pi, len(w))
 
     def values(at: Array) -> Array:
-        return 2 - at + np.asarray((a * np.cos(np.outer(at, w) + phase)).sum(1))
+        return 2 - at + np.asarray((a * np.exp(np.outer(at, g)) * np.cos(np.outer(at, w) + phase)).sum(1))
 
-    found = find_waves(t, values(t))
+    found = find_waves(t, values(t), damped=bool(g.any()))
     assert found is not None
     new = 1 + np.arange(200) / 200
     forecast = found.at(new[:, None], np.column_stack([np.ones(200), new]))[:, 0]
@@ -101,6 +107,19 @@ def test_growth_is_refined_from_a_start_without_it() -> None:
     found = refine(problem, solve(problem, np.zeros((1, 1)), np.array([[29.5]]), free, free))
     assert found.growth[0, 0] == pytest.approx(-0.8, abs=0.05)
     assert found.frequencies[0, 0] == pytest.approx(30, abs=0.05)
+
+
+def test_growth_is_found_where_it_is_and_nowhere_else() -> None:
+    t = np.arange(500) / 250
+    noise = 0.02 * np.random.default_rng(0).standard_normal(500)
+    y = np.exp(-0.8 * t) * np.cos(30 * t) + np.cos(45 * t + 1) + noise
+    found = find_waves(t, y, damped=True)
+    assert found is not None
+    order = np.argsort(found.frequencies[:, 0])
+    growth = found.growth[order, 0]
+    assert growth[0] == pytest.approx(-0.8, abs=0.05)
+    assert growth[1] == 0
+    assert not found.free_growth[order[1], 0]
 
 
 def test_noise_alone_holds_no_wave() -> None:

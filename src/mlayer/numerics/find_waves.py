@@ -4,7 +4,8 @@ Waves are added one at a time at the highest peak of the spectrum of the residua
 of all are refined together, which also separates most waves that are closer than the spectrum resolves.
 Four and more waves of few periods each can end in a wrong minimum that way; so the poles of a matrix pencil
 are a second start, unless the spectrum separates all waves that were found in noise
-(docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, and how many waves stay.
+(docs/decisions/0010-numerics.md). Schwarz's criterion decides between the two, how many waves stay, and
+whether they are damped.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _SEARCH_ROWS = 4_000
 _ROUNDING = 1e-10
 # Where more than this part is left over, the digits of a refinement from another start do not count.
 _NOISE = 1e-4
+# Beyond e^4 over the extent of the rows a damped wave is a jump or a spike at one end.
+_LARGEST_GROWTH = 4.0
 # A slower wave than half a period over the rows is a trend.
 _FEWEST_RADIANS = np.pi
 # Directions of the matrix pencil below this part of the strongest one are rounding.
@@ -41,6 +44,7 @@ def find_waves(
     fixed: Array | None = None,
     weight: Array | None = None,
     most: int = MOST_WAVES,
+    damped: bool = False,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Waves | None:
     """The waves of y along single columns of x, or None if no wave pays for its parameters.
@@ -51,6 +55,7 @@ def find_waves(
         fixed: columns to be fitted along with the waves, (rows, columns); a constant and x itself if None.
         weight: of the rows; equal if None.
         most: waves.
+        damped: whether waves may grow or decay; those that do not need to, do not.
         tell: called with the fraction of the search that is done; it may raise to end the search.
 
     Returns:
@@ -73,14 +78,14 @@ def find_waves(
     chosen = np.sort(np.random.default_rng(0).choice(rows, _SEARCH_ROWS, replace=False)) if few else None
     problem = whole if chosen is None else whole.take(chosen)
     most = min(most, (rows - whole.fixed.shape[1]) // 6)
-    best = _search(problem, whole, most, tell)
+    best = _search(problem, whole, most, damped, tell)
     if best is None or not few:
         return best
     return refine(whole, solve_again(whole, best))
 
 
 def _search(
-    problem: WaveProblem, whole: WaveProblem, most: int, tell: Callable[[float], None]
+    problem: WaveProblem, whole: WaveProblem, most: int, damped: bool, tell: Callable[[float], None]
 ) -> Waves | None:
     highest = [spectrum.highest_frequency(column) for column in whole.x.T]
     empty = np.empty((0, problem.x.shape[1]))
@@ -95,15 +100,19 @@ def _search(
         start = _with_peak(problem, current, highest)
         if start is None:
             break
-        current = refine(problem, start, loosely=True)
+        current = refine(problem, start, loosely=not damped)
+        if damped:
+            current = _with_growth(problem, current)
         in_vain = 0 if current.score < best.score else in_vain + 1
         best = min(best, current, key=lambda waves: waves.score)
     if best.squares > enough:
-        noisy = best.squares > _NOISE * none.squares
+        noisy = not damped and best.squares > _NOISE * none.squares
         if not (noisy and _is_resolved(problem, best)):
-            options = [best, *_from_poles(problem, best, most, loosely=noisy)]
+            options = [best, *_from_poles(problem, best, most, damped, loosely=noisy)]
             best = min(options, key=lambda waves: waves.score)
-    best = refine(problem, _thinned(problem, best, tell))
+    best = _thinned(problem, best, tell, loosely=not damped)
+    if not damped:
+        best = refine(problem, best)
     return best if len(best) else None
 
 
@@ -116,19 +125,28 @@ def _is_resolved(problem: WaveProblem, waves: Waves) -> bool:
     return True
 
 
-def _from_poles(problem: WaveProblem, best: Waves, most: int, loosely: bool) -> Iterator[Waves]:
+def _from_poles(problem: WaveProblem, best: Waves, most: int, damped: bool, loosely: bool) -> Iterator[Waves]:
     """Fits that start from the poles of a matrix pencil; none if there are several inputs."""
     if problem.x.shape[1] != 1 or not len(best) or spectrum.highest_frequency(problem.x[:, 0]) is None:
         return
     grid, values = _on_a_grid(problem, best)
     # Two poles more than waves: a constant and a slope that the best fit has not got right.
-    _, frequencies = pencil.poles(values, grid[1] - grid[0], most + 1, _POLES)
-    frequencies = frequencies[frequencies * problem.extent[0] > _FEWEST_RADIANS][:, None]
+    growth, frequencies = pencil.poles(values, grid[1] - grid[0], most + 1, _POLES)
+    kept = frequencies * problem.extent[0] > _FEWEST_RADIANS
+    growth = np.clip(growth[kept], *(np.array([-1, 1]) * _LARGEST_GROWTH / problem.extent[0]))[:, None]
+    frequencies = frequencies[kept][:, None]
     for count in sorted({len(best), len(best) + 1, min(most, len(frequencies))}):
         if not 0 < count <= min(most, len(frequencies)):
             continue
         w = frequencies[:count]
-        yield refine(problem, solve(problem, np.zeros_like(w), w), loosely=loosely)
+        start = solve(problem, np.zeros_like(w), w)
+        yield refine(problem, start, loosely=loosely)
+        if damped:
+            g = growth[:count]
+            free = np.ones_like(g, dtype=bool)
+            moving = refine(problem, solve(problem, g, w, free, free))
+            if not _jumps(problem, moving):
+                yield _with_growth(problem, moving)
 
 
 def _on_a_grid(problem: WaveProblem, waves: Waves) -> tuple[Array, Array]:
@@ -184,16 +202,45 @@ def _with_peak(problem: WaveProblem, waves: Waves, highest: list[float | None]) 
     )
 
 
-def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None]) -> Waves:
+def _with_growth(problem: WaveProblem, waves: Waves) -> Waves:
+    """The same waves with growth or decay where that pays, along the input that each runs along."""
+    free = waves.frequencies != 0
+    start = solve(problem, waves.growth, waves.frequencies, free, free)
+    moving = refine(problem, start)
+    if _jumps(problem, moving):
+        return waves
+    best = min(waves, moving, key=lambda each: each.score)
+    for k in range(len(moving)):
+        growth, free_growth = best.growth.copy(), best.free_growth.copy()
+        if not free_growth[k].any():
+            continue
+        growth[k], free_growth[k] = 0, False
+        start = solve(problem, growth, best.frequencies, free_growth, best.free_frequencies)
+        best = min(best, refine(problem, start), key=lambda each: each.score)
+    return best
+
+
+def _jumps(problem: WaveProblem, waves: Waves) -> bool:
+    """Whether a wave grows or decays so fast that it is a jump or a spike."""
+    return bool((np.abs(waves.growth) * problem.extent).max(initial=0) > _LARGEST_GROWTH)
+
+
+def _thinned(problem: WaveProblem, waves: Waves, tell: Callable[[float], None], loosely: bool) -> Waves:
     """The fit without the waves that do not pay, the weakest tried first."""
     while len(waves):
         tell(0.9)
         options = []
-        for k in np.argsort(waves.strength)[:2]:
+        for k in np.argsort(_spread(problem, waves))[:2]:
             start = solve_again(problem, waves, np.arange(len(waves)) != k)
-            options.append(refine(problem, start, loosely=True))
+            options.append(refine(problem, start, loosely=loosely))
         better = min(options, key=lambda each: each.score)
         if better.score >= waves.score:
             break
         waves = better
     return waves
+
+
+def _spread(problem: WaveProblem, waves: Waves) -> Array:
+    """Root of the mean square of each wave over the rows."""
+    size = np.exp(np.clip(problem.x @ waves.growth.T, -50, 50))
+    return np.asarray(waves.strength * np.sqrt((size**2).mean(0)))

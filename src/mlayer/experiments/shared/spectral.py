@@ -8,7 +8,6 @@ engineering"; a start from a spectrum is not that, and the experiments say which
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,14 +38,16 @@ class WithConstant(nn.Module):
 
 def waves_of(x: Array, y: Array, most: int) -> Waves | None:
     """The waves around a constant, at most ``most``, or None."""
+    import numpy as np
+
     return find_waves(x, y, fixed=np.ones((len(x), 1)), most=most)
 
 
 def spectral_layer(waves: Waves, matrix_size: int) -> WithConstant:
     """The M-layer of (x, 1) with d = 2 and no matrix bias that is a constant and these waves, in float64.
 
-    M turns at the frequencies of the waves, at most ``matrix_size // 2``, a plane for each; the directions
-    that are left decay, and nothing is read from them.
+    M turns at the frequencies of the waves, at most ``matrix_size // 2``, and grows at their rates, a plane
+    for each; the directions that are left decay, and nothing is read from them.
     """
     n = matrix_size
     T = torch.zeros(2, n, n, dtype=torch.float64)
@@ -54,8 +55,8 @@ def spectral_layer(waves: Waves, matrix_size: int) -> WithConstant:
     T[0].diagonal().sub_(1.0)
     for k in range(len(waves)):
         a, b = 2 * k, 2 * k + 1
-        w = float(waves.frequencies[k, 0])
-        T[0, a, a] = T[0, b, b] = 0.0
+        growth, w = float(waves.growth[k, 0]), float(waves.frequencies[k, 0])
+        T[0, a, a] = T[0, b, b] = growth
         T[0, b, a], T[0, a, b] = w, -w
         S[0, a, a], S[0, b, a] = float(waves.cosines[k, 0]), float(waves.sines[k, 0])
     layer = MLayer.from_weights(
