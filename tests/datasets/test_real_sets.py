@@ -9,7 +9,6 @@ import pytest
 
 from mlayer.datasets import IMAGE_SETS, images
 
-
 # Name, folder, sizes, and means of the training pixels as commonly published for normalization.
 ROWS = [
     ("mnist", "mnist", (60_000, 10_000), [0.1307]),
