@@ -26,6 +26,7 @@ from mlayer.cli import main
         ),
         (["certify", "t.csv", "m.safetensors"], "the model comes first"),
         (["explain", "t.csv", "m.safetensors"], "the model comes first"),
+        (["reproduce", "spiral", "--smoke", "--full"], "--smoke and --full exclude each other"),
         (["reproduce", "images", "--data", "nowhere"], "there is no folder nowhere; --data names the one"),
     ],
 )

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlayer.cli import show
 from mlayer.cli.options import FILE, Mistake, common
 
+if TYPE_CHECKING:
+    from mlayer.experiments.running.protocol import Scale
+
 
 @click.command("reproduce")
 @click.argument("name")
-@click.option("--smoke", "scale", flag_value="smoke", help="Run for a few seconds, to check that it works.")
-@click.option("--full", "scale", flag_value="full", help="The paper's scale: takes hours, baselines days.")
+@click.option("--smoke", is_flag=True, help="Run for a few seconds, to check that it works.")
+@click.option("--full", is_flag=True, help="The paper's scale: takes hours, baselines days.")
 @click.option("--data", type=FILE, help="Folder of MNIST, CIFAR-10, SVHN, ...; $MLAYER_DATA if not given.")
 @click.option("--download", is_flag=True, help="First fetch what the data folder lacks for NAME.")
 @click.option(
@@ -30,7 +33,8 @@ from mlayer.cli.options import FILE, Mistake, common
 @common
 def command(  # noqa: PLR0917 - click gives them by name
     name: str,
-    scale: str | None,
+    smoke: bool,
+    full: bool,
     data: Path | None,
     download: bool,
     out: Path,
@@ -46,6 +50,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     baselines, rivals, ingredients, convolutional, timing, robustness, trained_radii, certified,
     certified_networks; all. The same command resumes a stopped run.
     """
+    if smoke and full:
+        raise Mistake("--smoke and --full exclude each other; without either the run has its default scale")
     if out.exists() and not out.is_dir():
         raise Mistake(f"{out} is a file; -o names a folder")
     if data is not None and not data.is_dir() and not download:
@@ -58,15 +64,16 @@ def command(  # noqa: PLR0917 - click gives them by name
         raise Mistake("--task is for one experiment, not for all")
     if name != "all":
         experiment(name)  # a wrong name is an error before anything is written
+    scale: Scale = "smoke" if smoke else "full" if full else "default"
     if download:
-        _fetch(needed_sets(name, scale or "default"), data, quiet)  # type: ignore[arg-type]
+        _fetch(needed_sets(name, scale), data, quiet)
     with show.bar(name, quiet) as bar:
-        how: dict[str, Any] = {"scale": scale or "default", "data": data, "out": out, "seed": seed}
+        how: dict[str, Any] = {"scale": scale, "data": data, "out": out, "seed": seed}
         how |= {"progress": show.by_part(bar), "resume": not anew}
         records = (
             reproduce_all(**how) if name == "all" else {name: reproduce(name, tasks=tasks or None, **how)}
         )
-    page = out / ("report.smoke.html" if scale == "smoke" else "report.html")
+    page = out / ("report.smoke.html" if smoke else "report.html")
     if as_json:
         show.emit_json({key: record.get("headline", record) for key, record in records.items()})
         return
@@ -77,13 +84,13 @@ def command(  # noqa: PLR0917 - click gives them by name
         show.out(f"{record['title']} ({record['seconds']:.0f} s)")
         rows = [[k, f"{v:.6g}"] for k, v in record["headline"].items()]
         show.table(["figure", "here"], rows)
-        compared = [] if scale == "smoke" else compare(record["headline"])
+        compared = [] if smoke else compare(record["headline"])
         if compared:
             show.table(["", "paper", "here", "goal"], compared)
         beside = out / f"{key}.default.json"
         if record["scale"] == "default" and not _replaced(out / f"{key}.json"):
             show.out(f"the complete result of the full scale stays; this one is in {beside}")
-    if scale == "smoke":
+    if smoke:
         show.out(SMOKE)
     show.out(f"report  {page}")
 
