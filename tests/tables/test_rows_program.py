@@ -147,7 +147,7 @@ def test_columns_of_one_name_are_an_error_and_no_guess(
         program["numbers"](list(reader) if listed else reader)
     names = [name or f"Unnamed: {place}" for place, name in enumerate(lines[0].split(","))]
     found = program["numbers"](csv.DictReader(lines[1:], fieldnames=names))
-    np.testing.assert_array_equal(found, model.schema.encode(frame).numbers)
+    np.testing.assert_array_equal(found, model.schema.encode(frame).numbers)  # exact: whole numbers as stored
     with pytest.raises(KeyError, match="several columns are named 'b'"):
         encode_rows(model.schema.as_json(), csv.DictReader(["a,Unnamed: 1,b,b", "1,2,3,4"]))
 
