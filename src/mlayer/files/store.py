@@ -79,7 +79,8 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     check_values(layer)
     layer.check_sizes()
     target = file_path("path", path)
-    tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
+    # Copies: tied weights share memory, which the format does not allow.
+    tensors = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)
     header: dict[str, Any] = {"format": _PLAIN, "config": config}
     if notes is not None:
