@@ -89,7 +89,7 @@ def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONN
 
 
 def _name(program: torch.onnx.ONNXProgram, input_name: str, output_name: str) -> None:
-    """Name the input and the output; what has one of these names inside, such as "embedding", gets another."""
+    """Name the input and the output; what has such a name inside gets another."""
     graph = program.model.graph
     inside = [*graph.initializers.values()]
     for node in graph.all_nodes():  # those of loops too
