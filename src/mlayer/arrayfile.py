@@ -55,7 +55,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             found = {}
             for member in members:
                 with packed.open(member) as stream:
-                    found[member.filename.removesuffix(".npy")] = _array(stream, member.file_size)
+                    name = member.filename.removesuffix(".npy")
+                    if name in found:  # of which each reader might believe another one
+                        raise ValueError(f"an archive that names {name[:60]!r} twice")
+                    found[name] = _array(stream, member.file_size)
             return found
     except _DAMAGE as error:
         raise DamagedError(_words(error)) from None

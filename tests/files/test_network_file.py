@@ -138,3 +138,79 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "n.safetensors").write_bytes(bytes(data))
     with pytest.raises(FileFormatError, match="its digest does not match"):
         load_network(tmp_path / "n.safetensors")
+
+
+def _with_more(module: nn.Module) -> nn.Module:
+    module.register_parameter("more", nn.Parameter(torch.ones(1)))
+    return module
+
+
+def _bias_as_buffer(module: nn.Linear) -> nn.Module:
+    bias = module.bias.detach()
+    del module.bias
+    module.register_buffer("bias", bias)
+    return module
+
+
+class _Tripled(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = 3 * super().forward(x)
+        return result
+
+
+UNREADABLE: dict[str, Any] = {
+    "no module": nn.Sequential,
+    "too many modules": lambda: nn.Sequential(*(nn.ReLU() for _ in range(1001))),
+    "stride": lambda: nn.Sequential(nn.Conv2d(1, 1, 1, 1001)),
+    "pool": lambda: nn.Sequential(nn.AvgPool2d(1001)),
+    "no inputs": lambda: nn.Sequential(nn.Linear(2, 3).requires_grad_(False).apply(_emptied)),
+    "more parameters": lambda: nn.Sequential(_with_more(nn.Linear(2, 2))),
+    "bias as a buffer": lambda: nn.Sequential(_bias_as_buffer(nn.Linear(2, 2))),
+    "meta": lambda: nn.Sequential(nn.Linear(2, 2, device="meta")),
+    "one layer": lambda: mlayer.MLayer(2, 2, 3),
+    "list": lambda: [nn.Linear(2, 2)],
+    "nothing": lambda: None,
+    "own forward": lambda: _Tripled(nn.Linear(2, 2)),
+}
+
+
+def _emptied(module: nn.Module) -> None:
+    module.weight = nn.Parameter(torch.ones(3, 0))
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_could_not_be_read_back_replaces_no_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "n.safetensors").write_bytes(b"old")
+    with pytest.raises((ArgumentError, ArgumentTypeError), match="network must be"):
+        save_network(UNREADABLE[name](), tmp_path / "n.safetensors", {})
+    assert (tmp_path / "n.safetensors").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["n.safetensors"]
+
+
+def test_tied_weights_are_saved(tmp_path: Path) -> None:
+    linear = nn.Linear(3, 3)
+    model = nn.Sequential(linear, nn.ReLU(), linear)
+    save_network(model, tmp_path / "n.safetensors", {})
+    same, _ = load_network(tmp_path / "n.safetensors")
+    x = torch.rand(2, 3)
+    assert torch.equal(same(x), model(x))
+
+
+NOTES = [None, 3, "ab", [("a", 1)], {"a": float("nan")}, {"a": torch.ones(1)}, {1: 2, "1": 3}, {(1, 2): 3}]
+
+
+@pytest.mark.parametrize("notes", NOTES, ids=str)
+def test_notes_that_json_would_lose_are_refused(notes: Any, tmp_path: Path) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError), match="notes must be a JSON object"):
+        save_network(nn.Sequential(nn.Linear(2, 2)), tmp_path / "n.safetensors", notes)
+    if notes is not None:
+        with pytest.raises((ArgumentError, ArgumentTypeError), match="notes must be a JSON object"):
+            mlayer.save(mlayer.MLayer(2, 2, 2), tmp_path / "m.safetensors", notes=notes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_notes_larger_than_a_header_are_refused(tmp_path: Path) -> None:
+    for text in ("x" * 2**26, '"' * 2**25):  # a quote takes four characters, as JSON in JSON
+        with pytest.raises(ArgumentError, match="notes must be of at most"):
+            mlayer.save(mlayer.MLayer(2, 2, 2), tmp_path / "m.safetensors", notes={"a": text})
+    assert not list(tmp_path.iterdir())

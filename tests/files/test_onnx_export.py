@@ -118,3 +118,19 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     for place, words in ((tmp_path, "the folder"), (tmp_path / "none" / "m.onnx", "no folder")):
         with pytest.raises((ArgumentError, FileNotFoundError), match=words):
             mlayer.export_onnx(make(), place)
+
+
+def test_names_that_the_graph_has_inside(tmp_path: Path) -> None:
+    """Those of weights and of steps, which made a file that computed something else or could not be read."""
+    pytest.importorskip("onnxscript")
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    layer, x = make(embedding_size=2), torch.rand(4, 5)
+    mlayer.export_onnx(layer, tmp_path / "plain.onnx")
+    graph = onnx.load(tmp_path / "plain.onnx").graph
+    weight, step = "embedding", graph.node[0].output[0]
+    assert weight in {value.name for value in graph.initializer}
+    mlayer.export_onnx(layer, tmp_path / "m.onnx", input_name=weight, output_name=step)
+    onnx.checker.check_model(str(tmp_path / "m.onnx"))
+    run = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    (found,) = run.run([step], {weight: x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), layer(x).detach())

@@ -364,3 +364,12 @@ def test_one_error_family() -> None:
     assert issubclass(FileFormatError, MLayerError)
     assert issubclass(FileFormatError, ValueError)
     assert issubclass(MissingPackageError, ImportError)
+
+
+def test_weights_that_share_memory_are_saved(tmp_path: Path) -> None:
+    layer = mlayer.MLayer(3, 2, 3, 2)
+    layer.output_bias = layer.embedding_bias  # tied: one parameter twice
+    mlayer.save(layer, tmp_path / "m.safetensors")
+    same = mlayer.load(tmp_path / "m.safetensors")
+    x = torch.rand(2, 3)
+    assert torch.equal(layer(x), same(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mlayer.arrayfile import read_array, read_arrays
-from mlayer.checks import file_path
+from mlayer.checks import file_path, flag, one_of
 from mlayer.disk import absent
 from mlayer.errors import ArgumentError, FileFormatError, in_one_line
 from mlayer.files.store import PathLike
@@ -47,6 +48,7 @@ def load_authors_model(
     _check_file(path)
     check_device(device)
     as_dtype(dtype)
+    flag("verify", verify)
     try:
         vector = read_array(Path(path))
     except DamagedError as error:
@@ -80,9 +82,11 @@ def load_authors_model(
         embedding=pieces["embedding"].reshape(-1, LAYOUT["embedding"][-1]).mT,
         embedding_bias=pieces["embedding_bias"],
     )
-    return layer.to(dtype=dtype, device=device)
+    return _converted(path, layer, dtype).to(device=device)
 
 
+_LEAVES = ("rep_to_exp_tensor", "matrix_bias", "kernel", "bias")  # what a dump is read for
+_SHOWN = 20  # names in a message
 _GET = "Get cifar10_model.npy from the authors' release."
 
 
@@ -113,7 +117,7 @@ def load_keras_npz(
         raise FileFormatError(
             path,
             "a dump with one rep_to_exp_tensor of shape (d, n, n)",
-            f"the names {', '.join(sorted(arrays)) or 'of no arrays'}",
+            f"the names {_listed(arrays) or 'of no arrays'}",
             "Dump all of model.weights, with their names.",
         )
     d, n = generators.shape[:2]
@@ -125,8 +129,8 @@ def load_keras_npz(
             f"shape {tuple(matrix_bias.shape)}",
             "Dump the weights of one M-layer and its neighbors.",
         )
-    kernels = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "kernel"}
-    biases = {_owner(name): a for name, a in arrays.items() if _leaf(name) == "bias"}
+    kernels = _by_owner(path, arrays, "kernel")
+    biases = _by_owner(path, arrays, "bias")
     read = _choose(
         "readout", readout, [k for k, a in kernels.items() if a.dim() == 2 and len(a) == n * n], kernels
     )
@@ -136,12 +140,17 @@ def load_keras_npz(
         )
     rest = [k for k, a in kernels.items() if k != read and a.dim() == 2 and a.shape[1] == d]
     embed = _choose("embedding", embedding, rest, kernels)
-    unused = sorted(set(kernels) - {read, embed})
+    unused = [
+        name
+        for name in arrays
+        if _leaf(name) not in ("rep_to_exp_tensor", "matrix_bias")
+        and (_leaf(name) not in ("kernel", "bias") or _owner(name) not in (read, embed))
+    ]
     if unused:
         raise FileFormatError(
             path,
             "a dump of one M-layer between two Dense layers",
-            f"other kernels too: {', '.join(unused)}",
+            f"other weights too: {_listed(unused)}",
             "Dump those layers only; what comes before or after is not part of an M-layer.",
         )
     if not all(array.isfinite().all() for array in arrays.values()):
@@ -159,7 +168,16 @@ def load_keras_npz(
         raise FileFormatError(
             path, "a dump whose arrays fit each other", f"others ({in_one_line(error)})", "Dump all weights."
         ) from None
-    return layer.to(dtype)
+    return _converted(path, layer, dtype)
+
+
+def _converted(path: PathLike, layer: MLayer, dtype: torch.dtype) -> MLayer:
+    """The layer in this dtype; numbers of the file may lie beyond its range."""
+    layer = layer.to(dtype)
+    if not all(bool(parameter.isfinite().all()) for parameter in layer.parameters()):
+        most = f"numbers within the range of {str(dtype).removeprefix('torch.')}"
+        raise FileFormatError(path, f"of {most}", "larger ones", "Pass dtype=torch.float64.")
+    return layer
 
 
 def _check_file(path: PathLike) -> None:
@@ -175,7 +193,33 @@ def _npz(path: PathLike) -> dict[str, Tensor]:
         raise FileFormatError(
             path, "an .npz archive", f"something else ({in_one_line(error)})", "Write it with numpy.savez."
         ) from None
+    other = [n for n, a in arrays.items() if a.dtype.kind != "f" and _leaf(n) in _LEAVES]
+    if other:  # such as bfloat16, which numpy stores as bytes
+        raise FileFormatError(
+            path,
+            "a dump of floating point weights",
+            f"{in_one_line(other[0])} of {in_one_line(arrays[other[0]].dtype)}",
+            "Convert each: w.numpy().astype('float32').",
+        )
     return {n: torch.from_numpy(a.astype(np.float64)) for n, a in arrays.items() if a.dtype.kind == "f"}
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names of a file, for a message: the first ones, without characters that steer a terminal."""
+    shown = sorted(map(in_one_line, names))
+    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
+
+
+def _by_owner(path: PathLike, arrays: dict[str, Tensor], leaf: str) -> dict[str, Tensor]:
+    """The arrays of this name, by the name of their layer."""
+    found: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        if _leaf(name) == leaf:
+            if _owner(name) in found:
+                came = f"several of {in_one_line(_owner(name)) or 'a layer without a name'}"
+                raise FileFormatError(path, f"a dump with one {leaf} a layer", came, "Name the layers apart.")
+            found[_owner(name)] = array
+    return found
 
 
 def _leaf(name: str) -> str:
@@ -201,10 +245,7 @@ def _one(path: PathLike, arrays: dict[str, Tensor], leaf: str) -> Tensor | None:
 
 def _choose(argument: str, wish: str | None, fitting: list[str], kernels: dict[str, Tensor]) -> str | None:
     if wish is not None:
-        if wish not in kernels:
-            raise ArgumentError(
-                argument, f"one of {', '.join(map(repr, sorted(kernels)))}", repr(wish), "Name a Dense layer."
-            )
+        one_of(argument, wish, sorted(fitting), f"The file has the Dense layers {_listed(kernels)}.")
         return wish
     if len(fitting) > 1:
         raise ArgumentError(

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import file_path
-from mlayer.disk import absent, replace_bytes
+from mlayer.checks import brief, file_path
+from mlayer.disk import absent, replace_file
 from mlayer.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -32,12 +32,14 @@ from mlayer.errors import (
     check_format,
     in_one_line,
 )
+from mlayer.files.store import notes_as_json
 from mlayer.nn.layer import MLayer
 from mlayer.tensorfile import DamagedError, Header, check_seal, distinct, read_header, sealed, tensors_in
 
 FORMAT = 1
 _KEY = "mlayer_network"
 _MUST_BE = "a network written by mlayer"
+_OTHER = "Plain modules with weights of their own, at most 1000, and strides of at most 1000 can be saved."
 _LARGEST_STRIDE = 1000
 _MOST_MODULES = 1000
 _DTYPES = (torch.float32, torch.float64)
@@ -60,28 +62,46 @@ def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Ma
     >>> torch.equal(network(torch.ones(1, 4)), same(torch.ones(1, 4))), notes
     (True, {'eps': 0.1})
     """
+    if type(network) is not nn.Sequential:  # a subclass may compute something else
+        raise ArgumentTypeError(
+            "network", "a torch.nn.Sequential", brief(network), "Put its modules into one, in order."
+        )
     target = file_path("path", path)
     modules: list[list[Any]] = []
     tensors: dict[str, Tensor] = {}
     for place, module in enumerate(network):
         modules.append(_described(module))
-        tensors |= {
-            f"{place}.{name}": tensor.detach().to("cpu").contiguous()
-            for name, tensor in _tensors_of(module).items()
-        }
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _DTYPES or not bool(tensor.isfinite().all()):
-            what = (
-                f"{name} of {tensor.dtype}" if tensor.dtype not in _DTYPES else f"{name} with other entries"
-            )
+        for name, tensor in _tensors_of(module).items():
+            tensors[f"{place}.{name}"] = _finite(name, tensor)
+    header = {"format": FORMAT, "modules": modules, "notes": notes_as_json(notes)}
+    data = sealed(tensors, {_KEY: json.dumps(header, sort_keys=True, allow_nan=False)})
+
+    def write(temporary: Path) -> None:
+        """What cannot be read back does not replace a file."""
+        temporary.write_bytes(data)
+        try:
+            same, _ = load_network(temporary)
+        except FileFormatError as error:
+            reason = str(error).removeprefix(f"the file {temporary} must be {_MUST_BE}; got ")
+            raise ArgumentError("network", "one that can be read back", reason, _OTHER) from None
+        if str(same) != str(network):
             raise ArgumentError(
-                "network",
-                "of finite numbers in float32 or float64",
-                what,
-                "Convert it with network.float(); train anew where weights are not finite.",
+                "network", "one that can be read back", "one that is read differently", _OTHER
             )
-    header = {"format": FORMAT, "modules": modules, "notes": dict(notes)}
-    replace_bytes(target, sealed(tensors, {_KEY: json.dumps(header, sort_keys=True, allow_nan=False)}))
+
+    replace_file(target, write)
+
+
+def _finite(name: str, tensor: Tensor) -> Tensor:
+    """A copy: tied weights share memory, which the format does not allow."""
+    must_be = "of finite numbers in float32 or float64"
+    if tensor.is_meta:
+        raise ArgumentError("network", must_be, f"{name} without numbers", "Use network.to_empty, and train.")
+    if tensor.dtype not in _DTYPES:
+        raise ArgumentError("network", must_be, f"{name} of {tensor.dtype}", "Convert it: network.float().")
+    if not bool(tensor.isfinite().all()):
+        raise ArgumentError("network", must_be, f"{name} with NaN or infinity", "Train it again.")
+    return tensor.detach().to("cpu", copy=True).contiguous()
 
 
 def load_network(path: str | os.PathLike[str]) -> tuple[nn.Sequential, dict[str, Any]]:

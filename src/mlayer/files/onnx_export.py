@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import count
 
 import torch
 
@@ -15,6 +16,9 @@ from mlayer.disk import checked_target, replace_file
 from mlayer.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from mlayer.files.store import PathLike
 from mlayer.nn.layer import MLayer, check_layer
+
+# While the graph is made: names that nothing in it has.
+_INPUT, _OUTPUT = "mlayer_input", "mlayer_output"
 
 
 def export_onnx(
@@ -72,15 +76,35 @@ def _program(layer: MLayer, input_name: str, output_name: str) -> torch.onnx.ONN
     program = torch.onnx.export(
         plain,
         (example,),
-        input_names=[input_name],
-        output_names=[output_name],
+        input_names=[_INPUT],
+        output_names=[_OUTPUT],
         dynamic_shapes=({0: torch.export.Dim("batch")},),
         dynamo=True,
         verbose=False,
     )
     assert program is not None
     _drop_unused_constants(program)
+    _name(program, input_name, output_name)
     return program
+
+
+def _name(program: torch.onnx.ONNXProgram, input_name: str, output_name: str) -> None:
+    """Name the input and the output; what has such a name inside gets another."""
+    graph = program.model.graph
+    inside = [*graph.initializers.values()]
+    for node in graph.all_nodes():  # those of loops too
+        inside += node.outputs
+        for attribute in node.attributes.values():
+            if attribute.type.name == "GRAPH":
+                inside += [*attribute.value.inputs, *attribute.value.initializers.values()]
+    taken = {value.name for value in inside} | {input_name, output_name}
+    ends = {id(graph.inputs[0]), id(graph.outputs[0])}
+    for value in inside:
+        if value.name in (input_name, output_name) and id(value) not in ends:
+            name = next(new for k in count(1) if (new := f"inner_{k}") not in taken)
+            taken.add(name)
+            value.name = name
+    graph.inputs[0].name, graph.outputs[0].name = input_name, output_name
 
 
 def _is_text(value: object) -> bool:

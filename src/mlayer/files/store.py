@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlayer.checks import file_path, flag
+from mlayer.checks import file_path, flag, instance
 from mlayer.disk import absent, replace_bytes
 from mlayer.errors import (
     ArgumentError,
@@ -39,7 +39,7 @@ from mlayer.nn.arguments import check_device, check_stored, check_values
 from mlayer.nn.initializers import INITIALIZERS
 from mlayer.nn.layer import MLayer, check_layer
 from mlayer.nn.structures import STRUCTURES, Structure, as_structure, structure_from_config
-from mlayer.tensorfile import DamagedError, Header, distinct, read_header, read_tensors
+from mlayer.tensorfile import MOST_HEADER, DamagedError, Header, distinct, read_header, read_tensors
 
 FORMAT = 2
 _PLAIN = 1  # files without notes stay readable for every mlayer
@@ -50,6 +50,7 @@ _FLAGS = ("matrix_bias", "output_bias", "embedding_bias")
 _CUSTOM = Structure.name
 # Matrices may take this many bytes, or this many times the size of their file.
 _SMALL, _LARGEST_RATIO, _ITEM_SIZE = 2**27, 256, 8
+_MOST_NOTES = MOST_HEADER - 2**22  # the rest for the configuration and the names of the tensors
 
 PathLike = str | os.PathLike[str]
 
@@ -78,11 +79,12 @@ def save(layer: MLayer, path: PathLike, *, notes: Mapping[str, Any] | None = Non
     check_values(layer)
     layer.check_sizes()
     target = file_path("path", path)
-    tensors = {name: t.detach().to("cpu").contiguous() for name, t in layer.state_dict().items()}
+    # Copies: tied weights share memory, which the format does not allow.
+    tensors = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in layer.state_dict().items()}
     config = _config_of(layer)
     header: dict[str, Any] = {"format": _PLAIN, "config": config}
     if notes is not None:
-        header |= {"format": FORMAT, "notes": _as_json(notes)}
+        header |= {"format": FORMAT, "notes": notes_as_json(notes)}
     header["digest"] = _digest(config, tensors, header.get("notes"))
     metadata = {_KEY: json.dumps(header, sort_keys=True)}
     data = _safetensors().torch.save(tensors, metadata)
@@ -146,18 +148,25 @@ def load_with_notes(
     return layer.to(device=device), notes
 
 
-def _as_json(notes: Mapping[str, Any]) -> dict[str, Any]:
-    """The notes as they will be read back; refuses what JSON would lose."""
+def notes_as_json(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """The notes as they will be read back; refuses what JSON would lose, and what no reader would take."""
+    hint = "Use dicts, lists, strings and numbers."
+    instance("notes", notes, Mapping, "a JSON object", hint)
     try:
-        copy = json.loads(json.dumps(dict(notes), allow_nan=False))
+        text = json.dumps(dict(notes), allow_nan=False)
+        result: dict[str, Any] = json.loads(text, object_pairs_hook=distinct)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(
-            "notes",
-            "a JSON object",
-            f"something else ({in_one_line(error)})",
-            "Use dicts, lists, strings and numbers.",
+            "notes", "a JSON object", f"something else ({in_one_line(error)})", hint
         ) from None
-    result: dict[str, Any] = copy
+    size = len(json.dumps(text))  # as it will stand in the header
+    if size > _MOST_NOTES:
+        raise ArgumentError(
+            "notes",
+            f"of at most {_MOST_NOTES:,} bytes as JSON",
+            f"{size:,}",
+            "Keep the rest in another file.",
+        )
     return result
 
 
