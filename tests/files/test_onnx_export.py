@@ -121,7 +121,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 
 
 def test_names_that_the_graph_has_inside(tmp_path: Path) -> None:
-    """Those of weights and of steps, which made a file that computed something else or could not be read."""
+    """Names of weights and of steps, with which files could not be loaded or run."""
     pytest.importorskip("onnxscript")
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     layer, x = make(embedding_size=2), torch.rand(4, 5)

@@ -39,7 +39,7 @@ from mlayer.tensorfile import DamagedError, Header, check_seal, distinct, read_h
 FORMAT = 1
 _KEY = "mlayer_network"
 _MUST_BE = "a network written by mlayer"
-_OTHER = "Plain modules with weights of their own, at most 1000, and strides of at most 1000 can be saved."
+_OTHER = "Plain modules that share no weights, at most 1000, and strides of at most 1000 can be saved."
 _LARGEST_STRIDE = 1000
 _MOST_MODULES = 1000
 _DTYPES = (torch.float32, torch.float64)
@@ -77,7 +77,7 @@ def save_network(network: nn.Sequential, path: str | os.PathLike[str], notes: Ma
     data = sealed(tensors, {_KEY: json.dumps(header, sort_keys=True, allow_nan=False)})
 
     def write(temporary: Path) -> None:
-        """What cannot be read back does not replace a file."""
+        """Writes the file and reads it back, so that a damaged one does not replace another."""
         temporary.write_bytes(data)
         try:
             same, _ = load_network(temporary)

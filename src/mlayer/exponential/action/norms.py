@@ -45,7 +45,7 @@ def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -
 
 
 def first_columns(batch: int, n: int, like: Tensor) -> Tensor:
-    """What an estimate starts from: `probes`, or all unit vectors of few rows.  -> (b, n, c)"""
+    """The vectors an estimate starts from: `probes`, or all unit vectors of few rows.  -> (b, n, c)"""
     if n <= products_for(1):
         return torch.eye(n, dtype=like.dtype, device=like.device).expand(batch, n, n)
     return probes(batch, n, like)
