@@ -31,9 +31,9 @@ HEADLINES = (
     "spiral.extra_turn_accuracy",
     "periodic.figure_rmse_max",
     "determinant3.best_mse",
-    "determinant5.best_mse",
     "images.cifar10.our_recipe",
     "rivals.cifar10.ReLU.m_layer_ahead_by",
+    "rivals.cifar10.plain.ReLU.m_layer_ahead_by",
     "robustness.median_ratio",
     "robustness.median_part_of_attack",
 )
