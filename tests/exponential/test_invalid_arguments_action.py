@@ -185,7 +185,7 @@ WRONG: Cases = [
         "adjoint must be a function that leaves its argument as it is; got one that changes it. Copy it",
     ),
     (
-        lambda: mlayer.expm_action(lambda x: x.detach() * 2, EYE),
+        lambda: mlayer.expm_action(lambda x: x.detach() * 2, torch.eye(20)),
         "A must be made of torch's differentiable operations if neither adjoint nor norm is given",
     ),
     (

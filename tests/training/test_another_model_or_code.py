@@ -42,7 +42,7 @@ def test_refused(kind: str, tmp_path: Path) -> None:
     stranger = arguments(name, other)
     weights = copy.deepcopy(stranger["model"])
     words = {"model": "the model computes something else", "data": "the data differ"}
-    with pytest.raises(ArgumentError, match=words.get(name, f"{name}.*has other code|{name} data are")):
+    with pytest.raises(ArgumentError, match=words.get(name, f"{name}.*has other code|{name} data differ")):
         train(**stranger, checkpoint=tmp_path)
     assert (tmp_path / "state.safetensors").read_bytes() == before
     assert same_weights(stranger["model"], weights), "the model was touched"

@@ -74,7 +74,7 @@ def test_another_seed_is_another_run(kind: str, tmp_path: Path) -> None:
     train(one, KINDS[kind](1), settings(1), checkpoint=tmp_path)
     train(other, KINDS[kind](2), settings(1))
     assert not same_weights(one, other)
-    with pytest.raises(ArgumentError, match="the data are others, in the attribute chance"):
+    with pytest.raises(ArgumentError, match="the data differ, in the attribute chance"):
         train(layer(), KINDS[kind](2), settings(1), checkpoint=tmp_path)
 
 
@@ -101,5 +101,5 @@ def test_a_kind_of_list_is_compared_by_what_it_holds_and_does(tmp_path: Path) ->
     train(layer(), Shuffled(batches(0.0)), settings(1), checkpoint=tmp_path)
     assert train(layer(), Shuffled(batches(0.0)), settings(2), checkpoint=tmp_path).resumed_at
     for other in (Shuffled(batches(0.1)), list(batches(0.0))):
-        with pytest.raises(ArgumentError, match="the data are others"):
+        with pytest.raises(ArgumentError, match="the data differ"):
             train(layer(), other, settings(3), checkpoint=tmp_path)

@@ -67,7 +67,8 @@ def expm_action(
         V: (..., n, k), or one vector (n,). Batches of A and V broadcast. For a function any shape.
         t: real times of any sign and shape.
         adjoint: for a function, x -> A^H x. Without it torch's autograd takes its place.
-        norm: for a function, a bound of its 1-norm. Without it the norm is estimated, with the adjoint.
+        norm: for a function, a bound of its 1-norm. Without it the norm is estimated, from more than a few
+            rows on with the adjoint.
         max_products: more products than this are an error rather than a long wait.
 
     Returns:
