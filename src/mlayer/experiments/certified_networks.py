@@ -135,5 +135,5 @@ headline = partial(accuracy_figures, "certified_networks")
 plot = partial(
     accuracy_bars,
     published=EXPECTED,
-    title="One convolutional front, its heads trained alike; *: published, larger networks",
+    title="A convolutional front for each set, its heads trained alike; *: published, larger networks",
 )
