@@ -370,3 +370,10 @@ def test_norms_of_few_entries_are_not_taken_for_0(kind: str) -> None:
             given = product if kind == "function" else a.to_sparse_csr() if kind == "csr" else a
             got = mlayer.expm_action(given, columns, 3.0)
             torch.testing.assert_close(got, mlayer.expm(3.0 * a), rtol=0, atol=1e-12)
+
+
+def test_estimates_of_powers_that_are_too_low_are_raised_by_higher_ones() -> None:
+    """||B^6||^(1/6) is no larger than ||B^2||^(1/2) and ||B^3||^(1/3), whatever their estimates say."""
+    growth = plan.Growth(10.0, lambda p: {2: 0.0, 3: 1.0}.get(p, 2.0**p))
+    growth.look_closer()
+    assert growth.roots == pytest.approx(dict.fromkeys(range(2, 10), 2.0))

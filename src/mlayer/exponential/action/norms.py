@@ -1,9 +1,9 @@
 """Estimates of ||A^p||_1 from products with A and its adjoint alone.
 
 N. Higham and F. Tisseur, "A block algorithm for matrix 1-norm estimation" (SIAM J. Matrix Anal. Appl. 21,
-2000), with two columns. The estimate is a lower bound, in practice nearly always exact. Random signs come
-from its own generator with a fixed seed: the same matrix always gets the same estimate, and the global
-generators are left alone.
+2000), with two columns. The estimate is a lower bound, in practice nearly always exact; of few rows it is the
+norm, from all unit vectors. The random vector comes from its own generator with a fixed seed: the same matrix
+always gets the same estimate, and the global generators are left alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 
 Product = Callable[[Tensor], Tensor]  # (b, n, c) -> (b, n, c)
 
-COLUMNS = 2
+_COLUMNS = 2
 _ROUNDS = 3
 
 
 def products_for(power: int) -> int:
     """The largest number of columns that are multiplied for one estimate."""
-    return COLUMNS * (2 * _ROUNDS + 1) * power
+    return _COLUMNS * (2 * _ROUNDS + 1) * power
 
 
 def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def estimate_norm(apply: Product, adjoint: Product, power: int, start: Tensor) -
         if round_ == _ROUNDS or start.shape[1] == start.shape[2] or not bool(improved.any()):
             break
         slope = _repeat(adjoint, _signs(image), power).abs().amax(2)  # (b, n)
-        chosen = slope.masked_fill(seen, -1.0).topk(min(COLUMNS, slope.shape[1]), 1).indices
+        chosen = slope.masked_fill(seen, -1.0).topk(min(_COLUMNS, slope.shape[1]), 1).indices
         seen = seen.scatter(1, chosen, True)
         probe = torch.zeros_like(probe[:, :, : chosen.shape[1]])
         probe.scatter_(1, chosen[:, None, :], 1.0)
@@ -60,10 +60,8 @@ def probes(batch: int, n: int, like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, (n,), generator=generator) * 2 - 1
     sizes = 0.75 + 0.25 * torch.rand(n, generator=generator, dtype=torch.float64)
-    columns = torch.stack([torch.full_like(sizes, 1.0 / max(n, 1)), signs * sizes / sizes.sum()], 1)[
-        :, :COLUMNS
-    ]
-    return columns.to(like).expand(batch, n, COLUMNS)
+    columns = torch.stack([torch.full_like(sizes, 1.0 / max(n, 1)), signs * sizes / sizes.sum()], 1)
+    return columns.to(like).expand(batch, n, 2)
 
 
 def _repeat(apply: Product, x: Tensor, power: int) -> Tensor:
